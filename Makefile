@@ -1,0 +1,40 @@
+# Two commands do everything: `make demo` and `make test`. Each makes .venv itself; a second call installs nothing.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/core
+	$(BIN)/larvatus demo
+
+test: .venv/dev
+	$(BIN)/pytest -n 2 --dist worksteal
+
+lint: .venv/dev
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/bench
+	$(BIN)/python benchmarks/corpus_build.py
+	$(BIN)/python benchmarks/train_speed.py
+
+clean:
+	rm -rf .venv runs build dist
+
+.venv/bin/pip:
+	$(PYTHON) -m venv .venv
+
+.venv/core: .venv/bin/pip pyproject.toml constraints.txt
+	$(INSTALL) --editable .
+	touch $@
+
+.venv/dev: .venv/core
+	$(INSTALL) --editable '.[test,lint]'
+	touch $@
+
+.venv/bench: .venv/dev
+	$(INSTALL) --editable '.[bench]'
+	touch $@

@@ -1,0 +1,62 @@
+"""Larvatus: bidirectional encoders from raw text.
+
+    import larvatus as lv
+    model = lv.load("runs/mine")                        # a directory of ours, or one that `transformers` saved
+    model.fill("Please turn your [MASK] in.")[0].token
+
+What is here is the public interface; everything else may change. Names are loaded when they are first used, so that a
+worker process which only reads text never loads torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from larvatus.batch import TokenBatch
+    from larvatus.cloze.results import Fill, Fills, JointFill
+    from larvatus.errors import LarvatusError
+    from larvatus.model import Model, load
+    from larvatus.recipes import Recipe, read_recipe
+    from larvatus.text.tokenizer import Tokenizer
+    from larvatus.version import VERSION as __version__
+
+__all__ = [
+    "Fill",
+    "Fills",
+    "JointFill",
+    "LarvatusError",
+    "Model",
+    "Recipe",
+    "TokenBatch",
+    "Tokenizer",
+    "__version__",
+    "load",
+    "read_recipe",
+]
+
+_HOMES = {
+    "Fill": "larvatus.cloze.results",
+    "Fills": "larvatus.cloze.results",
+    "JointFill": "larvatus.cloze.results",
+    "LarvatusError": "larvatus.errors",
+    "Model": "larvatus.model",
+    "Recipe": "larvatus.recipes",
+    "TokenBatch": "larvatus.batch",
+    "Tokenizer": "larvatus.text.tokenizer",
+    "load": "larvatus.model",
+    "read_recipe": "larvatus.recipes",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("larvatus.version").VERSION
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'larvatus' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

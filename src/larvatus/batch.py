@@ -1,0 +1,237 @@
+"""`TokenBatch`, the currency of the house: the tokens of all sequences laid end to end. Nothing is padded.
+
+    ids        [N]   token ids                        ┐
+    positions  [N]   place of each token in its sequence   │ N tokens of B sequences
+    segments   [N]   0 for the first text, 1 for the second │
+    words      [N]   index of the word a token belongs to within its sequence; -1 for special tokens
+    lengths    [B]   tokens of each sequence, so N = lengths.sum()
+
+`TrainingBatch` adds what the objectives are to predict. Both hold NumPy arrays while they are made (corpus, corruption)
+and torch tensors while they are used (nn, objectives): `batch.map(torch.from_numpy)` is the way between.
+
+Example:
+    >>> batch = TokenBatch.of([[2, 7, 8, 3], [2, 9, 3]])
+    >>> batch.size, batch.count, batch.positions.tolist()
+    (7, 2, [0, 1, 2, 3, 0, 1, 2])
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+A = TypeVar("A")  # numpy.ndarray or torch.Tensor
+Ints = npt.NDArray[np.int64]
+NO_WORD = -1
+
+
+class _Mapped:
+    """Frozen records of arrays: `map` applies one function (to a device, to torch) to each array."""
+
+    def map(self, function: Callable[[Any], Any]) -> Any:
+        fields: dict[str, Any] = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            fields[field.name] = value.map(function) if isinstance(value, _Mapped) else function(value)
+        return type(self)(**fields)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBatch(_Mapped, Generic[A]):
+    ids: A
+    lengths: A
+    positions: A
+    segments: A
+    words: A
+
+    @property
+    def size(self) -> int:
+        """Tokens in all (N)."""
+        return len(self.ids)  # type: ignore[arg-type]
+
+    @property
+    def count(self) -> int:
+        """Sequences (B)."""
+        return len(self.lengths)  # type: ignore[arg-type]
+
+    @classmethod
+    def of(
+        cls,
+        sequences: Sequence[Sequence[int]],
+        *,
+        segments: Sequence[Sequence[int]] | None = None,
+        words: Sequence[Sequence[int]] | None = None,
+    ) -> TokenBatch[Ints]:
+        """From lists, one per sequence; by default every token is a word of its own and all segments are 0."""
+        lengths = np.array([len(s) for s in sequences], dtype=np.int64)
+        positions = ranges(lengths)
+        return TokenBatch(
+            ids=_flat(sequences),
+            lengths=lengths,
+            positions=positions,
+            segments=np.zeros_like(positions) if segments is None else _flat(segments),
+            words=positions.copy() if words is None else _flat(words),
+        )
+
+
+def _flat(rows: Sequence[Sequence[int]]) -> Ints:
+    return np.concatenate([np.asarray(row, dtype=np.int64) for row in rows]) if rows else np.empty(0, np.int64)
+
+
+def ranges(lengths: Ints) -> Ints:
+    """0 … n−1 for each length n, end to end: [B] → [N]."""
+    starts = np.cumsum(lengths) - lengths
+    return np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)
+
+
+def edges(lengths: Ints) -> Ints:
+    """Where each sequence begins in the flat batch, and where the last one ends: [B] → [B + 1]."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+class Targets(Protocol):
+    """What an objective is to predict. A kind of target is a class; objectives name the class they need."""
+
+    what: ClassVar[str]
+    """The kind in a user's words, for the error when nothing gives it."""
+
+    @property
+    def count(self) -> int:
+        """How many predictions."""
+
+    def map(self, function: Callable[[Any], Any]) -> Any: ...
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> Self:
+        """The targets of a run of sequences, counted from its first token and sequence."""
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[Self, int, int]]) -> Self:
+        """The opposite: each part with the number of tokens and of sequences that come before it."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedTokens(_Mapped, Generic[A]):
+    """Tokens that corruption hid: where they stand in the flat batch (ascending), and what they were."""
+
+    what: ClassVar[str] = "hidden tokens"
+    places: A  # [M]
+    ids: A  # [M]
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> MaskedTokens[A]:
+        first, last = np.searchsorted(self.places, tokens)  # type: ignore[call-overload]
+        return MaskedTokens(places=self.places[first:last] - tokens[0], ids=self.ids[first:last])  # type: ignore[index]
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[MaskedTokens[Ints], int, int]]) -> MaskedTokens[Ints]:
+        return MaskedTokens(
+            places=np.concatenate([part.places + tokens for part, tokens, _ in parts]),
+            ids=np.concatenate([part.ids for part, _, _ in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PairLabels(_Mapped, Generic[A]):
+    """For each sequence of two segments: 0 if the second really follows the first, 1 if it was drawn at random."""
+
+    what: ClassVar[str] = "sentence pairs"
+    labels: A  # [B]
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> PairLabels[A]:
+        return PairLabels(labels=self.labels[slice(*sequences)])  # type: ignore[index]
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[PairLabels[Ints], int, int]]) -> PairLabels[Ints]:
+        return PairLabels(labels=np.concatenate([part.labels for part, _, _ in parts]))
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingBatch(_Mapped, Generic[A]):
+    """Tokens, and targets by kind: ``batch.targets[MaskedTokens]``."""
+
+    tokens: TokenBatch[A]
+    targets: dict[type, Any]
+
+    def map(self, function: Callable[[Any], Any]) -> TrainingBatch[Any]:
+        return TrainingBatch(
+            tokens=self.tokens.map(function), targets={kind: t.map(function) for kind, t in self.targets.items()}
+        )
+
+    def cut(self, first: int, last: int) -> TrainingBatch[A]:
+        """Sequences first … last − 1 (NumPy only)."""
+        t = self.tokens
+        edge = edges(t.lengths)  # type: ignore[arg-type]
+        start, end = int(edge[first]), int(edge[last])
+
+        def tokens(array: Any) -> Any:
+            return array[start:end]
+
+        cut = TokenBatch(
+            ids=tokens(t.ids),
+            lengths=t.lengths[first:last],  # type: ignore[index]
+            positions=tokens(t.positions),
+            segments=tokens(t.segments),
+            words=tokens(t.words),
+        )
+        targets = {k: v.cut(tokens=(start, end), sequences=(first, last)) for k, v in self.targets.items()}
+        return TrainingBatch(tokens=cut, targets=targets)
+
+    def cuts(self, budget: int) -> Iterator[TrainingBatch[A]]:
+        """Runs of whole sequences of at most `budget` tokens each (a longer sequence comes alone)."""
+        for first, last in runs(self.tokens.lengths, budget):  # type: ignore[arg-type]
+            yield self.cut(first, last)
+
+    def split(self, budget: int) -> Iterator[TrainingBatch[A]]:
+        """Even runs of whole sequences: as few as have at most `budget` tokens each, give or take one sequence."""
+        edge = edges(self.tokens.lengths)  # type: ignore[arg-type]
+        count = max(1, -(-self.tokens.size // budget))
+        borders = np.searchsorted(edge, np.arange(1, count) * (self.tokens.size / count))
+        for first, last in itertools.pairwise([0, *borders.tolist(), self.tokens.count]):
+            if last > first:
+                yield self.cut(first, last)
+
+    @classmethod
+    def join(cls, parts: Sequence[TrainingBatch[Ints]]) -> TrainingBatch[Ints]:
+        """Several batches end to end (NumPy only)."""
+        if len(parts) == 1:
+            return parts[0]
+
+        def end_to_end(name: str) -> Ints:
+            return np.concatenate([getattr(part.tokens, name) for part in parts])
+
+        tokens_before = edges(np.array([part.tokens.size for part in parts])).tolist()
+        sequences_before = edges(np.array([part.tokens.count for part in parts])).tolist()
+        targets: dict[Any, Any] = {}
+        for kind in parts[0].targets:
+            own = [part.targets[kind] for part in parts]
+            targets[kind] = kind.join(list(zip(own, tokens_before, sequences_before, strict=False)))  # type: ignore[attr-defined]
+        names = [field.name for field in dataclasses.fields(TokenBatch)]
+        return TrainingBatch(tokens=TokenBatch(**{name: end_to_end(name) for name in names}), targets=targets)
+
+
+def runs(lengths: Ints, budget: int) -> Iterator[tuple[int, int]]:
+    """Cut a row of lengths into runs (first, last) whose sum stays within the budget.
+
+    >>> list(runs(np.array([4, 4, 3, 9, 1]), 8))
+    [(0, 2), (2, 3), (3, 4), (4, 5)]
+    """
+    edge = edges(lengths)
+    first = 0
+    while first < len(lengths):
+        last = int(np.searchsorted(edge, edge[first] + budget, side="right")) - 1
+        last = max(last, first + 1)
+        yield first, last
+        first = last

@@ -1,0 +1,60 @@
+"""The exception tree. Everything a user can cause is a `LarvatusError`: one line that names the thing and the way out.
+
+    LarvatusError        exit 1
+    ├── UsageError       exit 2    a command or a call that makes no sense
+    ├── RecipeError      exit 3    a recipe that is misspelt or cannot work
+    ├── DataError        exit 4    text, records or shards that cannot be used
+    ├── ArtefactError    exit 5    a model, checkpoint or output directory that cannot be used
+    ├── NumericsError    exit 6    a loss or gradient that is not finite
+    └── Preempted        exit 75   asked to stop; saved; `--resume` goes on from there
+
+The command line prints the message as ``larvatus: …`` and exits with the code; a traceback on bad input is a bug.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LarvatusError(Exception):
+    """Base of all errors a user can cause."""
+
+    exit_code = 1
+
+
+class UsageError(LarvatusError):
+    exit_code = 2
+
+
+class RecipeError(LarvatusError):
+    exit_code = 3
+
+
+class DataError(LarvatusError):
+    exit_code = 4
+
+
+class ArtefactError(LarvatusError):
+    exit_code = 5
+
+
+class NumericsError(LarvatusError):
+    exit_code = 6
+
+
+class Preempted(LarvatusError):
+    exit_code = 75
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """``; did you mean X?`` for the nearest known name, or the list of what there is.
+
+    >>> did_you_mean("lenght", ["length", "rate"])
+    '; did you mean length?'
+    """
+    known = sorted(known)
+    near = difflib.get_close_matches(wrong, known, n=1, cutoff=0.5)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; there are: {', '.join(known)}" if known else ""

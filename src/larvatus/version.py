@@ -1,0 +1,5 @@
+"""The version, read from the installed package."""
+
+from importlib.metadata import version
+
+VERSION = version("larvatus")

@@ -1,0 +1,86 @@
+"""Directories that appear whole or not at all, and locks that go with their process."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from larvatus.errors import ArtefactError
+from larvatus.files import (
+    PENDING,
+    locked,
+    new_directory,
+    replaced_files,
+    saying_what_is_full,
+    settle,
+    sweep,
+    write_json,
+)
+
+
+def test_a_directory_that_fails_half_way_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError), new_directory(tmp_path / "a") as aside:
+        (aside / "x").write_text("half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_replaced_files_cut_after_the_gathering_are_finished_by_the_next_reader(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("old a")
+    (tmp_path / "b").write_text("old b")
+    real = os.replace
+
+    def power_cut(source, target):
+        if os.path.basename(source) == "b":
+            raise KeyboardInterrupt
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", power_cut)
+    with pytest.raises(KeyboardInterrupt), replaced_files(tmp_path) as aside:
+        (aside / "a").write_text("new a")
+        (aside / "b").write_text("new b")
+    monkeypatch.undo()
+    assert (tmp_path / PENDING).is_dir()
+    settle(tmp_path)
+    assert [(tmp_path / n).read_text() for n in "ab"] == ["new a", "new b"]
+    assert not (tmp_path / PENDING).exists()
+
+
+def test_a_full_disk_names_the_path_and_the_bytes(tmp_path):
+    with (
+        pytest.raises(ArtefactError, match=r"no space left to write .*/a \(1,000,000,000,000,000,000 bytes needed\)"),
+        new_directory(tmp_path / "a", 10**18),
+    ):
+        pass
+    with pytest.raises(ArtefactError, match="cannot be written"), saying_what_is_full(tmp_path):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_sweep_takes_what_the_dead_left_and_spares_the_living(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f".a.tmp-{dead.pid}").mkdir()
+    (tmp_path / f".b.tmp-{os.getppid()}").mkdir()
+    (tmp_path / "kept").mkdir()
+    assert sweep(tmp_path) == [f".a.tmp-{dead.pid}"]
+    assert (tmp_path / f".b.tmp-{os.getppid()}").exists()
+    assert (tmp_path / "kept").exists()
+
+
+def test_a_second_writer_is_refused_by_the_pid_of_the_first(tmp_path):
+    with (
+        locked(tmp_path),
+        pytest.raises(ArtefactError, match=rf"another run \(pid {os.getpid()}\) is writing here"),
+        locked(tmp_path),
+    ):
+        pass
+    with locked(tmp_path):
+        pass
+
+
+def test_json_is_whole_or_absent(tmp_path):
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "a.json", {"x": object()})
+    assert list(tmp_path.iterdir()) == []
