@@ -1,0 +1,169 @@
+"""`larvatus tokenizer train` and `larvatus tokenizer show`: learn a vocabulary from text, and look at what it does.
+
+larvatus tokenizer train my_texts/ --type wordpiece --size 30522 --out vocabulary/
+larvatus tokenizer show vocabulary/ "Mt. Sanitas is in Sunshine Canyon."
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from larvatus.errors import ArtefactError
+from larvatus.files import saying_what_is_full
+from larvatus.text.readers import ReadOptions, Skipped, read_documents
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.vocabulary import (
+    BPEConfig,
+    ByteBPEConfig,
+    TokenizerConfig,
+    UnigramConfig,
+    WordPieceConfig,
+    train_vocabulary,
+)
+
+app = typer.Typer(help="Learn a vocabulary from text, and look at what it does.", no_args_is_help=True)
+
+
+class Kind(StrEnum):
+    wordpiece = "wordpiece"
+    byte_bpe = "byte-bpe"
+    bpe = "bpe"
+    unigram = "unigram"
+
+
+class OnBad(StrEnum):
+    fail = "fail"
+    skip = "skip"
+
+
+class Split(StrEnum):
+    blank_line = "blank-line"
+    file = "file"
+
+
+@app.command()
+def train(
+    paths: Annotated[list[str], typer.Argument(help="Files, directories, globs, URLs, or - for standard input.")],
+    out: Annotated[Path, typer.Option(help="New directory for the vocabulary.")],
+    kind: Annotated[Kind, typer.Option("--type", help="What kind of pieces.")] = Kind.wordpiece,
+    size: Annotated[int, typer.Option(min=1, help="Pieces in all, special tokens included.")] = 30_522,
+    lowercase: Annotated[
+        bool | None, typer.Option("--lowercase/--cased", help="Fold case and accents; default: as the family does.")
+    ] = None,
+    on_bad: Annotated[OnBad, typer.Option(help="Bad UTF-8, broken records: stop, or skip and count.")] = OnBad.fail,
+    split: Annotated[Split, typer.Option(help="What ends a document in plain text.")] = Split.blank_line,
+    text_field: Annotated[str, typer.Option(help="Field of a JSONL or Parquet record that holds the text.")] = "text",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Learn a vocabulary: the same one for the same text, every time."""
+    if (out / "tokenizer.json").exists():
+        raise ArtefactError(f"{out} holds a vocabulary already; choose another --out, or remove it")
+    with saying_what_is_full(out):
+        out.mkdir(parents=True, exist_ok=True)  # an --out that cannot be written is refused before any text is read
+    options = ReadOptions(split=split.value, text_field=text_field, on_bad=on_bad.value)
+    skipped, read = Skipped(), {"documents": 0, "characters": 0}
+
+    def texts() -> Iterator[str]:
+        for document in read_documents(paths, options=options, skipped=skipped):
+            read["documents"] += 1
+            read["characters"] += len(document.text)
+            yield document.text
+
+    console = Console(stderr=as_json)
+    with console.status("learning the vocabulary …"):
+        tokenizer = train_vocabulary(texts(), _config(kind, size, lowercase))
+    tokenizer.save(out)
+    _report(tokenizer, out, read | {"skipped": skipped.total}, str(skipped), as_json=as_json)
+
+
+def _config(kind: Kind, size: int, lowercase: bool | None) -> TokenizerConfig:
+    case: dict[str, Any] = {} if lowercase is None else {"lowercase": lowercase}
+    if kind is Kind.byte_bpe:
+        if lowercase:
+            raise typer.BadParameter("byte-level BPE keeps text as it is; leave out --lowercase")
+        return ByteBPEConfig(size=size)
+    if kind is Kind.wordpiece:
+        return WordPieceConfig(size=size, **case)
+    return BPEConfig(size=size, **case) if kind is Kind.bpe else UnigramConfig(size=size, **case)
+
+
+def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str, *, as_json: bool) -> None:
+    assert tokenizer.counts is not None
+    tokens = int(tokenizer.counts.sum())
+    unknown = int(tokenizer.counts[tokenizer.unk_id])
+    if as_json:
+        found = {"out": str(out), "type": tokenizer.kind, "size": tokenizer.size, "tokens": tokens, "unknown": unknown}
+        print(json.dumps(read | found, ensure_ascii=False))
+        return
+    share = f"{100 * unknown / max(1, tokens):.2f}% unknown"
+    print(f"{read['documents']:,} documents · {read['characters']:,} characters · {skipped}")
+    print(f"{tokenizer.kind}: {tokenizer.size:,} pieces · {tokens:,} tokens of text · {share}")
+    print(f'saved {out}\nnext: larvatus tokenizer show {out} "Some text of yours."')
+
+
+@app.command()
+def show(
+    directory: Annotated[Path, typer.Argument(help="A directory with a tokenizer.json, or that file.")],
+    text: Annotated[str | None, typer.Argument(help="A text to cut into pieces.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Show a vocabulary, or how it cuts a text: pieces, words, characters."""
+    tokenizer = Tokenizer.load(directory)
+    if text is None:
+        _show_vocabulary(tokenizer, as_json=as_json)
+        return
+    found = tokenizer.encode(text)
+    rows = [
+        {
+            "token": index,
+            "id": int(found.ids[index]),
+            "piece": tokenizer.token(int(found.ids[index])),
+            "word": word if word >= 0 else None,
+            "word_text": found.word_text(word) if word >= 0 else None,
+            "start": start,
+            "end": end,
+            "text": text[start:end],
+        }
+        for index, (word, (start, end)) in enumerate(zip(found.words.tolist(), found.spans.tolist(), strict=True))
+    ]
+    if as_json:
+        print(json.dumps({"text": text, "words": len(found.word_spans), "tokens": rows}, ensure_ascii=False))
+        return
+    table = Table("token", "id", "piece", "word", "", "characters", "", box=None, pad_edge=False)
+    for row in rows:
+        word = "" if row["word"] is None else str(row["word"])
+        table.add_row(
+            str(row["token"]), str(row["id"]), _escaped(row["piece"]), word, _escaped(row["word_text"] or ""),
+            f"{row['start']}–{row['end']}", _escaped(row["text"]),
+        )  # fmt: skip
+    Console().print(table)
+
+
+def _show_vocabulary(tokenizer: Tokenizer, *, as_json: bool) -> None:
+    special = {role: name for role, name in vars(tokenizer.special).items() if name}
+    summary = {"type": tokenizer.kind, "size": tokenizer.size, "lowercase": tokenizer.lowercase, "special": special}
+    commonest: list[str] = []
+    if tokenizer.counts is not None:
+        order = (-tokenizer.counts).argsort(kind="stable")[:20]
+        commonest = [tokenizer.token(int(index)) for index in order]
+    if as_json:
+        print(json.dumps(summary | {"commonest": commonest}, ensure_ascii=False))
+        return
+    print(f"{tokenizer.kind}: {tokenizer.size:,} pieces, {'lower-cased' if tokenizer.lowercase else 'cased'}")
+    print("special: " + "  ".join(f"{role} {name} = {tokenizer.id(name)}" for role, name in special.items()))
+    if commonest:
+        print("commonest: " + " ".join(commonest))
+
+
+def _escaped(text: str) -> str:
+    """Visible, and no markup: a piece such as [bold] is text."""
+    shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    return shown.replace("[", r"\[")

@@ -1,0 +1,39 @@
+"""Texts as the model reads them: `[CLS] text [SEP]`, or `[CLS] first [SEP] second [SEP]` for a pair, laid end to end.
+
+    batch = inputs(tokenizer, ["One text.", ("A question?", "Its context.")])
+
+Special tokens belong to no word; the words of a pair's second text are counted on from the first's. Nothing is cut: who
+has a limit windows the text first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from larvatus.batch import NO_WORD, Ints, TokenBatch
+from larvatus.text.tokenizer import Tokenizer
+
+
+def inputs(tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]]) -> TokenBatch[Ints]:
+    """One sequence for each text or pair of texts. A special token written out in a text is text."""
+    rows: list[list[tuple[Ints, Ints]]] = []
+    for text in texts:
+        row, before = [], 0
+        for part in [text] if isinstance(text, str) else text:
+            found = tokenizer.encode(part)
+            row.append((found.ids, np.where(found.words == NO_WORD, NO_WORD, found.words + before)))
+            before += len(found.word_spans)
+        rows.append(row)
+    return framed(tokenizer, rows)
+
+
+def framed(tokenizer: Tokenizer, rows: Sequence[Sequence[tuple[Ints, Ints]]]) -> TokenBatch[Ints]:
+    """The same for what is encoded already: each row holds (ids, words) of one or two segments."""
+    ids, segments, words = [], [], []
+    for row in rows:
+        ids.append([tokenizer.cls_id, *(id for part, _ in row for id in [*part.tolist(), tokenizer.sep_id])])
+        segments.append([0, *(number for number, (part, _) in enumerate(row) for _ in range(len(part) + 1))])
+        words.append([NO_WORD, *(word for _, part in row for word in [*part.tolist(), NO_WORD])])
+    return TokenBatch.of(ids, segments=segments, words=words)

@@ -1,0 +1,239 @@
+"""The formats that `readers.py` knows, each a generator of documents: plain text, JSONL, Parquet.
+
+A fault is raised as ``path:line: what``, or counted and passed over, by `_Faults`. Lines and documents are bounded, so
+a file without a line break, or an archive that unpacks to terabytes, cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+import fsspec
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from larvatus.errors import DataError
+from larvatus.text.readers import Document, ReadOptions, Skipped
+from larvatus.text.surrogates import refuse_surrogates
+
+LONGEST_LINE = 256 * 2**20
+"""Bytes of a line; a longer one is no text."""
+
+LONGEST_DOCUMENT = 16 * 2**20
+"""Characters after which a plain-text document goes on as another one, at the next line: memory stays bounded."""
+
+ROWS = 1_024
+"""Rows of a Parquet file held at a time."""
+
+_BROKEN = (EOFError, OSError, lzma.LZMAError, zstandard.ZstdError, zlib.error)
+
+
+class _BadRecord(Exception):
+    """A fault of one line or record: the reason it is counted under, and what to say about it."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(detail or reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class _Faults:
+    name: str
+    options: ReadOptions
+    skipped: Skipped
+
+    def at(self, line: int) -> _Place:
+        """Run what may find a fault in one record: it is raised with its place, or counted and passed over."""
+        return _Place(self, line)
+
+
+@dataclass(frozen=True)
+class _Place:
+    faults: _Faults
+    line: int
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> bool:
+        if not isinstance(fault, _BadRecord):
+            return False
+        message = f"{self.faults.name}:{self.line}: {fault}"
+        if self.faults.options.on_bad == "fail":
+            raise DataError(f"{message}; repair it, or pass over such lines with --on-bad skip") from fault
+        self.faults.skipped.add(fault.reason, message)
+        return True
+
+
+@contextmanager
+def open_bytes(name: str) -> Iterator[IO[bytes]]:
+    """A stream of bytes, decompressed by the suffix; ``-`` is standard input."""
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        raw = fsspec.open(name, "rb").open() if "://" in name else open(name, "rb")  # noqa: SIM115
+    except (OSError, ImportError, ValueError) as fault:
+        raise DataError(f"{name} cannot be opened: {fault}") from fault
+    with raw:
+        lower = name.lower()
+        if lower.endswith(".gz"):
+            yield io.BufferedReader(gzip.GzipFile(fileobj=raw))
+        elif lower.endswith(".xz"):
+            yield io.BufferedReader(lzma.LZMAFile(raw))  # noqa: SIM115
+        elif lower.endswith(".bz2"):
+            yield io.BufferedReader(bz2.BZ2File(raw))
+        elif lower.endswith(".zst"):
+            yield io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
+        else:
+            yield raw
+
+
+def _lines(name: str, faults: _Faults) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines of a file, without their line breaks. A broken archive is a fault of the line it breaks at."""
+    with open_bytes(name) as stream:
+        number = 0
+        while True:
+            number += 1
+            line = None
+            with faults.at(number):
+                try:
+                    line = stream.readline(LONGEST_LINE + 1)
+                except _BROKEN as fault:
+                    raise _BadRecord("broken file", f"the file breaks off here ({fault})") from fault
+                if len(line) > LONGEST_LINE:
+                    raise _BadRecord("line too long", f"the line has more than {LONGEST_LINE:,} bytes")
+            if not line or len(line) > LONGEST_LINE:
+                return
+            yield number, line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n") if number == 1 else line.rstrip(b"\r\n")
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as fault:
+        raise _BadRecord("bad UTF-8", f"byte 0x{line[fault.start]:02x} at {fault.start + 1} is not UTF-8") from fault
+    if "\0" in text:
+        raise _BadRecord("NUL byte", f"NUL byte at {text.index(chr(0)) + 1}")
+    return text
+
+
+def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
+    """Plain text: documents end at blank lines, or with the file. A bad line is passed over, its document goes on."""
+    faults = _Faults(name, options, skipped)
+    held: list[str] = []
+    first, size = 1, 0
+    for number, line in _lines(name, faults):
+        text = None
+        with faults.at(number):
+            text = _decoded(line)
+        if text is None:
+            continue
+        ends = options.split == "blank-line" and (not line or line.isspace())
+        if held and (ends or size > LONGEST_DOCUMENT):
+            yield Document("\n".join(held), name, first, options.language)
+            held, size = [], 0
+        if ends or not (text or held):
+            continue
+        first = first if held else number
+        held.append(text)
+        size += len(text) + 1
+    if held:
+        yield Document("\n".join(held), name, first, options.language)
+
+
+def read_jsonl(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
+    """One JSON object a line; blank lines are passed over."""
+    faults = _Faults(name, options, skipped)
+    for number, line in _lines(name, faults):
+        document = None
+        if line.strip():
+            with faults.at(number):
+                document = _document(_record(line), name, number, options)
+        if document:
+            yield document
+
+
+def _record(line: bytes) -> dict[str, Any]:
+    try:
+        record = msgspec.json.decode(line)
+    except (ValueError, RecursionError):
+        text = _decoded(line)  # bad UTF-8 and NUL have names of their own
+        try:
+            record = json.loads(text)  # takes a lone surrogate, which is then refused by its place in the text
+        except (ValueError, RecursionError) as fault:
+            raise _BadRecord("broken JSON", f"broken JSON: {fault}") from fault
+    if not isinstance(record, dict):
+        raise _BadRecord("not an object", "the line is no JSON object")
+    return record
+
+
+def read_parquet(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
+    """A column of strings, some rows at a time. No other column is opened, and none that is not plain text."""
+    faults = _Faults(name, options, skipped)
+    wanted = [column for column in (options.text_field, options.language_field) if column]
+    with open_bytes(name) as stream:
+        try:
+            file = pq.ParquetFile(stream, memory_map=False)
+            _refuse_objects(name, file.schema_arrow, wanted)
+            row = 0
+            for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
+                for index in range(batch.num_rows):
+                    row += 1
+                    document = None
+                    with faults.at(row):
+                        document = _document(_row(batch, index), name, row, options)
+                    if document:
+                        yield document
+        except (pa.ArrowException, OSError) as fault:
+            raise DataError(f"{name} is no whole Parquet file: {fault}") from fault
+
+
+def _refuse_objects(name: str, schema: Any, wanted: list[str]) -> None:
+    for column in wanted:
+        if column not in schema.names:
+            raise DataError(
+                f"{name} has no column {column!r} (it has {', '.join(schema.names)}); name it with --text-field"
+            )
+        kind = schema.field(column).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()):
+            raise DataError(
+                f"{name}: column {column!r} holds {kind}, not strings; nothing else is opened, objects least of all"
+            )
+
+
+def _row(batch: Any, index: int) -> dict[str, Any]:
+    try:
+        return {column: batch.column(place)[index].as_py() for place, column in enumerate(batch.schema.names)}
+    except UnicodeDecodeError as fault:
+        raise _BadRecord("bad UTF-8", f"the text is not UTF-8 ({fault.reason})") from fault
+
+
+def _document(record: dict[str, Any], name: str, number: int, options: ReadOptions) -> Document:
+    text = record.get(options.text_field)
+    if text is None:
+        raise _BadRecord("missing text", f"no field {options.text_field!r}")
+    if not isinstance(text, str):
+        raise _BadRecord("text is no string", f"field {options.text_field!r} is {type(text).__name__}, not a string")
+    if "\0" in text:
+        raise _BadRecord("NUL byte", f"NUL byte at {text.index(chr(0)) + 1}")
+    try:
+        refuse_surrogates(text, "the text")
+    except DataError as fault:
+        raise _BadRecord("lone surrogate", str(fault)) from fault
+    language = record.get(options.language_field) if options.language_field else None
+    if language is not None and not isinstance(language, str):
+        raise _BadRecord("language is no string", f"field {options.language_field!r} is {type(language).__name__}")
+    return Document(text, name, number, language or options.language)

@@ -1,0 +1,240 @@
+"""Training a vocabulary: WordPiece, byte-level BPE, plain BPE or Unigram, the same for the same text every time.
+
+    tokenizer = train_vocabulary(texts, WordPieceConfig(size=30_522))
+    larvatus tokenizer train my_texts/ --type wordpiece --size 30522 --out vocabulary/
+
+WordPiece as in BERT (pieces learnt by merging, as public trainers do; encoded by longest match, Devlin et al. 2019),
+byte-level BPE as in GPT-2 and RoBERTa (Radford et al. 2019), BPE with ``</w>`` as in GPT (Radford et al. 2018), Unigram
+as in XLM-R and ALBERT (Kudo 2018). Only a table of counted words is kept in memory, and neither threads nor hash seeds
+change a piece, an id or a score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from larvatus.errors import DataError
+from larvatus.text.boundaries import byte_alphabet
+from larvatus.text.bpe import Merges, learn_merges
+from larvatus.text.counting import count_words, covered_characters
+from larvatus.text.tokenizer import SpecialTokens, Tokenizer
+from larvatus.text.unigram import learn_unigram
+
+BERT = SpecialTokens()
+ROBERTA = SpecialTokens(cls="<s>", sep="</s>", mask="<mask>", pad="<pad>", unk="<unk>")
+
+Words = Sequence[tuple[str, int]]
+
+
+class WordPieceConfig(msgspec.Struct, tag="wordpiece", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    size: int = 30_522
+    """Pieces in all, special tokens included."""
+    lowercase: bool = True
+    """Fold case and drop accents, as BERT uncased does."""
+    coverage: float = 0.9999
+    """Share of the text's characters that get a piece; words with rarer ones become [UNK]."""
+    min_count: int = 2
+    """A piece must occur this often."""
+
+
+class ByteBPEConfig(msgspec.Struct, tag="byte-bpe", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    size: int = 50_265
+    """Pieces in all, special tokens and the 256 bytes included."""
+    min_count: int = 2
+    """A piece must occur this often."""
+
+
+class BPEConfig(msgspec.Struct, tag="bpe", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    size: int = 40_478
+    """Pieces in all, special tokens included (GPT: 40,000 merges and 478 symbols)."""
+    lowercase: bool = True
+    """Fold case and drop accents."""
+    coverage: float = 0.9999
+    """Share of the text's characters that get a piece; rarer ones become <unk>."""
+    min_count: int = 2
+    """A piece must occur this often."""
+
+
+class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    size: int = 250_002
+    """Pieces in all, special tokens included."""
+    lowercase: bool = False
+    """Fold case and drop accents (ALBERT does, XLM-R does not)."""
+    coverage: float = 0.9999
+    """Share of the text's characters that get a piece; rarer ones become <unk>."""
+    min_count: int = 2
+    """A piece must occur this often in the text to be a candidate."""
+
+
+TokenizerConfig = WordPieceConfig | ByteBPEConfig | BPEConfig | UnigramConfig
+VocabularyConfig = TokenizerConfig
+
+
+def train_vocabulary(texts: Iterable[str], config: TokenizerConfig, *, allow_smaller: bool = False) -> Tokenizer:
+    """Learn a vocabulary from texts. A size that the text cannot fill is refused, unless a smaller one will do."""
+    if config.size < 1:
+        raise DataError(f"a vocabulary of {config.size} pieces makes no sense; set tokenizer.size (--size)")
+    bare = _pipeline(config)
+    words = count_words(texts, bare)
+    if not words:
+        raise DataError("there are no words in the text, so no vocabulary can be learnt; check the corpus paths")
+    model, pieces = _learn(words, config)
+    if len(pieces) < config.size and not allow_smaller:
+        raise DataError(
+            f"a vocabulary of {config.size:,} pieces is larger than the text supports ({len(pieces):,} pieces); "
+            f"{_size_fix(len(pieces))}, or give more text"
+        )
+    library = _finished(bare, model, config)
+    special = BERT if isinstance(config, WordPieceConfig) else ROBERTA
+    counts = _unigram_counts(words, library, len(pieces), special)
+    return Tokenizer.from_library(library, config=_transformers_config(config), counts=counts)
+
+
+def _pipeline(config: TokenizerConfig) -> tokenizers.Tokenizer:
+    """Normaliser and pre-tokeniser of a family, without a model yet."""
+    library = tokenizers.Tokenizer(models.BPE())
+    if isinstance(config, ByteBPEConfig):
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
+    elif isinstance(config, UnigramConfig):
+        folding = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()] if config.lowercase else []
+        spaces = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+        library.normalizer = normalizers.Sequence([normalizers.Nmt(), *folding, normalizers.NFKC(), spaces])
+        library.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")]
+        )
+    else:
+        library.normalizer = normalizers.BertNormalizer(
+            clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=config.lowercase
+        )
+        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return library
+
+
+def _learn(words: Words, config: TokenizerConfig) -> tuple[Any, list[str]]:
+    """The library model and all its pieces in the order of their ids."""
+    if isinstance(config, WordPieceConfig):
+        merges = _character_merges(words, config, _wordpiece_symbols, lambda left, right: left + right[2:], 5)
+        pieces = _head(BERT) + merges.pieces
+        ids = {piece: index for index, piece in enumerate(pieces)}
+        return models.WordPiece(ids, unk_token=BERT.unk, max_input_chars_per_word=100), pieces
+    if isinstance(config, UnigramConfig):
+        room = _room(config, len(_head(ROBERTA)) + 1)
+        scored = learn_unigram(words, size=room, coverage=config.coverage, min_count=config.min_count)
+        entries = [(name, 0.0) for name in _head(ROBERTA)] + scored + [(ROBERTA.mask, 0.0)]
+        return models.Unigram(entries, unk_id=3, byte_fallback=False), [piece for piece, _ in entries]
+    if isinstance(config, ByteBPEConfig):
+        alphabet = sorted(byte_alphabet())
+        merges = learn_merges(
+            words, symbols=list, join=str.__add__, alphabet=alphabet,
+            pieces=_room(config, 5, len(alphabet)), min_count=config.min_count,
+        )  # fmt: skip
+        suffix = {}
+    else:
+        merges = _character_merges(words, config, _gpt_symbols, str.__add__, 5)
+        suffix = {"end_of_word_suffix": "</w>", "unk_token": ROBERTA.unk}
+    pieces = _head(ROBERTA) + merges.pieces + [ROBERTA.mask]
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    return models.BPE(ids, merges.pairs, **suffix), pieces
+
+
+def _head(special: SpecialTokens) -> list[str]:
+    """The special tokens at the customary places: BERT's first five; RoBERTa's first four, its mask comes last."""
+    if special is BERT:
+        return [special.pad, special.unk, special.cls, special.sep, special.mask]
+    return [special.cls, special.pad, special.sep, special.unk]
+
+
+def _room(config: TokenizerConfig, special: int, alphabet: int = 0) -> int:
+    """Pieces left for the text. Too few for the alphabet is refused, with the least size that works."""
+    room = config.size - special
+    if room < max(1, alphabet):
+        least = alphabet + special
+        raise DataError(
+            f"a vocabulary of {config.size:,} pieces cannot hold the {alphabet:,} symbols of the text and "
+            f"{special} special tokens; {_size_fix(least)} or more"
+        )
+    return room
+
+
+def _size_fix(size: int) -> str:
+    return f"use --set tokenizer.size={size} (tokenizer train: --size {size})"
+
+
+def _wordpiece_symbols(word: str) -> list[str]:
+    return [word[0], *("##" + char for char in word[1:])]
+
+
+def _gpt_symbols(word: str) -> list[str]:
+    return [*word[:-1], word[-1] + "</w>"]
+
+
+def _character_merges(
+    words: Words, config: WordPieceConfig | BPEConfig, symbols: Any, join: Any, special: int
+) -> Merges:
+    """Merges over characters as they stand at the beginning and inside (or at the end) of words."""
+    kept = set(covered_characters(words, config.coverage))
+    clean = [(word, count) for word, count in words if kept.issuperset(word)]
+    alphabet = sorted(
+        {symbol for word, _ in clean for symbol in symbols(word)}, key=lambda symbol: (len(symbol) > 1, symbol)
+    )
+    room = _room(config, special, len(alphabet))
+    return learn_merges(clean, symbols=symbols, join=join, alphabet=alphabet, pieces=room, min_count=config.min_count)
+
+
+def _finished(library: tokenizers.Tokenizer, model: Any, config: TokenizerConfig) -> tokenizers.Tokenizer:
+    """Model, special tokens, decoder, and the template that `transformers` uses for one text or two."""
+    library.model = model
+    special = BERT if isinstance(config, WordPieceConfig) else ROBERTA
+    mask = AddedToken(special.mask, lstrip=special is ROBERTA, normalized=False, special=True)
+    others = [AddedToken(name, normalized=False, special=True) for name in _head(special) if name != special.mask]
+    library.add_special_tokens([*others, mask])
+    cls, sep = special.cls, special.sep
+    tokens = [(name, library.token_to_id(name)) for name in (cls, sep)]
+    single = f"{cls}:0 $A:0 {sep}:0"
+    pair = f"{single} $B:1 {sep}:1" if special is BERT else f"{single} {sep}:0 $B:0 {sep}:0"
+    template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
+    library.post_processor = template
+    if isinstance(config, ByteBPEConfig):
+        library.decoder = decoders.ByteLevel()
+    elif isinstance(config, UnigramConfig):
+        library.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    elif isinstance(config, BPEConfig):
+        library.decoder = decoders.BPEDecoder(suffix="</w>")
+    else:
+        library.decoder = decoders.WordPiece(prefix="##")
+    return library
+
+
+def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
+    """What `tokenizer_config.json` says: a class that keeps our normaliser (the XLM-R class would rebuild it)."""
+    if isinstance(config, WordPieceConfig):
+        return {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": config.lowercase,
+            "tokenize_chinese_chars": True,
+            "strip_accents": None,
+        }
+    ends = {"bos_token": ROBERTA.cls, "eos_token": ROBERTA.sep}
+    if isinstance(config, ByteBPEConfig):
+        return ends | {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": False}
+    return ends | {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def _unigram_counts(
+    words: Words, library: tokenizers.Tokenizer, size: int, special: SpecialTokens
+) -> npt.NDArray[np.int64]:
+    """[V] how often each id occurs in the counted words: each different word is encoded once."""
+    bare = tokenizers.Tokenizer(library.model)
+    counts = np.zeros(size, dtype=np.int64)
+    for start in range(0, len(words), 10_000):
+        part = words[start : start + 10_000]
+        for (_, times), found in zip(part, bare.encode_batch_fast([word for word, _ in part]), strict=True):
+            np.add.at(counts, found.ids, times)
+    return counts
