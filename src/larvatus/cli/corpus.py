@@ -1,0 +1,183 @@
+"""`larvatus corpus`: build token shards from text, show what is in them, verify them.
+
+larvatus corpus build judgments/ --tokenizer vocabulary/ --out corpus/
+larvatus corpus show corpus/
+larvatus corpus verify corpus/
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from larvatus.corpus.build import BuildOptions, CorpusSummary, build_corpus
+from larvatus.corpus.format import Counts
+from larvatus.corpus.store import Corpus
+from larvatus.text.readers import ReadOptions
+from larvatus.text.tokenizer import Tokenizer
+
+app = typer.Typer(help="Build, show and verify token shards.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Where = Annotated[Path, typer.Argument(metavar="DIR", help="A built corpus.")]
+
+
+class Sentences(StrEnum):
+    library = "library"
+    newline = "newline"
+
+
+class OnBad(StrEnum):
+    fail = "fail"
+    skip = "skip"
+
+
+class Split(StrEnum):
+    blank_line = "blank-line"
+    file = "file"
+
+
+@app.command()
+def build(
+    paths: Annotated[list[str], typer.Argument(metavar="PATHS...", help="Files, directories, globs, or - for stdin.")],
+    tokenizer: Annotated[Path, typer.Option(metavar="DIR", help="The vocabulary to encode with.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
+    language: Annotated[str, typer.Option(help="Language of text that does not say.")] = "en",
+    sentences: Annotated[Sentences, typer.Option(help="Split by rule, or one sentence a line.")] = Sentences.library,
+    on_bad: Annotated[OnBad, typer.Option(help="Bad UTF-8 or a broken record: stop, or skip and count.")] = OnBad.fail,
+    split: Annotated[Split, typer.Option(help="What separates documents in plain text.")] = Split.blank_line,
+    text_field: Annotated[str, typer.Option(help="Field of JSONL and Parquet that holds the text.")] = "text",
+    language_field: Annotated[str | None, typer.Option(help="Field that holds the language.")] = None,
+    licence: Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
+    console = Console(stderr=True)
+    with _Bar(console) as bar:
+        options = BuildOptions(
+            language=language,
+            sentences="newline" if sentences is Sentences.newline else "library",
+            reading=ReadOptions(
+                split=split.value, text_field=text_field, language_field=language_field, on_bad=on_bad.value
+            ),
+            licence=licence,
+            workers=workers,
+            progress=bar.update,
+            notice=lambda sentence: console.print(escape(sentence), highlight=False),
+        )
+        summary = build_corpus(paths, Tokenizer.load(tokenizer), out, options)
+    if as_json:
+        _print_json(_summary_dict(summary))
+        return
+    print(_sentence(summary))
+    print(f"next: larvatus corpus show {out}    or    larvatus pretrain bert --corpus {out} --out …")
+
+
+@app.command()
+def show(path: Where, as_json: Json = False) -> None:
+    """Counts, sources and the first few sentences of a corpus."""
+    corpus = Corpus.open(path)
+    m = corpus.manifest
+    samples = first_sentences(corpus, 5)
+    if as_json:
+        _print_json({**msgspec.to_builtins(m), "samples": samples})
+        return
+    table = Table(title=str(path), title_justify="left")
+    for name in ("language", "documents", "sentences", "words", "tokens", "text bytes"):
+        table.add_column(name, justify="left" if name == "language" else "right")
+    rows = [*m.languages.items()]
+    for name, counts in rows if len(rows) == 1 else [*rows, ("all", m.counts)]:
+        table.add_row(escape(name), *(f"{getattr(counts, field):,}" for field in counts.__struct_fields__))
+    console = Console(highlight=False)
+    console.print(table)
+    pieces = m.counts.tokens / max(1, m.counts.words)
+    console.print(f"vocabulary: {m.settings.vocabulary:,} pieces, {pieces:.2f} a word · {len(m.shards)} shards")
+    for source in m.sources:
+        licence = source.licence or "licence not given"
+        console.print(escape(f"source: {source.name} ({source.files:,} files, {source.bytes:,} bytes, {licence})"))
+    for reason, count in m.skipped.items():
+        console.print(escape(f"skipped: {count:,} {reason}"))
+    for sentence in samples:
+        console.print(escape(f"  {sentence}"))
+
+
+@app.command()
+def verify(path: Where, as_json: Json = False) -> None:
+    """Check every shard against its checksum, and look inside each chunk."""
+    corpus = Corpus.open(path)
+    for chunk in range(len(corpus.chunks)):
+        corpus.block([chunk])
+    counts = corpus.manifest.counts
+    if as_json:
+        _print_json({"path": str(path), "shards": len(corpus.manifest.shards), **msgspec.to_builtins(counts)})
+    else:
+        print(f"{path}: {len(corpus.manifest.shards)} shards are whole · {_counted(counts)}")
+
+
+def first_sentences(corpus: Corpus, count: int) -> list[str]:
+    """The first sentences of the corpus, decoded."""
+    block = corpus.block([0])
+    ends = block.sentences[: count + 1].tolist()
+    return [corpus.tokenizer.decode(block.ids[a:b].tolist()) for a, b in pairwise(ends)]
+
+
+class _Bar:
+    """Counts and rate while it runs: a line that changes on a terminal, a plain line now and then elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._begun, self._said = console, time.monotonic(), time.monotonic()
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("reading")
+
+    def __enter__(self) -> _Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, counts: Counts) -> None:
+        now = time.monotonic()
+        rate = counts.text_bytes / max(1e-9, now - self._begun) / 1e6
+        line = f"{_counted(counts)} · {rate:.1f} MB/s"
+        self._bar.update(self._task, description=line)
+        if not self._console.is_terminal and now - self._said > 30:
+            self._said = now
+            print(line, file=sys.stderr)
+
+
+def _counted(counts: Counts) -> str:
+    return (
+        f"{counts.documents:,} documents · {counts.sentences:,} sentences · "
+        f"{counts.words:,} words · {counts.tokens:,} tokens"
+    )
+
+
+def _sentence(summary: CorpusSummary) -> str:
+    skipped = "".join(f" · skipped {count:,} {reason}" for reason, count in summary.skipped.items())
+    done = "is there already, unchanged" if summary.unchanged else f"built, {summary.shards} shards"
+    if summary.resumed and not summary.unchanged:
+        done += f" ({summary.resumed} of them before the interruption)"
+    return f"{summary.path}: {done} · {_counted(summary.counts)}{skipped}"
+
+
+def _summary_dict(summary: CorpusSummary) -> dict[str, Any]:
+    return {**msgspec.to_builtins(summary, builtin_types=(), enc_hook=str)}
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))

@@ -1,0 +1,163 @@
+"""Encode a unit of text into record batches: what a worker of `larvatus corpus build` does.
+
+Sentences are split, encoded (`stretches`) and laid out by NumPy; the answer is Arrow IPC bytes, ready to be written.
+Time goes into tokenisation, not into moving objects between processes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from larvatus.batch import Ints, edges, runs
+from larvatus.corpus.format import ChunkInfo, Counts, schema
+from larvatus.corpus.stretches import StretchEncoder
+from larvatus.corpus.units import Piece
+from larvatus.text.sentences import split_sentences
+from larvatus.text.tokenizer import Tokenizer
+
+CHUNK_TOKENS = 1 << 18
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What a worker must have. The parent prepares it once, while the workers start, and sends it to each."""
+
+    stretches: StretchEncoder
+    vocabulary: int
+    sentences: Literal["library", "newline"]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, sentences: Literal["library", "newline"]) -> Encoder:
+        return cls(StretchEncoder(tokenizer), tokenizer.size, sentences)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A unit's record batches with their counts, by language."""
+
+    batches: list[bytes]
+    chunks: list[ChunkInfo]
+    languages: dict[str, Counts]
+    first: tuple[int, str] | None  # number and language of the first document that has tokens
+    last: int | None
+
+
+def encode_unit(encoder: Encoder, pieces: Sequence[Piece]) -> Encoded:
+    sentences: list[str] = []
+    per_piece = np.empty(len(pieces), np.int64)
+    for i, piece in enumerate(pieces):
+        before = len(sentences)
+        sentences += split_sentences(piece.text, piece.language, encoder.sentences)
+        per_piece[i] = len(sentences) - before
+    found = encoder.stretches.encode(sentences)
+
+    piece_of_sentence = np.repeat(np.arange(len(pieces)), per_piece)[found.lengths > 0]
+    lengths = found.lengths[found.lengths > 0]
+    tokens = np.bincount(piece_of_sentence, weights=lengths, minlength=len(pieces)).astype(np.int64)
+    kept = [i for i, n in enumerate(tokens.tolist()) if n]
+    rows = _Rows(
+        pieces=[pieces[i] for i in kept],
+        ids=found.ids,
+        starts=found.starts,
+        tokens=tokens[kept],
+        sentences=np.bincount(piece_of_sentence, minlength=len(pieces))[kept].astype(np.int64),
+        sentence_lengths=lengths,
+    )
+    columns = schema(encoder.vocabulary)
+    cuts = list(runs(rows.tokens, CHUNK_TOKENS)) if kept else []
+    edge = edges(rows.tokens)
+    return Encoded(
+        batches=[_record_batch(rows, a, b, columns) for a, b in cuts],
+        chunks=[
+            ChunkInfo(
+                rows=b - a,
+                tokens=int(edge[b] - edge[a]),
+                documents=(rows.pieces[a].document, rows.pieces[b - 1].document),
+            )
+            for a, b in cuts
+        ],
+        languages=_counts(rows),
+        first=(rows.pieces[0].document, rows.pieces[0].language) if kept else None,
+        last=rows.pieces[-1].document if kept else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The unit's rows laid end to end: R rows, N tokens, S sentences."""
+
+    pieces: list[Piece]
+    ids: npt.NDArray[np.int32]  # [N]
+    starts: npt.NDArray[np.bool_]  # [N] word starts
+    tokens: Ints  # [R]
+    sentences: Ints  # [R]
+    sentence_lengths: Ints  # [S]
+
+
+def _record_batch(rows: _Rows, a: int, b: int, columns: pa.Schema) -> bytes:
+    """Rows a … b − 1 as the bytes of one record batch."""
+    token_edge, sentence_edge = edges(rows.tokens), edges(rows.sentences)
+    first, last = int(token_edge[a]), int(token_edge[b])
+    s_first, s_last = int(sentence_edge[a]), int(sentence_edge[b])
+    per_row = rows.sentences[a:b]
+    sentence_starts = edges(rows.sentence_lengths[s_first:s_last])[:-1]  # from the start of the batch
+    sentence_starts -= np.repeat(token_edge[a:b] - first, per_row)  # from the start of the row
+    token_offsets = (token_edge[a : b + 1] - first).astype(np.int32)
+    sentence_offsets = (sentence_edge[a : b + 1] - s_first).astype(np.int32)
+    bits = np.packbits(rows.starts[first:last], bitorder="little")
+    words = pa.Array.from_buffers(pa.bool_(), last - first, [None, pa.py_buffer(bits)])
+    pieces = rows.pieces[a:b]
+
+    def lists(name: str, offsets: npt.NDArray[np.int32], values: pa.Array) -> pa.Array:
+        kind = columns.field(name).type
+        return pa.Array.from_buffers(kind, len(offsets) - 1, [None, pa.py_buffer(offsets)], children=[values])
+
+    id_type = columns.field("ids").type.value_type
+    ids = rows.ids[first:last].astype(np.uint16 if id_type == pa.uint16() else np.uint32)
+    batch = pa.record_batch(
+        [
+            lists("ids", token_offsets, _numbers(id_type, ids)),
+            lists("sentences", sentence_offsets, _numbers(pa.int32(), sentence_starts.astype(np.int32))),
+            lists("words", token_offsets, words),
+            _numbers(pa.int64(), np.array([p.document for p in pieces], np.int64)),
+            _numbers(pa.int32(), np.array([p.part for p in pieces], np.int32)),
+            _strings([p.language for p in pieces]),
+            _strings([p.source for p in pieces]),
+            _numbers(pa.int64(), np.array([p.line for p in pieces], np.int64)),
+        ],
+        schema=columns,
+    )
+    return bytes(batch.serialize())
+
+
+# Arrays are made of buffers because `pa.array` imports pandas, where it is installed: 0.3 s in each worker.
+
+
+def _numbers(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _strings(values: list[str]) -> pa.Array:
+    data = [value.encode() for value in values]
+    offsets = edges(np.fromiter(map(len, data), np.int64, len(data))).astype(np.int32)
+    return pa.Array.from_buffers(pa.string(), len(data), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(data))])
+
+
+def _counts(rows: _Rows) -> dict[str, Counts]:
+    """Counts of the unit by language. A document cut over two units is counted in both; the builder takes one off."""
+    documents: dict[str, set[int]] = {}
+    sums: dict[str, Counter[str]] = {}
+    words = np.add.reduceat(rows.starts, edges(rows.tokens)[:-1], dtype=np.int64) if rows.pieces else np.empty(0)
+    for piece, n, s, w in zip(rows.pieces, rows.tokens.tolist(), rows.sentences.tolist(), words.tolist(), strict=True):
+        documents.setdefault(piece.language, set()).add(piece.document)
+        sums.setdefault(piece.language, Counter()).update(
+            sentences=s, words=w, tokens=n, text_bytes=len(piece.text.encode())
+        )
+    return {name: Counts(documents=len(documents[name]), **total) for name, total in sums.items()}

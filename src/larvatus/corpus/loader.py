@@ -1,0 +1,199 @@
+"""The loader: batches whose order and content are a function of (seed, epoch, position) alone.
+
+    loader = Loader(corpus, packing=SentencePairsConfig(), length=128, corruption=mask, tokens=65_536, seed=1)
+    for batch, cursor in loader.steps():     # the cursor says where the next step begins: steps(cursor) goes on there
+        …
+
+Each epoch permutes the chunks of the corpus and takes them in blocks of about two million tokens. A block is packed,
+its sequences are shuffled and corrupted, all in one worker; a sequence is known as (epoch, block, place in the
+block), and every random choice about it hangs on that name. Steps of `tokens` tokens are cut from the row of blocks
+in this process, on across blocks and epochs, so each is full and no number of workers, and no resume, can change any.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from larvatus import rng
+from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.corpus.packing import PackingConfig, SpecialIds, check, pack
+from larvatus.corpus.processes import Workers
+from larvatus.corpus.store import Corpus
+from larvatus.errors import DataError, RecipeError
+
+BLOCK_TOKENS = 1 << 21
+
+
+class Corruption(Protocol):
+    """Hides tokens: a picklable function of a batch, its epoch, and the item number of its first sequence."""
+
+    def __call__(self, batch: TrainingBatch[Ints], epoch: int, first: int, /) -> TrainingBatch[Ints]: ...
+
+
+class Cursor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sequence that comes next; all that a resume needs."""
+
+    epoch: int = 0
+    block: int = 0
+    sequence: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockMaker:
+    """Makes any block of any epoch; small enough to be sent to a worker, which opens the corpus itself."""
+
+    path: Path
+    special: SpecialIds
+    packing: PackingConfig
+    length: int
+    corruption: Corruption | None
+    seed: int
+    purpose: str
+    block_tokens: int
+
+    def plan(self, corpus: Corpus, epoch: int) -> list[list[int]]:
+        """The chunks of each block of an epoch."""
+        order = np.arange(len(corpus.chunks))
+        if self.purpose == "train":
+            order = rng.stream(self.seed, f"{self.purpose}/order", epoch).permutation(order)
+        return plan_blocks(corpus, order, self.block_tokens, different=self.packing.different_documents)
+
+    def make(self, epoch: int, block: int, chunks: list[int]) -> TrainingBatch[Ints]:
+        random = rng.stream(self.seed, f"{self.purpose}/pack", epoch, block)
+        text = self._corpus.block(chunks)
+        batch = pack(text, self.packing, length=self.length, special=self.special, random=random)
+        return batch if self.corruption is None else self.corruption(batch, epoch, block << 32)
+
+    @functools.cached_property
+    def _corpus(self) -> Corpus:
+        return Corpus.open(self.path, verify=False)  # whoever made the loader has verified it
+
+
+def plan_blocks(corpus: Corpus, order: Ints, size: int, *, different: int) -> list[list[int]]:
+    """Cut a row of chunks into blocks of about `size` tokens, each with at least `different` (1 or 2) documents.
+
+    Blocks come out even: a short one at the end would have little to draw random sentences from.
+    """
+    tokens = np.array([corpus.chunks[k].tokens for k in order.tolist()], np.int64)
+    count = max(1, round(int(tokens.sum()) / size))
+    middles = np.cumsum(tokens) - tokens / 2
+    home = np.minimum((middles * count / tokens.sum()).astype(np.int64), count - 1)
+    blocks: list[list[int]] = []
+    for block in np.split(order, np.flatnonzero(np.diff(home)) + 1):
+        if blocks and different > 1 and (_one_document(corpus, blocks[-1]) or _one_document(corpus, block.tolist())):
+            blocks[-1].extend(block.tolist())
+        else:
+            blocks.append(block.tolist())
+    return blocks
+
+
+def _one_document(corpus: Corpus, chunks: list[int]) -> bool:
+    return len({number for k in chunks for number in corpus.chunks[k].documents}) == 1
+
+
+def _make(maker: BlockMaker, task: tuple[int, int, list[int]]) -> TrainingBatch[Ints]:
+    return maker.make(*task)
+
+
+class Loader:
+    block_tokens = BLOCK_TOKENS
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        packing: PackingConfig,
+        length: int,
+        corruption: Corruption | None,
+        tokens: int,
+        seed: int,
+        workers: int = 0,
+        purpose: str = "train",
+    ) -> None:
+        if tokens < length:
+            raise RecipeError(
+                f"a step of {tokens:,} tokens cannot hold one sequence of {length:,}; make the batch larger"
+            )
+        check(packing, corpus.manifest.counts)
+        self._corpus, self._tokens, self._workers = corpus, tokens, workers
+        self._maker = BlockMaker(
+            path=corpus.path,
+            special=SpecialIds(cls=corpus.tokenizer.cls_id, sep=corpus.tokenizer.sep_id),
+            packing=packing,
+            length=length,
+            corruption=corruption,
+            seed=seed,
+            purpose=purpose,
+            block_tokens=self.block_tokens,
+        )
+
+    def steps(self, cursor: Cursor = Cursor()) -> Iterator[tuple[TrainingBatch[Ints], Cursor]]:
+        """Step batches without end from `cursor` on, each with the cursor of the next."""
+        if self._corpus.tokens < self._tokens:
+            raise DataError(
+                f"{self._corpus.path} has {self._corpus.tokens:,} tokens, and one step takes {self._tokens:,}; "
+                "give more text, or a smaller batch (--set batch=…)"
+            )
+        return _steps(self._blocks(cursor), cursor.sequence, self._tokens)
+
+    def evaluation(self, limit_tokens: int | None = None) -> Iterator[TrainingBatch[Ints]]:
+        """Each sequence once, in a fixed order, in batches within the token budget; up to `limit_tokens` in all."""
+        left = limit_tokens
+        plan = self._maker.plan(self._corpus, 0)
+        for block, chunks in enumerate(plan):
+            batch = self._maker.make(0, block, chunks)
+            if left is not None:
+                fit = int(np.searchsorted(edges(batch.tokens.lengths), left, side="right")) - 1
+                batch = batch.cut(0, max(fit, 1) if block == 0 else fit)
+                left -= batch.tokens.size
+            yield from batch.cuts(self._tokens)
+            if left is not None and left < self._maker.length:
+                return
+
+    def _blocks(self, cursor: Cursor) -> Iterator[tuple[int, int, TrainingBatch[Ints]]]:
+        """Epoch, number and content of block after block, from the cursor's on, without end."""
+        names: deque[tuple[int, int]] = deque()  # of the blocks under way
+
+        def tasks() -> Iterator[tuple[int, int, list[int]]]:
+            epoch, first = cursor.epoch, cursor.block
+            while True:
+                plan = self._maker.plan(self._corpus, epoch)
+                if first >= len(plan):
+                    raise DataError(f"{self._corpus.path} has no block {first}: {cursor} belongs to another corpus")
+                for block in range(first, len(plan)):
+                    names.append((epoch, block))
+                    yield epoch, block, plan[block]
+                epoch, first = epoch + 1, 0
+
+        what, fix = "a loader worker", "the run goes on from its last checkpoint with --resume"
+        with Workers(self._workers, lambda: self._maker, _make, what=what, fix=fix) as workers:
+            for batch in workers.map(tasks()):
+                yield *names.popleft(), batch
+
+
+def _steps(
+    blocks: Iterator[tuple[int, int, TrainingBatch[Ints]]], first: int, budget: int
+) -> Iterator[tuple[TrainingBatch[Ints], Cursor]]:
+    """Cut the row of blocks into steps of whole sequences within the budget; a step may take from several blocks."""
+    parts: list[TrainingBatch[Ints]] = []
+    room = budget
+    for epoch, block, batch in blocks:
+        edge = edges(batch.tokens.lengths)
+        while first < batch.tokens.count:
+            last = int(np.searchsorted(edge, edge[first] + room, side="right")) - 1
+            if last > first:
+                parts.append(batch.cut(first, last))
+                room -= int(edge[last] - edge[first])
+                first = last
+            if first < batch.tokens.count:  # the next sequence does not fit: the step is full
+                yield TrainingBatch.join(parts), Cursor(epoch, block, first)
+                parts, room = [], budget
+        first = 0  # what room is left goes to the next block

@@ -1,0 +1,57 @@
+"""Packings: how documents become training sequences. One file each; all work on a `Block` and give a `TrainingBatch`.
+
+    sentence-pairs     [CLS] A [SEP] B [SEP], B the continuation or a stretch of another document (BERT)
+    full-sentences     sentences up to the limit, across documents with a separator (RoBERTa)
+    single-segment     sentences of one document up to the limit (SpanBERT)
+    documents          whole documents, windowed where they are longer (no leaking across documents)
+
+In every packing each token of the block comes at least once in an epoch: long sentences are cut into successive
+pieces, never lost. A new packing is a new file with its settings and its `plan`, its line in `PackingConfig`, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from larvatus.batch import Ints, TrainingBatch
+from larvatus.corpus.block import Block
+from larvatus.corpus.format import Counts
+from larvatus.corpus.packing.documents import DocumentsConfig
+from larvatus.corpus.packing.full_sentences import FullSentencesConfig
+from larvatus.corpus.packing.pieces import SpecialIds, assemble
+from larvatus.corpus.packing.sentence_pairs import SentencePairsConfig
+from larvatus.corpus.packing.single_segment import SingleSegmentConfig
+from larvatus.errors import RecipeError
+
+PackingConfig = SentencePairsConfig | FullSentencesConfig | SingleSegmentConfig | DocumentsConfig
+
+__all__ = [
+    "DocumentsConfig",
+    "FullSentencesConfig",
+    "PackingConfig",
+    "SentencePairsConfig",
+    "SingleSegmentConfig",
+    "SpecialIds",
+    "check",
+    "pack",
+]
+
+
+def pack(
+    block: Block, config: PackingConfig, *, length: int, special: SpecialIds, random: np.random.Generator
+) -> TrainingBatch[Ints]:
+    """Pack a block into sequences of at most `length` tokens, in random order."""
+    room = length - config.specials
+    if room < config.least:
+        raise RecipeError(
+            f"{length} tokens are too few for a sequence of {config.__struct_config__.tag}; set a length of 8 or more"
+        )
+    pieces = config.plan(block, room=room, random=random)
+    order = random.permutation(pieces.count)
+    return assemble(block, pieces.in_order(order), special)
+
+
+def check(config: PackingConfig, counts: Counts) -> None:
+    """Refuse a corpus that this packing cannot use, before any of it is read."""
+    config.check(counts)

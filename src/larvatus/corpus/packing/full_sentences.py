@@ -1,0 +1,45 @@
+"""Full sentences (RoBERTa, Liu et al. 2019, §4.2): contiguous sentences up to the limit, on across the end of a
+document.
+
+    [CLS] the last sentences of one document [SEP] the first of the next [SEP]
+
+Every sequence starts at a sentence; a separator marks where a document ends. Sentences longer than a sequence are cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from larvatus.corpus.block import Block
+from larvatus.corpus.format import Counts
+from larvatus.corpus.packing.pieces import Pieces, as_array, cut_long, owners
+
+
+class FullSentencesConfig(msgspec.Struct, tag="full-sentences", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    gives: ClassVar[tuple[type, ...]] = ()
+    specials: ClassVar[int] = 2  # [CLS] … [SEP]; separators between documents are counted by the plan
+    least: ClassVar[int] = 1
+    different_documents: ClassVar[int] = 1
+
+    def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
+        starts = cut_long(block.sentences, block, room)  # [S+1]
+        owner = owners(starts, block.documents)  # [S]
+        end = (starts[1:] + owner).tolist()  # a separator for every document finished before: what `room` must hold
+        begin = (starts[:-1] + owner).tolist()
+        firsts = []
+        i = 0
+        while i < len(begin):  # one step a sequence
+            firsts.append(i)
+            i = max(bisect_right(end, begin[i] + room, i), i + 1)
+        # a piece starts at each sequence, and at each document within one
+        begins = np.union1d(starts[as_array(firsts)], block.documents[:-1])
+        sequences = np.searchsorted(starts[as_array(firsts)], begins, side="right") - 1
+        ends = np.append(begins[1:], starts[-1])
+        return Pieces(begins, ends, sequences, np.zeros_like(begins), {})
+
+    def check(self, counts: Counts) -> None:
+        """Any text will do."""

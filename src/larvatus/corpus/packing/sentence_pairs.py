@@ -1,0 +1,165 @@
+"""Sentence pairs (BERT, Devlin et al. 2019, §3.1 and A.2): does the second stretch of text follow the first?
+
+    [CLS] A [SEP] B [SEP]
+
+Consecutive sentences are gathered up to the limit (in one case of ten up to a random shorter length) and cut at a
+random border into A and B. Half the time B is replaced by sentences of another document, and the ones it replaces are
+put back, as in BERT's `create_pretraining_data`. Three differences, so that labels stay even, tell nothing by
+themselves, and no text is lost:
+
+- The label is drawn first, and A is chosen in the same way for both labels. Where only one sentence is left (BERT
+  then always draws a random B, which makes random pairs more frequent), it is cut in two at a random word.
+- Only a single left-over token must take a random B. Where its label was to be next, the next random one is made next
+  instead.
+- Sentences that do not fit wait for the next pair, and longer ones are cut into successive pieces; BERT cuts tokens
+  off.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from larvatus.batch import Ints, PairLabels
+from larvatus.corpus.block import Block
+from larvatus.corpus.format import Counts
+from larvatus.corpus.packing.pieces import Pieces, as_array, cut_long
+from larvatus.errors import DataError
+
+NEXT, RANDOM = 0, 1
+_DRAWS = 4096
+
+
+class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    short: float = 0.1
+    """How often a pair aims at a random shorter length."""
+    random: float = 0.5
+    """How often B comes from another document."""
+
+    gives: ClassVar[tuple[type, ...]] = (PairLabels,)
+    specials: ClassVar[int] = 3
+    least: ClassVar[int] = 2
+    different_documents: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        for name in ("short", "random"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"packing.{name} is a probability, from 0 to 1")
+
+    def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
+        if len(np.unique(block.numbers)) < 2:
+            raise DataError(
+                "sentence pairs need two documents to draw from, and here is one; give more documents, "
+                "or split it with blank lines (--split blank-line)"
+            )
+        return _Pairing(self, block, room, random).pieces()
+
+    def check(self, counts: Counts) -> None:
+        if counts.documents < 2:
+            raise DataError(
+                "sentence pairs need at least two documents, and the corpus has one; "
+                "give more, or put blank lines between documents"
+            )
+        if counts.sentences <= counts.documents:
+            raise DataError(
+                "a sentence pair task without sentences: every document of the corpus is one sentence; rebuild it with "
+                '--sentences library (or newline), or set packing.type = "single-segment"'
+            )
+
+
+class _Pairing:
+    """One pass over a block. Places are tokens of it; unit i (a sentence, or a piece of one) starts at `edge[i]`."""
+
+    def __init__(self, config: SentencePairsConfig, block: Block, room: int, random: np.random.Generator) -> None:
+        self.config, self.room = config, room
+        starts = cut_long(block.sentences, block, room)
+        self.edge: list[int] = starts.tolist()
+        self.units: list[int] = np.searchsorted(
+            starts, block.documents
+        ).tolist()  # first unit of each document, and the end
+        self.numbers: list[int] = block.numbers.tolist()
+        self.words: Ints = np.flatnonzero(block.words)
+        self.draws = _draws(random)
+        self.owed = 0  # pairs that should have been next but were forced, not yet made good
+
+    def pieces(self) -> Pieces:
+        cuts: list[tuple[int, int, int, int]] = []  # start and end of A, start and end of B
+        labels: list[int] = []
+        for document in range(len(self.numbers)):
+            self._document(document, cuts, labels)
+        flat = as_array([place for cut in cuts for place in cut]).reshape(-1, 2)  # [2B, 2]: A, B, A, B …
+        pair = np.arange(len(flat), dtype=np.int64)
+        targets: dict[type, object] = {PairLabels: PairLabels(labels=as_array(labels))}
+        return Pieces(flat[:, 0], flat[:, 1], pair // 2, pair % 2, targets)
+
+    def _document(self, document: int, cuts: list[tuple[int, int, int, int]], labels: list[int]) -> None:
+        edge, last = self.edge, self.units[document + 1]
+        unit, at = self.units[document], edge[self.units[document]]  # `at` may lie within the unit
+        while unit < last:
+            coin, short, size, border, other, place = next(self.draws)
+            target = self.room if short >= self.config.short else 2 + int(size * (self.room - 1))
+            end = self._gather(unit, at, last, target, least=2)
+            middle, forced = self._cut(unit, at, end, border)
+            if self._label(coin, forced) == NEXT:
+                cuts.append((at, middle, middle, edge[end]))
+                labels.append(NEXT)
+                unit, at = end, edge[end]
+            else:
+                cuts.append((at, middle, *self._elsewhere(document, middle - at, target, other, place)))
+                labels.append(RANDOM)
+                at = middle  # what B would have been is put back
+                unit = bisect_right(edge, at, unit, end + 1) - 1
+
+    def _gather(self, unit: int, at: int, last: int, target: int, *, least: int) -> int:
+        """The end of the units from `at` that reach `target` tokens and fit; at least `least` units if those fit."""
+        reach = bisect_left(self.edge, at + target, unit + 1, last)
+        fits = bisect_right(self.edge, at + self.room, unit + 1, last + 1) - 1
+        return max(min(max(reach, unit + least), fits), unit + 1)
+
+    def _cut(self, unit: int, at: int, end: int, border: float) -> tuple[int, bool]:
+        """Where A ends: a random border of units, or of words in a single one; and whether nothing follows it."""
+        if end - unit >= 2:
+            return self.edge[unit + 1 + int(border * (end - unit - 1))], False
+        stop = self.edge[end]
+        if stop - at == 1:
+            return stop, True
+        first, last = np.searchsorted(self.words, (at + 1, stop)).tolist()
+        if last > first:
+            return int(self.words[first + int(border * (last - first))]), False
+        return at + 1 + int(border * (stop - at - 1)), False
+
+    def _label(self, coin: float, forced: bool) -> int:
+        wanted = NEXT if coin >= self.config.random else RANDOM
+        if forced:
+            self.owed += wanted == NEXT
+            return RANDOM
+        if wanted == RANDOM and self.owed:
+            self.owed -= 1
+            return NEXT
+        return wanted
+
+    def _elsewhere(self, document: int, taken: int, target: int, other: float, place: float) -> tuple[int, int]:
+        """A stretch of another document to stand for B, as long as the pair still wants and can hold."""
+        count = len(self.numbers)
+        choice = (document + 1 + int(other * (count - 1))) % count
+        while self.numbers[choice] == self.numbers[document]:  # another part of the same document
+            choice = (choice + 1) % count
+        first, last = self.units[choice], self.units[choice + 1]
+        unit = first + int(place * (last - first))
+        at, space = self.edge[unit], self.room - taken
+        reach = bisect_left(self.edge, at + max(1, target - taken), unit + 1, last)
+        fits = bisect_right(self.edge, at + space, unit + 1, last + 1) - 1
+        if fits > unit:
+            return at, self.edge[min(reach, fits)]
+        word = int(self.words[np.searchsorted(self.words, at + space, side="right") - 1])
+        return at, word if word > at else at + space
+
+
+def _draws(random: np.random.Generator) -> Iterator[list[float]]:
+    """Six uniform numbers for each pair, drawn many at a time."""
+    while True:
+        yield from random.random((_DRAWS, 6)).tolist()

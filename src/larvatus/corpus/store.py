@@ -1,0 +1,133 @@
+"""A corpus on the disk, opened: verified first, then read where it lies (memory-mapped, no copy).
+
+corpus = Corpus.open(Path("corpus"))          # every shard is checked against its SHA-256
+corpus.tokens, corpus.tokenizer.size
+block = corpus.block([4, 17])                 # two chunks as flat arrays, ready to be packed
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from larvatus import files
+from larvatus.corpus.block import Block
+from larvatus.corpus.format import JOURNAL, MANIFEST, REBUILD, TOKENIZER, ChunkInfo, Manifest, read_manifest, schema
+from larvatus.corpus.shards import check_shards
+from larvatus.errors import DataError
+from larvatus.text.tokenizer import Tokenizer
+
+_OPEN_SHARDS = 64  # a file handle each
+
+
+def is_corpus(path: Path) -> bool:
+    """Whether a directory holds a corpus, finished or begun, rather than text."""
+    return (path / JOURNAL).is_file() or ((path / MANIFEST).is_file() and (path / TOKENIZER).is_dir())
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: Path, verify: bool = True) -> Corpus:
+        """Open a built corpus. Whatever is missing or changed is refused here, by name, before anything is read."""
+        corpus = cls(Path(path), read_manifest(Path(path)))
+        if verify:
+            corpus.verify()
+        return corpus
+
+    def verify(self) -> None:
+        """Check the tokenizer and every shard against the manifest."""
+        tokenizer = self.path / TOKENIZER / "tokenizer.json"
+        if not tokenizer.is_file():
+            raise DataError(f"{tokenizer} is missing; {REBUILD}")
+        if files.sha256(tokenizer) != self.manifest.settings.tokenizer:
+            raise DataError(f"{tokenizer} is not the tokenizer that the shards were made with; {REBUILD}")
+        check_shards(self.path, self.manifest.shards)
+        for number in range(len(self.manifest.shards)):
+            self._shard(number)
+        counted = sum(chunk.tokens for chunk in self.chunks)
+        if counted != self.tokens or not self.chunks:
+            raise DataError(
+                f"{self.path}: the manifest counts {self.tokens:,} tokens, its shards {counted:,}; {REBUILD}"
+            )
+
+    @property
+    def documents(self) -> int:
+        return self.manifest.counts.documents
+
+    @property
+    def sentences(self) -> int:
+        return self.manifest.counts.sentences
+
+    @property
+    def words(self) -> int:
+        return self.manifest.counts.words
+
+    @property
+    def tokens(self) -> int:
+        return self.manifest.counts.tokens
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum of the shards and the tokenizer: two corpora that share it hold the same."""
+        parts = [self.manifest.settings.tokenizer, *(shard.sha256 for shard in self.manifest.shards)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.path / TOKENIZER)
+
+    @functools.cached_property
+    def chunks(self) -> tuple[ChunkInfo, ...]:
+        """The record batches of all shards, in the order of the text."""
+        return tuple(chunk for shard in self.manifest.shards for chunk in shard.chunks)
+
+    @functools.cached_property
+    def _first_chunks(self) -> list[int]:
+        counts = [len(shard.chunks) for shard in self.manifest.shards]
+        return [int(n) for n in np.cumsum([0, *counts])]
+
+    def batch(self, chunk: int) -> pa.RecordBatch:
+        """Chunk number `chunk` as Arrow holds it, with languages and sources."""
+        shard = int(np.searchsorted(self._first_chunks, chunk, side="right")) - 1
+        try:
+            return self._shard(shard).get_batch(chunk - self._first_chunks[shard])
+        except (pa.ArrowInvalid, OSError) as fault:
+            raise DataError(f"{self._path(shard)} cannot be read ({fault}); {REBUILD}") from fault
+
+    def block(self, chunks: Sequence[int]) -> Block:
+        """Several chunks, end to end, as flat arrays."""
+        name = f"{self.path}: chunk {chunks[0]}" + (" …" if len(chunks) > 1 else "")
+        return Block.join([self.batch(chunk) for chunk in chunks], self.manifest.settings.vocabulary, name)
+
+    def _path(self, shard: int) -> Path:
+        return self.path / self.manifest.shards[shard].file
+
+    @functools.cached_property
+    def _shard(self) -> functools._lru_cache_wrapper[pa.ipc.RecordBatchFileReader]:
+        return functools.lru_cache(maxsize=_OPEN_SHARDS)(self._open_shard)
+
+    def _open_shard(self, number: int) -> pa.ipc.RecordBatchFileReader:
+        path, info = self._path(number), self.manifest.shards[number]
+        try:
+            reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
+        except (pa.ArrowException, OSError) as fault:
+            raise DataError(f"{path} is not a shard ({fault}); {REBUILD}") from fault
+        wanted = schema(self.manifest.settings.vocabulary)
+        if not reader.schema.equals(wanted, check_metadata=True):
+            ours = [field for field in reader.schema if any(field.equals(w, check_metadata=True) for w in wanted)]
+            strange = [field.name for field in reader.schema if field not in ours or field.metadata] or ["their order"]
+            raise DataError(f"{path} has columns that no corpus has ({', '.join(strange)}); refused")
+        if reader.num_record_batches != len(info.chunks):
+            count = f"{reader.num_record_batches} record batches instead of {len(info.chunks)}"
+            raise DataError(f"{path} has {count}; {REBUILD}")
+        return reader
