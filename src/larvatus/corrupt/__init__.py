@@ -1,0 +1,8 @@
+"""Corruption: what training hides of the text. Pure functions of arrays and a seed; no torch."""
+
+from larvatus.corrupt.corruption import Corruption, CorruptionConfig, corrupt
+from larvatus.corrupt.masking import MaskingConfig
+from larvatus.corrupt.replacement import MaskVocabulary
+from larvatus.corrupt.whole_words import WholeWordConfig
+
+__all__ = ["Corruption", "CorruptionConfig", "MaskVocabulary", "MaskingConfig", "WholeWordConfig", "corrupt"]

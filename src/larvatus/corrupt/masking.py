@@ -1,0 +1,48 @@
+"""Masking of tokens (Devlin et al. 2019, §3.1): of each sequence, an exact share of its ordinary tokens is chosen.
+
+    batch = corrupt(batch, MaskingConfig(), vocabulary=…, seed=1, epoch=0, items=…)      # adds targets[MaskedTokens]
+
+`items` names each sequence; its masks are a function of (seed, epoch, item) alone, whatever batch it comes in.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from larvatus.batch import Ints, MaskedTokens
+from larvatus.corrupt.replacement import Bits, ReplacementConfig
+
+
+class MaskingConfig(
+    ReplacementConfig, tag_field="type", tag="tokens", frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    gives: ClassVar[tuple[type, ...]] = (MaskedTokens,)
+
+    def choose(self, keys: Bits, sequences: Ints, words: Ints, *, count: int) -> Ints:
+        """Which of the ordinary tokens are predicted (their indices, in any order).
+
+        keys, sequences, words [T]: of each ordinary token a random number, its sequence (of `count`), its word there.
+        """
+        order = by_sequence_at_random(keys, sequences)
+        present = np.bincount(sequences, minlength=count)
+        rank = np.arange(len(order)) - np.repeat(np.cumsum(present) - present, present)
+        return order[rank < np.repeat(budgets(present, self.rate), present)]
+
+
+def by_sequence_at_random(keys: Bits, sequences: Ints) -> Ints:
+    """Indices sorted by sequence, and inside each by its random numbers: [T] → [T].
+
+    Stable, so that even equal keys fall in an order that does not depend on the batch.
+    """
+    order: Ints = np.argsort((sequences.astype(np.uint64) << np.uint64(32)) | keys, kind="stable")
+    return order
+
+
+def budgets(present: Ints, rate: float) -> Ints:
+    """How many tokens of each sequence to predict: the rate's share, rounded, and at least one: [B] → [B]."""
+    if rate == 0.0:
+        return np.zeros_like(present)
+    wanted: Ints = np.minimum(present, np.maximum(1, np.rint(present * rate).astype(np.int64)))
+    return wanted

@@ -1,0 +1,117 @@
+"""What becomes of a chosen token (Devlin et al. 2019, §3.1; chapter §11.2.1): hidden, replaced at random, or kept.
+
+    80%   my dog is hairy → my dog is [MASK]
+    10%   my dog is hairy → my dog is apple          drawn by unigram frequency, or uniformly
+    10%   my dog is hairy → my dog is hairy          predicted all the same
+
+Each token draws for itself, from random numbers that belong to (seed, epoch, sequence, place in the sequence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from larvatus.batch import Ints
+from larvatus.errors import RecipeError
+
+Bits = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+_TWO_32 = float(1 << 32)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskVocabulary:
+    """What masking must know of a vocabulary."""
+
+    mask_id: int
+    size: int
+    special_ids: Collection[int]
+    """Never chosen, never drawn."""
+    counts: Ints | None = None
+    """[V] how often each token occurs; needed to draw by frequency."""
+
+    @cached_property
+    def ordinary(self) -> Flags:
+        """[V] whether a token may be chosen or drawn."""
+        flags = np.ones(self.size, dtype=np.bool_)
+        flags[list(self.special_ids)] = False
+        flags[self.mask_id] = False
+        return flags
+
+    @cached_property
+    def ordinary_ids(self) -> Ints:
+        ids = np.flatnonzero(self.ordinary)
+        if not len(ids):
+            raise RecipeError(
+                "the vocabulary has nothing but special tokens to draw replacements from; train a larger one"
+            )
+        return ids
+
+    @cached_property
+    def cumulative(self) -> Ints:
+        """[V] counts of ordinary tokens, summed up: the inverse of their distribution by `searchsorted`."""
+        if self.counts is None:
+            raise RecipeError(
+                'corruption.replacement = "unigram" needs the counts kept beside a vocabulary, and this one has none; '
+                'set corruption.replacement = "uniform"'
+            )
+        if len(self.counts) != self.size:
+            raise RecipeError(f"the vocabulary has {self.size} tokens but {len(self.counts)} counts; train it again")
+        sums = np.cumsum(np.where(self.ordinary, self.counts, 0), dtype=np.int64)
+        if not len(sums) or sums[-1] == 0:
+            raise RecipeError('all counts of the vocabulary are 0; set corruption.replacement = "uniform"')
+        return sums
+
+
+class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings that all ways of choosing tokens share."""
+
+    rate: float = 0.15
+    """Share of a sequence's ordinary tokens that are chosen."""
+    mask: float = 0.8
+    """Share of the chosen that become the mask token."""
+    random: float = 0.1
+    """Share that become a random token."""
+    keep: float = 0.1
+    """Share that stay as they are."""
+    replacement: Literal["unigram", "uniform"] = "unigram"
+    """How random tokens are drawn: by their frequency in the training text, or all alike."""
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "mask", "random", "keep"):
+            if not 0.0 <= (value := getattr(self, name)) <= 1.0:
+                raise RecipeError(f"corruption.{name} = {value} must lie between 0 and 1")
+        total = self.mask + self.random + self.keep
+        if abs(total - 1.0) > 1e-6:
+            rest = 1.0 - self.mask - self.random
+            way_out = f"set corruption.keep = {rest:g}" if rest >= 0 else "lower corruption.mask or corruption.random"
+            raise RecipeError(f"corruption.mask + random + keep = {total:g} must be 1; {way_out}")
+
+
+def draw(bits: Bits, vocabulary: MaskVocabulary, how: Literal["unigram", "uniform"]) -> Ints:
+    """One random ordinary token for each pair of 32-bit numbers: [2, M] → [M]."""
+    uniform_M = ((bits[0] << np.uint64(21)) | (bits[1] >> np.uint64(11))).astype(np.float64) / float(1 << 53)
+    if how == "uniform":
+        alike: Ints = vocabulary.ordinary_ids[(uniform_M * len(vocabulary.ordinary_ids)).astype(np.int64)]
+        return alike
+    sums = vocabulary.cumulative
+    drawn: Ints = np.searchsorted(sums, (uniform_M * int(sums[-1])).astype(np.int64), side="right")
+    return drawn
+
+
+def replaced(ids: Ints, bits: Bits, config: ReplacementConfig, vocabulary: MaskVocabulary) -> Ints:
+    """What stands in the text instead of the chosen tokens: [M] and three random numbers each, [3, M] → [M]."""
+    share = bits[0] / _TWO_32
+    out = np.where(share < config.mask, vocabulary.mask_id, ids)
+    at_random = np.flatnonzero((share >= config.mask) & (share < config.mask + config.random))
+    if len(at_random):
+        out[at_random] = draw(bits[1:, at_random], vocabulary, config.replacement)
+    return out

@@ -1,0 +1,84 @@
+"""Bidirectional self-attention over the flat batch (chapter eq. 11.1 to 11.6; Vaswani et al. 2017).
+
+    Q = X W^Q   K = X W^K   V = X W^V                     one product: W^Q, W^K, W^V stacked in `qkv`
+    SelfAttention(Q, K, V) = softmax(Q K^T / √d_k) V      over the tokens of one sequence, in H heads
+
+No token ever attends to another sequence, and nothing is padded: CUDA's variable-length kernel is told where
+sequences begin (`Packed`), other devices take the sequences of one length together (`Grouped`).
+N tokens, H heads, K size of a head, D = H·K hidden size; B sequences of L tokens in a group.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
+
+from larvatus.nn.dropout import keep_scale
+from larvatus.nn.layout import Grouped, Layout, Packed
+
+
+def self_attention(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, *, dropout: float = 0.0) -> Tensor:
+    """Equation 11.6 for sequences of one length; `dropout` zeroes attention weights at random."""
+    if dropout == 0.0 or q_BHLK.device.type != "cpu":
+        return F.scaled_dot_product_attention(q_BHLK, k_BHLK, v_BHLK, dropout_p=dropout)
+    # torch has no fused kernel with dropout on CPU; written out, it can use our cheaper dropout (1.3 × faster)
+    scores_BHLL = (q_BHLK * (1 / math.sqrt(q_BHLK.shape[-1]))) @ k_BHLK.transpose(-1, -2)
+    weights_BHLL = scores_BHLL.softmax(-1)
+    return (weights_BHLL * keep_scale(weights_BHLL.shape, dropout, weights_BHLL.dtype)) @ v_BHLK
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def attend_grouped(qkv_N3HK: Tensor, layout: Grouped, *, dropout: float = 0.0) -> Tensor:
+    """Attention inside each sequence, for tokens sorted by length: [N, 3, H, K] → [N, H, K].
+
+    Its shapes differ from batch to batch, so a compiled model steps out of its graph here.
+    """
+    parts = torch.split(qkv_N3HK, [count * length for count, length in layout.groups])
+    out = []
+    for part, (count, length) in zip(parts, layout.groups, strict=True):
+        q, k, v = part.view(count, length, *part.shape[1:]).permute(2, 0, 3, 1, 4)
+        out.append(self_attention(q, k, v, dropout=dropout).transpose(1, 2).flatten(0, 1))
+    return torch.cat(out) if out else qkv_N3HK[:, 2]
+
+
+def kernel_of(device: str, precision: str) -> str:
+    """In words, for people: how attention runs on a device in a precision (``bf16``, ``fp32``)."""
+    if device.startswith("cuda") and precision in ("bf16", "fp16"):
+        return "variable-length flash kernel"
+    return "scaled dot products over groups of one length"
+
+
+def attend_packed(qkv_N3HK: Tensor, layout: Packed, *, dropout: float = 0.0) -> Tensor:
+    """The same through the variable-length flash kernel (CUDA, bf16 or fp16)."""
+    q, k, v = qkv_N3HK.unbind(1)
+    edges, limit = layout.edges, layout.limit
+    if dropout == 0.0:
+        return cast(Tensor, varlen_attn(q, k, v, edges, edges, limit, limit))
+    # the public function has no dropout; the operator beneath it has, and autograd knows it
+    causal = debug_mask = False
+    flash = torch.ops.aten._flash_attention_forward
+    return cast(Tensor, flash(q, k, v, edges, edges, limit, limit, dropout, causal, debug_mask)[0])
+
+
+class Attention(nn.Module):
+    def __init__(self, *, hidden: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.qkv = nn.Linear(hidden, 3 * hidden)
+        self.out = nn.Linear(hidden, hidden)
+
+    def forward(self, x_ND: Tensor, layout: Layout) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        qkv_N3HK = self.qkv(x_ND).unflatten(-1, (3, self.heads, -1))
+        if isinstance(layout, Packed):
+            y_NHK = attend_packed(qkv_N3HK, layout, dropout=dropout)
+        else:
+            y_NHK = attend_grouped(qkv_N3HK, layout, dropout=dropout)
+        out_ND: Tensor = self.out(y_NHK.flatten(-2))
+        return out_ND

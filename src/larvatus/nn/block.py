@@ -1,0 +1,57 @@
+"""One transformer block: self-attention, then the feedforward layer, each inside a residual connection with a norm.
+
+    post-norm (BERT, Vaswani et al. 2017)      x ← norm(x + dropout(layer(x)))
+    pre-norm  (Xiong et al. 2020)              x ← x + dropout(layer(norm(x)))
+
+The two differ only in the function that joins a layer to its residual stream, so a block is told which one to use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor, nn
+
+from larvatus.nn.attention import Attention
+from larvatus.nn.dropout import Dropout
+from larvatus.nn.feedforward import FeedForward
+from larvatus.nn.layout import Layout
+
+NormOrder = Literal["post", "pre"]
+Map = Callable[[Tensor], Tensor]
+
+
+def post_norm(x: Tensor, layer: Map, norm: Map, dropout: Map) -> Tensor:
+    return norm(x + dropout(layer(x)))
+
+
+def pre_norm(x: Tensor, layer: Map, norm: Map, dropout: Map) -> Tensor:
+    return x + dropout(layer(norm(x)))
+
+
+RESIDUALS: dict[NormOrder, Callable[[Tensor, Map, Map, Map], Tensor]] = {"post": post_norm, "pre": pre_norm}
+
+
+class Block(nn.Module):
+    def __init__(
+        self,
+        *,
+        attention: Attention,
+        feedforward: FeedForward,
+        hidden: int,
+        norm: NormOrder,
+        norm_epsilon: float,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.attention_norm = nn.LayerNorm(hidden, eps=norm_epsilon)
+        self.feedforward = feedforward
+        self.feedforward_norm = nn.LayerNorm(hidden, eps=norm_epsilon)
+        self.dropout = Dropout(dropout)
+        self.residual = RESIDUALS[norm]
+
+    def forward(self, x_ND: Tensor, layout: Layout) -> Tensor:
+        y_ND = self.residual(x_ND, lambda x: self.attention(x, layout), self.attention_norm, self.dropout)
+        return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout)

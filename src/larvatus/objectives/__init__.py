@@ -1,0 +1,18 @@
+"""One file per learning objective: what it needs of a batch, its head, its loss."""
+
+from larvatus.objectives.loss import Loss, combine
+from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
+from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
+from larvatus.objectives.pretraining import ObjectiveConfig, Pretraining, tag
+
+__all__ = [
+    "Loss",
+    "MaskedLM",
+    "MaskedLMConfig",
+    "NextSentence",
+    "NextSentenceConfig",
+    "ObjectiveConfig",
+    "Pretraining",
+    "combine",
+    "tag",
+]

@@ -1,0 +1,73 @@
+"""Masked language modelling (Devlin et al. 2019; chapter §11.2.1): predict the tokens that corruption hid.
+
+    h_i = norm(GELU(W z_i + b))        y_i = softmax(E h_i + c)        L = −1/|M| Σ_{i ∈ M} log y_i[x_i]
+
+E is the word embedding matrix (tied weights), c a bias for each word. Only hidden tokens reach the head: no N × V
+matrix exists, and of the M × V logits only a chunk at a time.
+N tokens in the flat batch, M hidden tokens, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.errors import RecipeError
+from larvatus.nn.buckets import IGNORE
+from larvatus.nn.feedforward import ACTIVATIONS
+from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.objectives.loss import Loss
+
+
+class MaskedLMConfig(Struct, tag_field="type", tag="masked-lm", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    needs: ClassVar = MaskedTokens
+
+    weight: float = 1.0
+    """Share of this objective in the loss."""
+
+    def __post_init__(self) -> None:
+        if not self.weight >= 0:
+            raise RecipeError(f"masked-lm: weight = {self.weight} must not be negative")
+
+    def build(self, model: TransformerConfig, vocabulary: int) -> MaskedLM:
+        return MaskedLM(self, model, vocabulary)
+
+
+class MaskedLM(nn.Module):
+    needs = MaskedTokens
+
+    def __init__(self, config: MaskedLMConfig, model: TransformerConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.dense = nn.Linear(model.hidden, model.hidden)
+        self.activation = ACTIVATIONS[model.activation]
+        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def transform(self, z_MD: Tensor) -> Tensor:
+        h_MD: Tensor = self.norm(self.activation(self.dense(z_MD)))
+        return h_MD
+
+    def logits(self, z_MD: Tensor, words_VD: Tensor) -> Tensor:
+        """Scores of every word for vectors already chosen: [M, D] → [M, V]."""
+        return F.linear(self.transform(z_MD), words_VD, self.bias)
+
+    def forward(self, z_ND: Tensor, targets: MaskedTokens[Tensor], words_VD: Tensor, *, accuracy: bool = False) -> Loss:
+        h_MD = self.transform(z_ND.index_select(0, targets.places))
+        total, correct = linear_cross_entropy(h_MD, words_VD, self.bias, targets.ids, accuracy=accuracy)
+        return Loss(
+            total=total,
+            count=(targets.ids != IGNORE).sum(),
+            correct=correct if accuracy else None,
+            weight=self.config.weight,
+        )
+
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+        loss: Loss = self(z_ND, batch.targets[MaskedTokens], encoder.embeddings.words.weight, accuracy=accuracy)
+        return loss
