@@ -1,0 +1,1 @@
+"""The model directory: save, load, manifest, Hugging Face layouts, model card."""

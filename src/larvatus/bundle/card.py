@@ -1,0 +1,188 @@
+"""The model card (Mitchell et al. 2019) with the datasheet of its corpus (Gebru et al. 2021): a model's README.md.
+
+    text = model_card(Card(name="law", recipe="bert", parameters=28_800_000, …, corpus=Datasheet(…)))
+
+A pure function of facts: it measures nothing, and what it was not told it leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from larvatus.version import VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One file or collection that text came from, as the user named it."""
+
+    name: str
+    bytes: int | None = None
+    sha256: str | None = None
+    documents: int | None = None
+    language: str | None = None
+    license: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Datasheet:
+    """What the model has read."""
+
+    documents: int
+    tokens: int
+    sentences: int | None = None
+    words: int | None = None
+    languages: Mapping[str, int] = field(default_factory=dict)
+    """Documents by language; empty where nobody said."""
+    sources: Sequence[Source] = ()
+    sha256: str | None = None
+    """Of the corpus manifest, which names the hash of every shard."""
+    license: str | None = None
+    skipped: int = 0
+    """Records that could not be read and were left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """All that a model card can say."""
+
+    name: str
+    recipe: str
+    about: str = ""
+    parameters: int
+    vocabulary: int
+    architecture: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Layers, hidden size, heads, …: what stands in the table."""
+    training: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Steps, tokens, seed, hardware, time, …"""
+    results: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Measured on held-out text."""
+    corpus: Datasheet | None = None
+    parent: str | None = None
+    """The model that training went on from."""
+    license: str | None = None
+    fills: bool = True
+    """Whether there is a masked-LM head."""
+    mask: str = "[MASK]"
+    transformers: bool = True
+    """Whether `transformers` can load the directory."""
+
+
+def model_card(card: Card) -> str:
+    """The whole README.md."""
+    parts = [
+        _front_matter(card),
+        _introduction(card),
+        _usage(card),
+        _table("Model", {**card.architecture, "parameters": card.parameters, "vocabulary": card.vocabulary}),
+        _table("Training", card.training),
+        _table("Held-out results", card.results, note="Masks and pairs are fixed, so figures compare."),
+        _datasheet(card.corpus),
+        _limitations(card),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _front_matter(card: Card) -> str:
+    languages = sorted(card.corpus.languages) if card.corpus else []
+    tags = ["larvatus", card.recipe, *(["fill-mask"] if card.fills else [])]
+    lines = ["---"]
+    if languages:
+        lines += ["language:", *(f"- {json.dumps(language, ensure_ascii=False)}" for language in languages)]
+    if card.license:
+        lines.append(f"license: {json.dumps(card.license, ensure_ascii=False)}")
+    lines.append(f"library_name: {'transformers' if card.transformers else 'larvatus'}")
+    if card.fills:
+        lines.append("pipeline_tag: fill-mask")
+    if card.parent:
+        lines.append(f"base_model: {json.dumps(card.parent, ensure_ascii=False)}")
+    return "\n".join([*lines, "tags:", *(f"- {json.dumps(tag, ensure_ascii=False)}" for tag in tags), "---"])
+
+
+def _introduction(card: Card) -> str:
+    about = f" {card.about.rstrip('.')}." if card.about else ""
+    parent = f" Training went on from `{card.parent}`." if card.parent else ""
+    return (
+        f"# {card.name}\n\nA bidirectional encoder of {_number(card.parameters)} parameters, pretrained with "
+        f"the recipe `{card.recipe}` of Larvatus {VERSION}.{about}{parent} "
+        "The whole recipe, the lineage and the checksum of every file are in `larvatus.json`."
+    )
+
+
+def _usage(card: Card) -> str:
+    lines = ["## How to use it", "", "```python", "import larvatus as lv", ""]
+    lines.append(f"model = lv.load({json.dumps(card.name)})")
+    if card.fills:
+        lines.append(f'for fill in model.fill("The {card.mask} was read aloud."):')
+        lines.append("    print(fill.token, fill.probability)")
+    lines.append("```")
+    if card.transformers:
+        auto = "AutoModelForMaskedLM" if card.fills else "AutoModel"
+        lines += [
+            "",
+            f"`transformers` loads the directory too: `{auto}.from_pretrained`, `AutoTokenizer.from_pretrained`.",
+        ]
+    else:
+        lines += ["", "No architecture of `transformers` expresses this model; only Larvatus loads it."]
+    return "\n".join(lines)
+
+
+def _table(title: str, rows: Mapping[str, str | int | float], note: str = "") -> str:
+    if not rows:
+        return ""
+    lines = [f"## {title}", "", "| | |", "| --- | --- |"]
+    lines += [f"| {_cell(name)} | {_cell(_number(value))} |" for name, value in rows.items()]
+    return "\n".join([*lines, "", note] if note else lines)
+
+
+def _datasheet(corpus: Datasheet | None) -> str:
+    if corpus is None:
+        return "## Corpus\n\nNothing is recorded of the text that this model has read."
+    return "\n".join(["## Corpus", "", *_datasheet_lines(corpus)])
+
+
+def _datasheet_lines(corpus: Datasheet) -> Iterator[str]:
+    sizes = {name: getattr(corpus, name) for name in ("documents", "sentences", "words", "tokens")}
+    yield " · ".join(f"{_number(count)} {name}" for name, count in sizes.items() if count is not None) + "."
+    if corpus.skipped:
+        yield f"{_number(corpus.skipped)} records could not be read and were skipped."
+    yield ""
+    if corpus.languages:
+        yield f"Languages (documents): {', '.join(f'{name} {_number(n)}' for name, n in corpus.languages.items())}."
+    else:
+        yield "Languages: not recorded."
+    yield f"Licence of the text, as given: {corpus.license or 'none was given'}."
+    if corpus.sha256:
+        yield f"SHA-256 of the corpus manifest: `{corpus.sha256}`."
+    if corpus.sources:
+        yield from ("", "| source | documents | bytes | language | licence | SHA-256 |", "| --- " * 6 + "|")
+    for s in corpus.sources:
+        cells = (s.name, s.documents, s.bytes, s.language, s.license, s.sha256 and f"`{s.sha256}`")
+        yield "| " + " | ".join("" if cell is None else _cell(_number(cell)) for cell in cells) + " |"
+
+
+def _limitations(card: Card) -> str:
+    lines = [
+        "## Limitations",
+        "",
+        "- It has read only the text described above, and repeats its gaps, its errors and its biases.",
+        "- Measure it on your own text before decisions rest on it.",
+        "- It was trained to fit words into contexts, not to state facts; a likely word is not a true one.",
+        "- Rare passages of the corpus may be recoverable from the weights; do not publish a model of private text.",
+    ]
+    if not card.results:
+        lines.append("- Nothing was measured on held-out text.")
+    return "\n".join(lines)
+
+
+def _number(value: str | int | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _cell(text: str) -> str:
+    """A name that a user gave must not break the table."""
+    return " ".join(text.replace("|", "\\|").split())

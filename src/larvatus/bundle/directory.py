@@ -1,0 +1,219 @@
+"""A model directory, saved and loaded whole: weights, tokenizer, settings, card and manifest.
+
+    config.json  model.safetensors  tokenizer.json …    as Hugging Face has them: `transformers` loads the directory too
+    larvatus.json                                       our manifest: recipe, lineage, checksums
+    README.md                                           the model card
+
+    save_bundle(run, pretraining=…, tokenizer=…, …)     all files change together, or none does
+    bundle = load_bundle(Path("runs/law"))              checked against the manifest, where there is one
+
+A run directory may hold more (metrics.jsonl, checkpoints/): that is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from larvatus import files
+from larvatus.bundle import manifest as manifests
+from larvatus.bundle.huggingface import Architecture, Layout, layout_for, layout_of, their_shapes, to_ours, to_theirs
+from larvatus.bundle.weights import (
+    TensorEntry,
+    check_fit,
+    find_weights,
+    iter_tensors,
+    read_header,
+    refuse_pickle,
+    stored_bytes,
+    write_tensors,
+)
+from larvatus.errors import ArtefactError
+from larvatus.nn.transformer import TransformerConfig
+from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining
+from larvatus.text.tokenizer import Tokenizer
+
+WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
+TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bundle:
+    """What a model directory holds, ready to use (in evaluation mode, on the CPU)."""
+
+    path: Path
+    pretraining: Pretraining
+    model: TransformerConfig
+    objectives: tuple[ObjectiveConfig, ...]
+    tokenizer: Tokenizer
+    recipe: dict[str, Any] | None
+    lineage: dict[str, Any]
+    unused: tuple[str, ...] = ()
+    """Tensors of the file that the model has no place for (the pooler of a model without a next-sentence head)."""
+
+
+def save_bundle(
+    directory: Path,
+    *,
+    pretraining: Pretraining,
+    model_config: TransformerConfig,
+    objective_configs: Sequence[ObjectiveConfig],
+    tokenizer: Tokenizer,
+    recipe: dict[str, Any] | None,
+    lineage: dict[str, Any],
+    card: str,
+) -> None:
+    """Write the model; what stood there before stays until all of it is on the disk."""
+    architecture = Architecture(
+        model=model_config,
+        objectives=tuple(objective_configs),
+        vocabulary=pretraining.encoder.embeddings.words.num_embeddings,
+    )
+    layout = layout_for(architecture)
+    tensors = {name: t.to(torch.float32) for name, t in to_theirs(layout, pretraining.state_dict()).items()}
+    before = _own_files(directory)
+    size = stored_bytes(tensors) + 200 * tokenizer.size + len(card)  # a vocabulary takes some 100 bytes a token
+    with files.replaced_files(directory, size) as aside:
+        write_tensors(aside / WEIGHTS, tensors)
+        tokenizer.save(aside)
+        files.write_json(aside / CONFIG, layout.config(architecture, pad=tokenizer.pad_id))
+        files.write_text(aside / CARD, card)
+        names = {path.name for path in aside.iterdir()}
+        manifests.write_manifest(aside, names, recipe=recipe, lineage=lineage)
+    for name in before - names - {manifests.NAME}:  # of the model before, with another kind of vocabulary
+        (directory / name).unlink(missing_ok=True)
+
+
+def _own_files(directory: Path) -> set[str]:
+    """Files of the model that is to be replaced; a model that is not ours is not overwritten."""
+    if not directory.is_dir():
+        return set()
+    files.settle(directory)
+    files.sweep(directory)
+    manifest = manifests.read_manifest(directory)
+    if manifest is None and (directory / CONFIG).exists():
+        raise ArtefactError(f"{directory} holds a model that Larvatus did not write; choose another --out")
+    return {name for name in manifest.files if "/" not in name} if manifest else set()
+
+
+def load_bundle(directory: Path | str, *, allow_nan: bool = False) -> Bundle:
+    """Read a model directory, ours or Hugging Face's. Nothing is fetched, unpickled or imported."""
+    directory = _existing(Path(directory))
+    files.settle(directory)
+    source = directory / CONFIG
+    config = files.read_json(source)
+    layout = layout_of(config, source)
+    paths = find_weights(directory)
+    manifest = manifests.read_manifest(directory)
+    if manifest is not None:
+        beside = [name for name in TOKENIZER_FILES if (directory / name).exists()]
+        manifests.verify(directory, manifest, required=[CONFIG, TOKENIZER, *(path.name for path in paths), *beside])
+
+    file = _WeightFiles.open(paths, layout)
+    architecture = layout.architecture(config, source=source, names=frozenset(file.entries))
+    tokenizer = Tokenizer.load(directory)
+    _check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
+    pretraining = _shell(architecture)
+    parameters = {name: tuple(tensor.shape) for name, tensor in pretraining.state_dict().items()}
+    unused = file.check(layout, their_shapes(layout, parameters))
+    tensors = to_ours(layout, file.read(layout, allow_nan=allow_nan), parameters)
+    pretraining.load_state_dict(tensors, assign=True)
+    return Bundle(
+        path=directory,
+        pretraining=pretraining.requires_grad_().eval(),
+        model=architecture.model,
+        objectives=architecture.objectives,
+        tokenizer=tokenizer,
+        recipe=manifest.recipe if manifest else None,
+        lineage=manifest.lineage if manifest else {},
+        unused=unused,
+    )
+
+
+def _existing(directory: Path) -> Path:
+    if directory.is_file():
+        refuse_pickle(directory)
+        raise ArtefactError(f"{directory} is a file; name the model directory that holds it")
+    if not directory.is_dir():
+        raise ArtefactError(
+            f"{directory} is not a directory here, and Larvatus fetches nothing by name; "
+            "download the model first and give its directory"
+        )
+    return directory
+
+
+def _shell(architecture: Architecture) -> Pretraining:
+    """The model with shapes but without memory: a config that lies about its size costs nothing."""
+    heads = architecture.objectives or (MaskedLMConfig(),)  # training needs a head, a loaded encoder may have none
+    with torch.device("meta"):
+        shell = Pretraining(architecture.model, heads, architecture.vocabulary)
+    if not architecture.objectives:
+        shell.objectives.clear()
+    return shell
+
+
+def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path, *, tensors: int) -> None:
+    if architecture.model.layers > tensors:
+        raise ArtefactError(f"{source} says {architecture.model.layers:,} layers, but has only {tensors:,} tensors")
+    if tokenizer.size > architecture.vocabulary:
+        raise ArtefactError(
+            f"{source} says {architecture.vocabulary:,} tokens, but the tokenizer beside it has {tokenizer.size:,}; "
+            "they belong to different models"
+        )
+
+
+@dataclass(frozen=True)
+class _WeightFiles:
+    """The tensors of one or several files, under the names that the layout's table uses."""
+
+    paths: list[Path]
+    entries: dict[str, TensorEntry]
+
+    @property
+    def name(self) -> Path:
+        return self.paths[0] if len(self.paths) == 1 else self.paths[0].parent
+
+    @classmethod
+    def open(cls, paths: list[Path], layout: Layout) -> _WeightFiles:
+        entries: dict[str, TensorEntry] = {}
+        for path in paths:
+            for name, entry in read_header(path).items():
+                known = layout.canonical(name)
+                if known in entries:
+                    raise ArtefactError(f"{path}: tensor {name} is there twice, under two names or in two files")
+                if known is not None:
+                    entries[known] = entry
+        return cls(paths, entries)
+
+    def check(self, layout: Layout, wanted: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+        """Refuse what does not fit, before anything is allocated; the names that stay unused."""
+        found = {name: entry.shape for name, entry in self.entries.items()}
+        for alias, original in layout.aliases.items():
+            if alias in found:
+                found.setdefault(original, found[alias])
+                del found[alias]
+        unused = tuple(sorted(name for name in found if name in layout.spare and name not in wanted))
+        check_fit(self.name, found={n: s for n, s in found.items() if n not in unused}, wanted=wanted)
+        return unused
+
+    def read(self, layout: Layout, *, allow_nan: bool) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for path in self.paths:
+            for name, tensor in iter_tensors(path, allow_nan=allow_nan):
+                known = layout.canonical(name)
+                if known is not None:
+                    tensors[known] = tensor
+        for alias, original in layout.aliases.items():
+            if alias in tensors:
+                copy = tensors.pop(alias)
+                if not torch.equal(tensors.setdefault(original, copy), copy):
+                    raise ArtefactError(
+                        f"{self.name}: {alias} differs from {original}, to which this kind of model ties it; "
+                        "untied weights are not supported"
+                    )
+        return tensors

@@ -1,0 +1,65 @@
+"""Layouts of model directories, by the `model_type` of their config.json. The only place that looks at a model's name.
+
+Another family is another file beside `bert.py` and a line in `LAYOUTS`. A model is written in the first layout that can
+express it; our own, which can express all, comes last.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from larvatus.bundle.huggingface.bert import Bert
+from larvatus.bundle.huggingface.layout import Architecture, Layout, their_shapes, to_ours, to_theirs
+from larvatus.bundle.huggingface.native import Native
+from larvatus.errors import ArtefactError, did_you_mean
+
+__all__ = [
+    "LAYOUTS",
+    "Architecture",
+    "Layout",
+    "layout_for",
+    "layout_of",
+    "their_shapes",
+    "to_ours",
+    "to_theirs",
+]
+
+LAYOUTS: tuple[Layout, ...] = (Bert(), Native())
+CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
+
+
+def layout_for(architecture: Architecture) -> Layout:
+    """The layout in which to write a model."""
+    return next(layout for layout in LAYOUTS if layout.refusal(architecture) is None)
+
+
+def layout_of(config: Any, source: Path) -> Layout:
+    """The layout in which a config.json is written."""
+    if not isinstance(config, dict):
+        raise ArtefactError(f"{source} is not the configuration of a model: expected an object with a model_type")
+    _refuse_code(config, source)
+    name = config.get("model_type")
+    if not isinstance(name, str):
+        raise ArtefactError(f"{source} does not say its model_type, so it cannot be told what model this is")
+    for layout in LAYOUTS:
+        if layout.model_type == name:
+            return layout
+    known = [layout.model_type for layout in LAYOUTS]
+    raise ArtefactError(f"{source}: model_type {name!r} is not supported{did_you_mean(name, known)}")
+
+
+def _refuse_code(value: Any, source: Path) -> None:
+    """A field that names Python code is refused wherever it stands; nothing is imported to find out."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if found := sorted(CODE & part.keys()):
+                raise ArtefactError(
+                    f"{source}: {found[0]} is not a setting of a model: it names code to load, and Larvatus loads no "
+                    "code from data; remove the field if the weights need none"
+                )
+            waiting.extend(part.values())
+        elif isinstance(part, list):
+            waiting.extend(part)

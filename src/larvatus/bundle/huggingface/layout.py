@@ -1,0 +1,93 @@
+"""What a layout is: how one family of models is written down in `config.json` and in the names of tensors.
+
+A layout is one file: tables of names, and the settings both ways. It knows no tensor and opens no file. Where they keep
+several tensors for one of ours (query, key and value), ours is those end to end:
+
+    theirs("encoder.blocks.0.attention.qkv.bias") = ("….query.bias", "….key.bias", "….value.bias")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import torch
+from torch import Tensor
+
+from larvatus.bundle.weights import Shape
+from larvatus.errors import ArtefactError, RecipeError
+from larvatus.nn.transformer import TransformerConfig
+from larvatus.objectives import ObjectiveConfig
+
+LARGEST = 1 << 24  # of any size in a config: keeps a hostile one from costing time or memory
+
+
+class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that is needed to build a model before its weights are read."""
+
+    model: TransformerConfig
+    objectives: tuple[ObjectiveConfig, ...]
+    vocabulary: int
+
+
+class Layout(Protocol):
+    model_type: str
+    """The `model_type` of config.json that it reads and writes."""
+
+    def refusal(self, architecture: Architecture) -> str | None:
+        """Why this layout cannot express the architecture; None if it can."""
+
+    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+        """The contents of config.json."""
+
+    def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
+        """The opposite. `names` are the tensors in the file: they show heads that the config does not name."""
+
+    def theirs(self, ours: str) -> tuple[str, ...]:
+        """Their names for one parameter of ours, several where ours is those joined along the first axis."""
+
+    def canonical(self, name: str) -> str | None:
+        """The name by which the tables know a tensor: old spellings made new, None for a buffer without weights."""
+
+    aliases: Mapping[str, str]
+    """Tensors that are only copies of others (tied weights): alias → original, both in canonical names."""
+
+    spare: frozenset[str]
+    """Tensors of theirs that may stay unused when the table does not ask for them."""
+
+
+def convert(value: Mapping[str, Any], to: type[Any], source: Path) -> Any:
+    """A settings struct from JSON; what does not fit is named, with the file."""
+    for name, number in value.items():
+        if name in to.__struct_fields__ and isinstance(number, int) and number > LARGEST:
+            raise ArtefactError(f"{source}: {name} = {number:,} is beyond any model")
+    try:
+        return msgspec.convert(value, to)
+    except (msgspec.ValidationError, RecipeError) as fault:
+        raise ArtefactError(f"{source}: {fault}") from fault
+
+
+def to_theirs(layout: Layout, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our parameters under their names, split where they keep several."""
+    split: dict[str, Tensor] = {}
+    for ours, tensor in tensors.items():
+        names = layout.theirs(ours)
+        split.update(zip(names, tensor.chunk(len(names)), strict=True))
+    return split
+
+
+def to_ours(layout: Layout, tensors: Mapping[str, Tensor], parameters: Iterable[str]) -> dict[str, Tensor]:
+    """Their tensors under our names, in float32: always copies, so that the file may go away."""
+    return {ours: torch.cat([tensors[name].to(torch.float32) for name in layout.theirs(ours)]) for ours in parameters}
+
+
+def their_shapes(layout: Layout, parameters: Mapping[str, Shape]) -> dict[str, Shape]:
+    """The shapes that their tensors must have, from those of our parameters."""
+    return {
+        name: (shape[0] // len(names), *shape[1:])
+        for ours, shape in parameters.items()
+        for names in [layout.theirs(ours)]
+        for name in names
+    }

@@ -1,0 +1,97 @@
+"""`larvatus.json`: what a model directory is made of, and where it comes from.
+
+    {"format": 1, "larvatus": "0.1.0", "recipe": {…}, "lineage": {"seed": 7, "steps": 9600, "corpus": "5f2c…", …},
+     "files": {"model.safetensors": {"sha256": "…", "bytes": 115343360}, "tokenizer.json": {…}, …}}
+
+Every file that it lists is checked when the directory is loaded; files beside them (metrics, checkpoints) are nobody's
+business. A directory without it (from Hugging Face) has nothing to be checked against, and loads all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from larvatus import files
+from larvatus.bundle.weights import plain_name
+from larvatus.errors import ArtefactError
+from larvatus.version import VERSION
+
+NAME = "larvatus.json"
+FORMAT = 1
+
+
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    sha256: str
+    bytes: int
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    format: int = FORMAT
+    """Version of this file's own layout."""
+    larvatus: str = VERSION
+    """Version of Larvatus that wrote the directory."""
+    recipe: dict[str, Any] | None = None
+    """The whole recipe of the training run, defaults included."""
+    lineage: dict[str, Any] = {}
+    """Where the model comes from: seed, steps, tokens, hashes of its corpus and of its parent."""
+    files: dict[str, FileEntry]
+    """Checksum and size of each file of the model."""
+
+
+def write_manifest(
+    directory: Path, names: Iterable[str], *, recipe: dict[str, Any] | None, lineage: dict[str, Any]
+) -> Manifest:
+    """Checksum the named files of a directory and write its `larvatus.json`."""
+    entries = {
+        name: FileEntry(sha256=files.sha256(directory / name), bytes=(directory / name).stat().st_size)
+        for name in sorted(names)
+    }
+    manifest = Manifest(recipe=recipe, lineage=lineage, files=entries)
+    files.write_json(directory / NAME, msgspec.to_builtins(manifest))
+    return manifest
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """The directory's manifest, not yet verified; None where there is none."""
+    path = directory / NAME
+    if not path.exists() and not path.is_symlink():
+        return None
+    value = files.read_json(path)
+    if isinstance(value, dict) and value.get("format", FORMAT) != FORMAT:
+        raise ArtefactError(
+            f"{path} has format {value['format']!r}, and this Larvatus ({VERSION}) reads format {FORMAT}; "
+            "use the Larvatus that wrote it, or train again"
+        )
+    try:
+        return msgspec.convert(value, Manifest)
+    except msgspec.ValidationError as fault:
+        raise ArtefactError(f"{path} is not a manifest of Larvatus: {fault}") from fault
+
+
+def verify(directory: Path, manifest: Manifest, *, required: Iterable[str] = ()) -> None:
+    """Refuse a directory whose files are not those that were saved, naming the first that differs."""
+    source = directory / NAME
+    for name in required:
+        if name not in manifest.files:
+            raise ArtefactError(f"{source} does not vouch for {name}; save or fetch the directory again")
+    for name, entry in manifest.files.items():
+        path = directory / plain_name(source, name)
+        if path.is_symlink():
+            raise ArtefactError(f"{path} is a symbolic link; copy the directory with its files (cp -rL) and load that")
+        if not path.is_file():
+            raise ArtefactError(f"{path} is missing, though {NAME} lists it; save or fetch the directory again")
+        size = path.stat().st_size
+        if size != entry.bytes:
+            raise ArtefactError(
+                f"{path} has {size:,} bytes, not the {entry.bytes:,} that were saved; save or fetch the directory again"
+            )
+        got = files.sha256(path)
+        if got != entry.sha256:
+            raise ArtefactError(
+                f"{path} does not match its checksum (wanted {entry.sha256[:8]}…, got {got[:8]}…); "
+                "it was changed or damaged since it was saved: save or fetch the directory again"
+            )

@@ -1,0 +1,77 @@
+"""`larvatus fill "The [MASK] of the river was wide." --model DIR`: the words a model puts into blanks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from larvatus.cloze.results import Fill, Fills, JointFill
+from larvatus.errors import DataError
+from larvatus.model import load
+
+
+def fill(
+    text: Annotated[str, typer.Argument(help="Text with [MASK] at each blank; - reads lines from standard input.")],
+    model: Annotated[Path, typer.Option("--model", help="Model directory.")],
+    top: Annotated[int, typer.Option("--top", help="How many candidates.")] = 5,
+    joint: Annotated[
+        bool, typer.Option("--joint/--marginals", help="Several blanks: fill them together, or show each by itself.")
+    ] = True,
+    beam: Annotated[int, typer.Option("--beam", help="Fillings kept on the way when several blanks are filled.")] = 10,
+    words_only: Annotated[bool, typer.Option("--words-only", help="Leave out pieces that only go on a word.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Fill the blanks of a text: the likeliest words, with their probabilities."""
+    loaded = load(model, device=device)
+    for line in _lines() if text == "-" else [text]:
+        fills = loaded.fill(line, top=top, beam=beam, joint=joint, words_only=words_only)
+        if as_json:
+            print(json.dumps(fills.to_dict(), ensure_ascii=False))
+        else:
+            _show(fills, Console(soft_wrap=True, highlight=False))
+
+
+def _lines() -> Iterator[str]:
+    """Lines of standard input that are not blank."""
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            line = raw.decode("utf-8").strip()
+        except UnicodeDecodeError as fault:
+            raise DataError(f"standard input, line {number}: not UTF-8") from fault
+        if line:
+            yield line
+
+
+def _show(fills: Fills, console: Console) -> None:
+    if fills.partial:
+        console.print(Text(f"note: {fills.partial}"))
+    if fills.best:
+        console.print(_table(fills.best))
+        return
+    for number, blank in enumerate(fills.marginals, start=1):
+        console.print(Text(f"blank {number} of {len(fills.marginals)}"))
+        console.print(_table(blank))
+
+
+def _table(fills: Sequence[Fill | JointFill]) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(justify="right")
+    table.add_column(style="bold")
+    table.add_column(style="dim")
+    for one in fills:
+        token = one.token if isinstance(one, Fill) else " … ".join(one.tokens)
+        table.add_row(_percent(one.probability), Text(token), Text(one.text))
+    return table
+
+
+def _percent(probability: float) -> str:
+    return f"{probability:.1%}" if probability >= 0.001 else f"{probability:.1e}"

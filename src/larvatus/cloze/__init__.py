@@ -1,0 +1,1 @@
+"""What a masked-LM head can do: fill blanks."""

@@ -1,0 +1,190 @@
+"""Fill blanks with the masked-LM head (BERT, Devlin et al. 2019, §3.1; chapter §11.2.1).
+
+    for fill in fill_blanks(pretraining, tokenizer, "Please turn your [MASK] in."):
+        print(fill.token, fill.probability)
+
+Several blanks are filled together: a masked-LM gives each blank's distribution with the others open (the marginals),
+so we fill one, read again, fill the next, and so on, and score a whole filling by the chain rule
+
+    p(x_1, …, x_m | text) = p(x_σ1 | text) · p(x_σ2 | text, x_σ1) · …
+
+A masked-LM does not promise the same product for every order σ; ours begins with the blank the model is surest of, by
+the marginals, and is the same for all fillings of a text, so their probabilities compare (over all fillings they sum to
+one). A beam keeps the best few. All of them go through the encoder as one flat batch, and the head sees only blanks.
+
+K fillings in the beam, L tokens in the window with [CLS] and [SEP], V tokens in the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from larvatus.batch import Ints, edges, runs
+from larvatus.cloze.blanks import Blanks, read_blanks, window
+from larvatus.cloze.results import Fill, Fills, JointFill
+from larvatus.errors import ArtefactError, UsageError
+from larvatus.nn.device import on_device
+from larvatus.objectives import MaskedLM, Pretraining
+from larvatus.text.inputs import framed
+from larvatus.text.tokenizer import Tokenizer
+
+TOKENS_AT_ONCE = 16_384  # of a flat batch: bounds the memory of a wide beam
+
+
+@torch.inference_mode()
+def fill_blanks(
+    pretraining: Pretraining,
+    tokenizer: Tokenizer,
+    text: str,
+    *,
+    top: int = 5,
+    beam: int = 10,
+    joint: bool = True,
+    words_only: bool = False,
+) -> Fills:
+    """The `top` best fills of a text. `joint=False` leaves several blanks to their marginals; `words_only` leaves out
+    pieces that only go on a word (`##ing`)."""
+    for name, number in (("top", top), ("beam", beam)):
+        if not 1 <= number <= tokenizer.size:
+            raise UsageError(f"{name} must be from 1 to {tokenizer.size:,}, the size of the vocabulary, not {number:,}")
+    reader = _Reader.of(pretraining, tokenizer, words_only=words_only)
+    blanks = read_blanks(text, tokenizer)
+    windows = _windows(blanks, room=pretraining.encoder.config.max_positions - 2, joint=joint)
+    marginals_BV = reader.marginals(blanks, windows)
+    each = tuple(
+        tuple(reader.fill(blanks, number, log_V, id) for id in log_V.topk(min(top, reader.candidates)).indices.tolist())
+        for number, log_V in enumerate(marginals_BV)
+    )
+    best: Sequence[Fill | JointFill]
+    if len(blanks.places) == 1:
+        best = each[0]
+    else:
+        best = reader.beam(blanks, windows[0], marginals_BV, width=max(beam, top))[:top] if joint else ()
+    covered = {place for start, end in windows for place in range(start, end)}
+    return Fills(text=text, best=tuple(best), marginals=each, read=len(covered), total=len(blanks.ids))
+
+
+def _windows(blanks: Blanks, *, room: int, joint: bool) -> list[tuple[int, int]]:
+    """For each blank the stretch of tokens to read it in: the same for all where all fit into one."""
+    total, places = len(blanks.ids), blanks.places
+    apart = places[-1] + 1 - places[0]
+    if apart <= room:
+        return [window(total, places, room)] * len(places)
+    if joint:
+        raise UsageError(
+            f"the blanks lie {apart:,} tokens apart and the model reads {room:,} at once: too far to fill jointly; "
+            "ask for the marginals of each blank (joint=False, --marginals), or fill parts of the text"
+        )
+    return [window(total, [place], room) for place in places]
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """The parts of a model that read blanks."""
+
+    pretraining: Pretraining
+    head: MaskedLM
+    tokenizer: Tokenizer
+    allowed_V: Tensor  # which tokens may fill a blank
+    glued_V: npt.NDArray[np.bool_]  # which tokens go on the word before them
+
+    @classmethod
+    def of(cls, pretraining: Pretraining, tokenizer: Tokenizer, *, words_only: bool) -> _Reader:
+        if "masked-lm" not in pretraining.objectives:
+            raise ArtefactError(
+                "the model has no masked-lm head to fill blanks with; use one pretrained with masked-lm"
+            )
+        head = pretraining.objectives["masked-lm"]
+        assert isinstance(head, MaskedLM)
+        words = pretraining.encoder.embeddings.words
+        glued = _glued(tokenizer)
+        allowed = np.zeros(words.num_embeddings, dtype=bool)  # a padded vocabulary has ids without tokens
+        allowed[: tokenizer.size] = ~glued if words_only else True
+        allowed[sorted(tokenizer.special_ids)] = False
+        return cls(pretraining, head, tokenizer, torch.from_numpy(allowed).to(words.weight.device), glued)
+
+    @property
+    def candidates(self) -> int:
+        return int(self.allowed_V.sum())
+
+    def log_probabilities(self, rows: Sequence[tuple[Ints, Ints]], places: Sequence[Sequence[int]]) -> Tensor:
+        """Log-probabilities at the given places of each row (ids, words): [M, V], -inf for what is not allowed."""
+        encoder, parts = self.pretraining.encoder, []
+        lengths = np.array([len(ids) + 2 for ids, _ in rows])
+        for first, last in runs(lengths, TOKENS_AT_ONCE):
+            starts = edges(lengths[first:last])
+            flat = [int(starts[k]) + 1 + place for k, row in enumerate(places[first:last]) for place in row]
+            batch = on_device(framed(self.tokenizer, [[row] for row in rows[first:last]]), self.allowed_V.device)
+            z_ND = encoder(batch)
+            logits_MV = self.head.logits(z_ND[torch.tensor(flat, device=z_ND.device)], encoder.embeddings.words.weight)
+            parts.append(torch.log_softmax(logits_MV.float(), dim=-1))
+        return torch.cat(parts).masked_fill(~self.allowed_V, -math.inf)
+
+    def marginals(self, blanks: Blanks, windows: Sequence[tuple[int, int]]) -> Tensor:
+        """Each blank with the others open: [blanks, V]. Blanks that share a window are read once."""
+        rows, places = [], []
+        for start, end in dict.fromkeys(windows):
+            rows.append((blanks.ids[start:end], blanks.words[start:end]))
+            shared = [place for place, w in zip(blanks.places, windows, strict=True) if w == (start, end)]
+            places.append([place - start for place in shared])
+        return self.log_probabilities(rows, places)
+
+    def beam(self, blanks: Blanks, span: tuple[int, int], marginals_BV: Tensor, *, width: int) -> list[JointFill]:
+        """The best fillings of all blanks together, found by a beam of the given width."""
+        start, end = span
+        order = torch.argsort(marginals_BV.amax(dim=1), descending=True, stable=True).tolist()
+        ids_KL, scores_K = blanks.ids[None, start:end], torch.zeros(1, device=marginals_BV.device)
+        for step, blank in enumerate(order):
+            place = blanks.places[blank] - start
+            if step == 0:
+                log_KV = marginals_BV[blank, None]
+            else:
+                words = blanks.words[start:end]
+                log_KV = self.log_probabilities([(ids, words) for ids in ids_KL], [[place]] * len(ids_KL))
+            best_KC = log_KV.topk(min(width, self.candidates), dim=-1)
+            totals = (scores_K[:, None] + best_KC.values).flatten()
+            scores_K, kept = totals.topk(min(width, len(totals)))
+            rows = torch.div(kept, best_KC.values.shape[1], rounding_mode="floor").cpu().numpy()
+            ids_KL = ids_KL[rows].copy()
+            ids_KL[:, place] = best_KC.indices.flatten()[kept].cpu().numpy()
+        places = [place - start for place in blanks.places]
+        return [self._joint(blanks, ids[places], score) for ids, score in zip(ids_KL, scores_K.tolist(), strict=True)]
+
+    def _joint(self, blanks: Blanks, ids: Ints, score: float) -> JointFill:
+        chosen = [int(id) for id in ids]
+        return JointFill(
+            tokens=tuple(self.token(id) for id in chosen),
+            probability=math.exp(score),
+            ids=tuple(chosen),
+            text=blanks.filled([self.surface(id) for id in chosen], [bool(self.glued_V[id]) for id in chosen]),
+        )
+
+    def fill(self, blanks: Blanks, number: int, log_V: Tensor, id: int) -> Fill:
+        """One candidate for one blank; the others stay as they were."""
+        tokens = [self.tokenizer.special.mask] * len(blanks.places)
+        glued = [False] * len(tokens)
+        tokens[number], glued[number] = self.surface(id), bool(self.glued_V[id])
+        probability = math.exp(float(log_V[id]))
+        return Fill(token=self.token(id), probability=probability, id=id, text=blanks.filled(tokens, glued))
+
+    def token(self, id: int) -> str:
+        """As a person reads it: bytes decoded, no marker of a space; `##` stays, since it says that a word goes on."""
+        return self.tokenizer.decode([id]).strip() or self.tokenizer.token(id)
+
+    def surface(self, id: int) -> str:
+        """What it adds to the text."""
+        return self.token(id).removeprefix("##") if self.glued_V[id] else self.token(id)
+
+
+def _glued(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
+    """[V] which tokens have no space before them, by the mark that the vocabulary puts on pieces."""
+    if tokenizer.style in ("Ġ", "▁"):
+        return np.array([not piece.startswith(tokenizer.style) for piece in tokenizer.pieces])
+    return np.array([piece.startswith("##") for piece in tokenizer.pieces])

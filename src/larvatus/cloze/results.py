@@ -1,0 +1,85 @@
+"""What filling blanks gives back: small frozen objects that print well and turn into dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, overload
+
+
+@dataclass(frozen=True)
+class Fill:
+    """One candidate for one blank."""
+
+    token: str
+    probability: float
+    id: int
+    text: str
+    """The whole text with the blank filled (other blanks stay blank)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.probability:8.4f}  {self.token:<16}  {self.text}"
+
+
+@dataclass(frozen=True)
+class JointFill:
+    """One way to fill all blanks of a text together."""
+
+    tokens: tuple[str, ...]
+    probability: float
+    ids: tuple[int, ...]
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "tokens": list(self.tokens), "ids": list(self.ids)}
+
+    def __str__(self) -> str:
+        return f"{self.probability:8.4f}  {' … '.join(self.tokens):<16}  {self.text}"
+
+
+@dataclass(frozen=True)
+class Fills(Sequence[Fill | JointFill]):
+    """The best fills of a text, most probable first: `Fill`s of a single blank, `JointFill`s of several."""
+
+    text: str
+    best: tuple[Fill | JointFill, ...]
+    marginals: tuple[tuple[Fill, ...], ...]
+    """For each blank its own candidates, the other blanks left open."""
+    read: int
+    """Tokens of the text that the model has read …"""
+    total: int
+    """… of all that there are: a long text is read in a window around its blanks."""
+
+    @overload
+    def __getitem__(self, index: int) -> Fill | JointFill: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Fill | JointFill, ...]: ...
+    def __getitem__(self, index: int | slice) -> Fill | JointFill | tuple[Fill | JointFill, ...]:
+        return self.best[index]
+
+    def __len__(self) -> int:
+        return len(self.best)
+
+    def __iter__(self) -> Iterator[Fill | JointFill]:
+        return iter(self.best)
+
+    @property
+    def partial(self) -> str:
+        """How much of the text was read, if not all of it; else empty."""
+        return "" if self.read == self.total else f"read {self.read:,} of {self.total:,} tokens, around the blanks"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "fills": [fill.to_dict() for fill in self.best],
+            "marginals": [[fill.to_dict() for fill in blank] for blank in self.marginals],
+            "read": self.read,
+            "total": self.total,
+        }
+
+    def __str__(self) -> str:
+        note = [f"({self.partial})"] if self.partial else []
+        return "\n".join([self.text, *note, *(str(fill) for fill in self.best)])

@@ -1,0 +1,70 @@
+"""A vocabulary of a few words, a tiny BERT with random weights, and its directory: for tests that need a model at once.
+
+A pytest plugin (see conftest.py): its fixtures are there in every test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from larvatus.bundle.directory import save_bundle
+from larvatus.nn.transformer import TransformerConfig
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining
+from larvatus.text.tokenizer import Tokenizer
+
+WORDS = "the a river bank of was wide deep and turn your homework in please . , ? ! ##s ##ing ##ed run"
+HEADS = (MaskedLMConfig(), NextSentenceConfig())
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> Tokenizer:
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
+    library = Library(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]"))
+    library.normalizer = normalizers.BertNormalizer(lowercase=True)
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.WordPiece()
+    library.add_special_tokens(tokens[:5])
+    return Tokenizer.from_library(library)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., Pretraining]:
+    """A function that makes one: `tiny_model(seed=1, objectives=…, layers=3, …)`."""
+
+    def make(seed: int = 0, objectives: Any = HEADS, **model: Any) -> Pretraining:
+        plain = {
+            "layers": 2,
+            "hidden": 16,
+            "heads": 2,
+            "max_positions": 32,
+            "init": 0.3,
+        }  # large, so that outputs differ
+        return Pretraining.build(TransformerConfig(**{**plain, **model}), objectives, tiny_tokenizer.size, seed).eval()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def save_tiny(tiny_tokenizer: Tokenizer) -> Callable[..., Path]:
+    """A function that saves a model of `tiny_model`: `save_tiny(directory, model, objectives)`."""
+
+    def save(directory: Path, pretraining: Pretraining, objectives: Any = HEADS) -> Path:
+        save_bundle(
+            directory,
+            pretraining=pretraining,
+            model_config=pretraining.encoder.config,
+            objective_configs=objectives,
+            tokenizer=tiny_tokenizer,
+            recipe={"name": "bert"},
+            lineage={"seed": 0},
+            card="# tiny\n",
+        )
+        return directory
+
+    return save
