@@ -1,0 +1,20 @@
+"""Recipes: the schema, and one TOML file per published system (`larvatus recipes`, `larvatus recipes show bert`)."""
+
+from larvatus.recipes.reading import differences, read_recipe, recipe_names, recipe_of, recipe_table, recipe_text
+from larvatus.recipes.recipe import SIZES, Recipe
+from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig, steps_of_phases
+
+__all__ = [
+    "SIZES",
+    "OptimizerConfig",
+    "Phase",
+    "Recipe",
+    "ScheduleConfig",
+    "differences",
+    "read_recipe",
+    "recipe_names",
+    "recipe_of",
+    "recipe_table",
+    "recipe_text",
+    "steps_of_phases",
+]

@@ -1,0 +1,193 @@
+"""Reading recipes: TOML in, `Recipe` out, with one clear line when something is misspelt or cannot work.
+
+read_recipe("bert")                                      a published system, packaged with the toolkit
+read_recipe("mine.toml")                                 one of your own; `base = "bert"` states only the difference
+read_recipe("bert", size="tiny", settings=["model.layers=6", "objectives.next-sentence.pooler=false"])
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from larvatus.errors import RecipeError, did_you_mean
+from larvatus.recipes.recipe import SIZES, Recipe
+
+Table = dict[str, Any]
+
+
+def recipe_names() -> list[str]:
+    """The packaged recipes."""
+    return sorted(f.name[:-5] for f in resources.files(__package__).iterdir() if f.name.endswith(".toml"))
+
+
+def recipe_text(name: str) -> str:
+    """The packaged TOML file itself, comments and all."""
+    if name not in recipe_names():
+        raise RecipeError(f"there is no recipe {name!r}{did_you_mean(name, recipe_names())}")
+    return resources.files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read_recipe(name: str, *, size: str | None = None, settings: Sequence[str] = ()) -> Recipe:
+    """A recipe by name or file, at a size, with single fields set. Later words win: file, then size, then settings."""
+    table = _table(name, seen=())
+    table.setdefault("name", Path(name).stem)
+    if size is not None:
+        if size not in SIZES:
+            raise RecipeError(f"there is no size {size!r}{did_you_mean(size, SIZES)}")
+        layers, hidden, heads = SIZES[size]
+        table.setdefault("model", {}).update(layers=layers, hidden=hidden, heads=heads)
+    for setting in settings:
+        _set(table, setting)
+    return recipe_of(table, where=name)
+
+
+def recipe_of(table: Table, *, where: str) -> Recipe:
+    """Check a table against the schema; errors are said in the user's words."""
+    try:
+        return msgspec.convert(table, Recipe)
+    except msgspec.ValidationError as fault:
+        raise RecipeError(f"{where}: {_explain(str(fault), table)}") from None
+    except RecipeError as fault:
+        raise RecipeError(f"{where}: {fault}") from None
+
+
+def recipe_table(recipe: Recipe) -> Table:
+    """The whole recipe as plain data: for manifests, cards and comparison."""
+    table: Table = msgspec.json.decode(msgspec.json.encode(recipe))  # lists, as a JSON file would give them
+    return table
+
+
+def differences(old: Any, new: Any, path: str = "") -> list[str]:
+    """Field by field, what two recipes (as plain data) do not agree on."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [
+            line
+            for key in sorted({*old, *new})
+            for line in differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [
+            line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{path}.{i}")
+        ]
+    return [] if old == new else [f"{path}: {old!r} → {new!r}"]
+
+
+def _table(name: str, seen: tuple[str, ...]) -> Table:
+    """The recipe's table with its bases folded in."""
+    if name in seen:
+        raise RecipeError(f"recipes build on each other in a circle: {' → '.join([*seen, name])}")
+    if name.endswith(".toml"):
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as fault:
+            raise RecipeError(f"{name} cannot be read: {fault}") from fault
+    else:
+        text = recipe_text(name)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        raise RecipeError(f"{name}: not valid TOML: {fault}") from fault
+    base = table.pop("base", None)
+    if base is None:
+        return table
+    if not isinstance(base, str):
+        raise RecipeError(f'{name}: base is the name of a recipe, such as base = "bert"')
+    if base.endswith(".toml"):
+        base = str(Path(name).parent / base)
+    return _merge(_table(base, (*seen, name)), table)
+
+
+def _merge(base: Table, own: Table) -> Table:
+    """`own` over `base`; a table of another type replaces the base's, since its fields mean something else."""
+    merged = dict(base)
+    for key, value in own.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict) and value.get("type", old.get("type")) == old.get("type"):
+            merged[key] = _merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _set(table: Table, setting: str) -> None:
+    """Carry out one ``--set path.to.field=value``; a list is entered by number or by the type of its element."""
+    path, equals, text = setting.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise RecipeError(f"--set wants field=value, such as model.layers=6, not {setting!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string
+    place: Any = table
+    for key in keys[:-1]:
+        place = _enter(place, key, path)
+    if isinstance(place, list):
+        raise RecipeError(f"--set {path}: {keys[-2]} is a list; name a field of one of its elements")
+    if keys[-1] == "type" and place.get("type") != value:
+        place.clear()  # another type has other fields
+    place[keys[-1]] = value
+
+
+def _enter(place: Any, key: str, path: str) -> Any:
+    if isinstance(place, list):
+        for number, element in enumerate(place):
+            if key == str(number) or element.get("type") == key:
+                return element
+        raise RecipeError(f"--set {path}: there is no element {key} in the list of {len(place)}")
+    inner = place.setdefault(key, {})
+    if not isinstance(inner, dict | list):
+        raise RecipeError(f"--set {path}: {key} has no fields of its own")
+    return inner
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
+_BAD_TAG = re.compile(r"Invalid value '?(.*?)'?$")
+_AT = re.compile(r" - at `\$?\.?(.*?)`$")
+
+
+def _explain(message: str, table: Table) -> str:
+    """A schema error in the user's words: the field by its path, and the nearest field or type that exists."""
+    at = _AT.search(message)
+    path = re.sub(r"\[(\d+|\.\.\.)\]", r".\1", at.group(1)) if at else ""
+    what = _AT.sub("", message)
+    if unknown := _UNKNOWN.match(what):
+        full = f"{path}.{unknown.group(1)}" if path else unknown.group(1)
+        known = [f"{path}.{name}" if path else name for name in _fields(path, table)]
+        return f"{full} is not a setting{did_you_mean(full, known)}"
+    if (tag := _BAD_TAG.match(what)) and path.endswith("type"):
+        options = [str(o.__struct_config__.tag) for o in _options(path.removesuffix("type").rstrip("."))]
+        return f"{path} = {tag.group(1)!r} is not one of its kinds{did_you_mean(tag.group(1), options)}"
+    missing = re.match(r"Object missing required field `(.*?)`", what)
+    if missing:
+        full = f"{path}.{missing.group(1)}" if path else missing.group(1)
+        return f'{full} is missing; add it, or build on a recipe with base = "bert"'
+    return f"{path}: {what[0].lower()}{what[1:]}" if path else what
+
+
+def _options(path: str) -> list[Any]:
+    """The structs that may stand at a path such as ``corruption`` or ``objectives.0``."""
+    if not path:
+        return [Recipe]
+    annotation: Any = next(f.type for f in msgspec.structs.fields(Recipe) if f.name == path.split(".")[0])
+    if getattr(annotation, "__origin__", None) is tuple:
+        annotation = get_args(annotation)[0]
+    return list(get_args(annotation)) or [annotation]
+
+
+def _fields(path: str, table: Table) -> list[str]:
+    """Names of the fields of whichever struct the table chose at this path."""
+    options = _options(path)
+    place: Any = table
+    for key in path.split(".") if path else []:
+        place = place[int(key)] if isinstance(place, list) and key.isdigit() else place.get(key, {})
+    chosen = [o for o in options if o.__struct_config__.tag == place.get("type")] if len(options) > 1 else options
+    names = [field.encode_name for option in chosen for field in msgspec.structs.fields(option)]
+    return names if options == [Recipe] or len(options) == 1 else [*names, "type"]

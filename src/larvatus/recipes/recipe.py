@@ -1,0 +1,105 @@
+"""The recipe: a published system as tokenizer × packing × corruption × model × objectives × phases.
+
+Each component's settings live beside it; this file only composes them. A recipe holds the science. Device, precision,
+compilation, microbatch and workers are the runtime: given on the command line, they must not change the result.
+
+    recipe = read_recipe("bert", size="tiny", settings=["model.layers=3"])
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from msgspec import Struct
+
+from larvatus.batch import PairLabels
+from larvatus.corpus.packing import PackingConfig
+from larvatus.corrupt import CorruptionConfig
+from larvatus.errors import RecipeError
+from larvatus.nn.transformer import TransformerConfig
+from larvatus.objectives import ObjectiveConfig
+from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
+from larvatus.text.vocabulary import TokenizerConfig
+
+SIZES = {  # layers, hidden, heads (Turc et al. 2019, and BERT's own two)
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+
+
+class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole system, checked: what is here can be trained."""
+
+    name: str
+    about: str = ""
+    """One line: the idea and the paper."""
+    batch: int = 256
+    """Sequences a step. Ragged batches are cut by tokens: a step holds `batch × length` of them."""
+    tokenizer: TokenizerConfig
+    packing: PackingConfig
+    corruption: CorruptionConfig
+    model: TransformerConfig
+    objectives: tuple[ObjectiveConfig, ...]
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    phases: tuple[Phase, ...] = (Phase(),)
+
+    def __post_init__(self) -> None:
+        _check_objectives(self)
+        _check_phases(self)
+        if self.batch < 1:
+            raise RecipeError(f"batch must be at least 1 sequence, not {self.batch}")
+
+
+def _check_objectives(recipe: Recipe) -> None:
+    """Every objective must get the targets it needs from the packing or the corruption."""
+    if not recipe.objectives:
+        raise RecipeError('a recipe needs an objective; add [[objectives]] with type = "masked-lm"')
+    tags = [objective.__struct_config__.tag for objective in recipe.objectives]
+    if len(set(tags)) < len(tags):
+        raise RecipeError(f"an objective is named twice: {', '.join(map(str, tags))}")
+    given = {*recipe.packing.gives, *recipe.corruption.gives}
+    for objective in recipe.objectives:
+        if objective.needs not in given:
+            raise RecipeError(_what_is_missing(recipe, objective))
+    if PairLabels in given and recipe.model.segments < 2:
+        raise RecipeError(
+            f'packing "{_tag(recipe.packing)}" gives two segments, but the model has embeddings for '
+            f"{recipe.model.segments}; set model.segments = 2"
+        )
+
+
+def _what_is_missing(recipe: Recipe, objective: ObjectiveConfig) -> str:
+    """One line: what the objective needs, who does not give it, and which setting would."""
+    needs: Any = objective.needs
+    for part, union in (("packing", PackingConfig), ("corruption", CorruptionConfig)):
+        for option in get_args(union):
+            if needs in option.gives:
+                mine = _tag(getattr(recipe, part))
+                return (
+                    f'{_tag(objective)} needs {needs.what}, but {part} "{mine}" gives none; '
+                    f'set {part}.type = "{option.__struct_config__.tag}"'
+                )
+    return f"{_tag(objective)} needs {needs.what}, which no packing or corruption gives"
+
+
+def _tag(config: Struct) -> str:
+    return str(config.__struct_config__.tag)
+
+
+def _check_phases(recipe: Recipe) -> None:
+    if not recipe.phases:
+        raise RecipeError("a recipe needs a phase; add [[phases]] with length = 128")
+    total = sum(phase.share for phase in recipe.phases)
+    if abs(total - 1) > 1e-6:
+        raise RecipeError(f"phases.share must sum to 1, not {total:g}")
+    longest = max(phase.length for phase in recipe.phases)
+    if longest > recipe.model.max_positions:
+        raise RecipeError(
+            f"a phase of length {longest} does not fit model.max_positions = {recipe.model.max_positions}; "
+            f"set model.max_positions = {longest} or shorten the phase"
+        )

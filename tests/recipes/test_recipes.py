@@ -1,0 +1,125 @@
+"""Recipes: what the files say, what may be set, and one clear line for everything that cannot work."""
+
+import pytest
+
+from larvatus.errors import RecipeError
+from larvatus.recipes import (
+    SIZES,
+    Phase,
+    differences,
+    read_recipe,
+    recipe_names,
+    recipe_of,
+    recipe_table,
+    steps_of_phases,
+)
+
+
+@pytest.fixture
+def recipe_file(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_bert_says_what_devlin_et_al_published():
+    bert = read_recipe("bert")
+    assert (bert.model.layers, bert.model.hidden, bert.model.heads) == (12, 768, 12)
+    assert (bert.tokenizer.size, bert.tokenizer.lowercase) == (30_522, True)
+    assert (bert.corruption.rate, bert.corruption.mask, bert.corruption.random) == (0.15, 0.8, 0.1)
+    assert (bert.batch, bert.schedule.steps, bert.optimizer.rate) == (256, 1_000_000, 1e-4)
+    assert bert.schedule.warmup * bert.schedule.steps == 10_000
+    assert [(p.share, p.length) for p in bert.phases] == [(0.9, 128), (0.1, 512)]
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_packaged_recipe_reads_at_every_size_and_survives_a_round_trip(name):
+    for size in SIZES:
+        recipe = read_recipe(name, size=size)
+        assert (recipe.model.layers, recipe.model.hidden, recipe.model.heads) == SIZES[size]
+        assert recipe_of(recipe_table(recipe), where=name) == recipe
+
+
+def test_later_words_win_file_then_size_then_settings():
+    recipe = read_recipe(
+        "bert", size="tiny", settings=["model.layers=3", "objectives.next-sentence.pooler=false", "phases.1.length=256"]
+    )
+    assert (recipe.model.layers, recipe.model.hidden) == (3, 128)
+    assert recipe.objectives[1].pooler is False
+    assert recipe.phases[1].length == 256
+
+
+def test_a_base_is_everything_that_is_not_said(recipe_file):
+    path = recipe_file('base = "bert"\n[corruption]\ntype = "whole-words"\nrate = 0.2\n[model]\nlayers = 3\n')
+    mine, bert = read_recipe(path), read_recipe("bert")
+    assert mine.name == "mine"
+    assert (mine.corruption.rate, mine.model.layers) == (0.2, 3)
+    assert (mine.model.hidden, mine.packing, mine.objectives) == (bert.model.hidden, bert.packing, bert.objectives)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (["corruption.lenght=3"], "corruption.lenght is not a setting"),
+        (["corruption.rat=3"], "corruption.rat is not a setting; did you mean corruption.rate?"),
+        (["model.layrs=3"], "model.layrs is not a setting; did you mean model.layers?"),
+        (["optimiser.rate=3"], "optimiser is not a setting; did you mean optimizer?"),
+        (["phases.0.lengt=64"], "phases.0.lengt is not a setting; did you mean phases.0.length?"),
+        (["corruption.type=tokns"], "corruption.type = 'tokns' is not one of its kinds; did you mean tokens?"),
+        (["model.layers=many"], "model.layers: expected `int`, got `str`"),
+        (["model.heads=5"], "set model.heads = "),
+        (["model.max_positions=128"], "a phase of length 512 does not fit model.max_positions = 128"),
+        (["phases.0.share=0.5"], "phases.share must sum to 1, not 0.6"),
+        (
+            ["packing.type=full-sentences"],
+            'needs sentence pairs, but packing "full-sentences" gives none; set packing.type = "sentence-pairs"',
+        ),
+        (["model.segments=0"], "set model.segments = 2"),
+        (["model.layers"], "--set wants field=value"),
+        (["model.layers.x=1"], "layers has no fields of its own"),
+        (["objectives.span.x=1"], "there is no element span"),
+        (["corruption.rate=1.5"], "rate"),
+        (["batch=0"], "batch must be at least 1"),
+        (["model.auto_map=x"], "model.auto_map is not a setting"),
+        (["_target_=os.system"], "_target_ is not a setting"),
+    ],
+)
+def test_what_cannot_work_is_one_line_that_names_the_fix(settings, line):
+    with pytest.raises(RecipeError) as caught:
+        read_recipe("bert", settings=settings)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_names_suggest_the_nearest(recipe_file):
+    with pytest.raises(RecipeError, match="there is no recipe 'brt'; did you mean bert"):
+        read_recipe("brt")
+    with pytest.raises(RecipeError, match="there is no size 'tny'; did you mean tiny"):
+        read_recipe("bert", size="tny")
+    with pytest.raises(RecipeError, match=r"mine\.toml: not valid TOML"):
+        read_recipe(recipe_file("[model"))
+    with pytest.raises(RecipeError, match="cannot be read"):
+        read_recipe("absent.toml")
+
+
+def test_recipes_in_a_circle_are_refused(tmp_path):
+    (tmp_path / "a.toml").write_text('base = "b.toml"')
+    (tmp_path / "b.toml").write_text('base = "a.toml"')
+    with pytest.raises(RecipeError, match="in a circle"):
+        read_recipe(str(tmp_path / "a.toml"))
+
+
+def test_differences_name_the_fields():
+    old, new = (recipe_table(read_recipe("bert", settings=s)) for s in ([], ["model.layers=3", "phases.0.length=64"]))
+    assert differences(old, new) == ["model.layers: 12 → 3", "phases.0.length: 128 → 64"]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 9, 10, 11, 999])
+def test_phases_share_out_every_step(steps):
+    phases = (Phase(length=128, share=0.9), Phase(length=512, share=0.1))
+    counts = steps_of_phases(phases, steps)
+    assert sum(counts) == steps
+    assert abs(counts[0] - 0.9 * steps) <= 1
