@@ -1,0 +1,1 @@
+"""Training: the loop, optimizer, schedule, precision, distribution, checkpoints, guards, signals, monitor."""

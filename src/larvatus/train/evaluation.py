@@ -1,0 +1,130 @@
+"""Held-out evaluation: loss, perplexity and accuracy with fixed masks, against what unigram counts alone would guess.
+
+Counts are kept, never logits. The masks are those of epoch 0 of the stream "valid": the same at every evaluation of
+every run, so perplexities compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from larvatus.batch import Ints, MaskedTokens, TrainingBatch
+from larvatus.nn.device import on_device
+from larvatus.objectives import Pretraining
+from larvatus.train.settings import Runtime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One objective on held-out text."""
+
+    loss: float
+    accuracy: float
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """All objectives on held-out text."""
+
+    scores: dict[str, Score]
+    tokens: int
+    guess_accuracy: float | None = None
+    """Share of hidden tokens that the most frequent token of the training text would get right."""
+    guess_loss: float | None = None
+    """Loss of predicting every hidden token from the unigram counts of the training text."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        words = []
+        if masked := self.scores.get("masked-lm"):
+            guess = f" (unigram guess {self.guess_accuracy:.1%})" if self.guess_accuracy is not None else ""
+            words.append(f"masked loss {masked.loss:.3f}")
+            words.append(f"perplexity {perplexity(masked.loss):,.1f}")
+            words.append(f"masked tokens right {masked.accuracy:.1%}{guess}")
+        if pairs := self.scores.get("next-sentence"):
+            words.append(f"next sentence right {pairs.accuracy:.1%}")
+        others = {n: s for n, s in self.scores.items() if n not in ("masked-lm", "next-sentence")}
+        words += [f"{name} loss {score.loss:.3f}, right {score.accuracy:.1%}" for name, score in others.items()]
+        return " · ".join(words)
+
+
+def perplexity(loss: float) -> float:
+    return math.exp(min(loss, 700.0))
+
+
+def evaluate(
+    model: Pretraining,
+    batches: Iterable[TrainingBatch[Ints]],
+    *,
+    runtime: Runtime,
+    limit: int,
+    counts: npt.NDArray[np.int64] | None = None,
+) -> HeldOut:
+    """Every batch once, dropout off. `counts` are the unigram counts that the guess is made from."""
+    totals: defaultdict[str, float] = defaultdict(float)
+    tokens = 0
+    guess = UnigramGuess(counts) if counts is not None else None
+    was_training = model.training
+    model.eval()
+    try:
+        with (
+            torch.inference_mode(),
+            torch.autocast(
+                "cuda" if runtime.cuda else "cpu", dtype=torch.bfloat16, enabled=runtime.precision == "bf16"
+            ),
+        ):
+            for batch in batches:
+                tokens += batch.tokens.size
+                if guess and MaskedTokens in batch.targets:
+                    guess.see(batch.targets[MaskedTokens].ids)
+                for name, loss in model(on_device(batch, runtime.device), accuracy=True, limit=limit).items():
+                    totals[f"{name}/loss"] += float(loss.total)
+                    totals[f"{name}/count"] += int(loss.count)
+                    totals[f"{name}/right"] += int(loss.correct)
+    finally:
+        model.train(was_training)
+    names = sorted({key.partition("/")[0] for key in totals})
+    scores = {}
+    for name in names:
+        count = max(int(totals[f"{name}/count"]), 1)
+        scores[name] = Score(loss=totals[f"{name}/loss"] / count, accuracy=totals[f"{name}/right"] / count, count=count)
+    return HeldOut(
+        scores=scores,
+        tokens=tokens,
+        guess_accuracy=guess.accuracy if guess and guess.seen else None,
+        guess_loss=guess.loss if guess and guess.seen else None,
+    )
+
+
+class UnigramGuess:
+    """The baseline that knows only how frequent each token was in the training text (add-one smoothed)."""
+
+    def __init__(self, counts: npt.NDArray[np.int64]) -> None:
+        self._best = int(np.argmax(counts))
+        self._surprise = -np.log((counts + 1) / (counts.sum() + len(counts)))
+        self.seen = self._right = 0
+        self._loss = 0.0
+
+    def see(self, ids: Ints) -> None:
+        self.seen += len(ids)
+        self._right += int((ids == self._best).sum())
+        self._loss += float(self._surprise[ids].sum())
+
+    @property
+    def accuracy(self) -> float:
+        return self._right / max(self.seen, 1)
+
+    @property
+    def loss(self) -> float:
+        return self._loss / max(self.seen, 1)

@@ -1,0 +1,166 @@
+"""The loop: steps, evaluations, checkpoints, until the steps are done or someone asks to stop.
+
+What decides the result is in the recipe, the corpus and the seed; what changes over time is in `Progress`.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from larvatus.batch import Ints, TrainingBatch
+from larvatus.corpus.loader import Cursor, Loader
+from larvatus.errors import Preempted
+from larvatus.recipes import Recipe, steps_of_phases
+from larvatus.train.checkpoint import Progress
+from larvatus.train.distribution import Ranks
+from larvatus.train.evaluation import HeldOut
+from larvatus.train.monitor import Monitor
+from larvatus.train.report import StepReport
+from larvatus.train.schedule import learning_rate
+from larvatus.train.settings import Runtime
+from larvatus.train.signals import Stop
+from larvatus.train.step import Stepper
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """What the loop calls; it owns none of it."""
+
+    recipe: Recipe
+    runtime: Runtime
+    ranks: Ranks
+    stepper: Stepper
+    loader: Callable[[int], Loader]
+    """The loader of a phase."""
+    evaluate: Callable[[int], HeldOut | None]
+    """Held-out scores at the length of a phase."""
+    save: Callable[[Progress], None]
+    monitor: Monitor | None
+    """Only the main rank shows anything."""
+    stop: Stop
+    evaluate_every: int
+    save_every: int
+    _unread: list[StepReport] = field(default_factory=list, init=False)
+    """The step that was launched and not yet looked at."""
+
+    def run(self, progress: Progress) -> Progress:
+        """From wherever `progress` stands to the last step."""
+        ends = _ends(self.recipe, progress.steps)
+        while progress.step < progress.steps:
+            phase = next(i for i, end in enumerate(ends) if progress.step < end)
+            if phase != progress.phase:  # a phase reads the corpus from the start, in an order of its own
+                progress = msgspec.structs.replace(progress, phase=phase, cursor=Cursor())
+            progress = self._phase(progress, ends[phase])
+        return progress
+
+    def _phase(self, progress: Progress, end: int) -> Progress:
+        length = self.recipe.phases[progress.phase].length
+        batches = ahead(self.loader(progress.phase).steps(progress.cursor))
+        try:
+            for batch, cursor in batches:
+                progress = self._step(progress, batch, cursor, length)
+                if progress.step == end:
+                    break
+        finally:
+            batches.close()
+        return progress
+
+    def _step(self, progress: Progress, batch: TrainingBatch[Ints], cursor: Cursor, length: int) -> Progress:
+        began = time.monotonic()
+        rate = learning_rate(self.recipe.schedule, self.recipe.optimizer.rate, step=progress.step, steps=progress.steps)
+        report = self.stepper(batch, step=progress.step, rate=rate, limit=length)
+        self._look_at_the_last()
+        self._unread.append(report)
+        progress = msgspec.structs.replace(
+            progress,
+            step=progress.step + 1,
+            cursor=cursor,
+            tokens=progress.tokens + report.tokens,
+            seconds=progress.seconds + time.monotonic() - began,
+        )
+        self._after(progress)
+        return progress
+
+    def _look_at_the_last(self) -> None:
+        """Check and show the step before this one, while this one is under way."""
+        while self._unread:
+            report = self._unread.pop()
+            report.check()
+            if self.monitor:
+                self.monitor.step(report)
+
+    def _after(self, progress: Progress) -> None:
+        """Evaluate and save when due; leave when asked to. Nothing unsound is ever evaluated or saved."""
+        last = progress.step == progress.steps
+        stopping = self.ranks.any(self.stop.asked, self.runtime.device)
+        evaluating = progress.step % self.evaluate_every == 0 and not last and not stopping
+        saving = last or stopping or progress.step % self.save_every == 0
+        if evaluating or saving:
+            self._look_at_the_last()
+        if self.monitor and evaluating:
+            result = self.evaluate(progress.phase)
+            if result is not None:
+                self.monitor.held_out(progress.step, result)
+        if saving:
+            self.save(progress)
+        if stopping and not last:
+            raise Preempted(
+                f"{self.stop.by or 'another rank'} stopped it; saved at step {progress.step:,} of {progress.steps:,}; "
+                "the same command with --resume goes on from there"
+            )
+
+
+def _ends(recipe: Recipe, steps: int) -> list[int]:
+    """The step at which each phase ends."""
+    ends, passed = [], 0
+    for count in steps_of_phases(recipe.phases, steps):
+        passed += count
+        ends.append(passed)
+    return ends
+
+
+def ahead(items: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
+    """The same items, made by a thread a little ahead of their use; errors come through, closing ends the thread."""
+    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=depth)
+    closed = threading.Event()
+
+    def put(item: T | None, fault: BaseException | None) -> None:
+        while not closed.is_set():
+            try:
+                ready.put((item, fault), timeout=0.1)
+                break
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for item in items:
+                put(item, None)
+                if closed.is_set():
+                    return
+            put(None, StopIteration())
+        except BaseException as fault:
+            put(None, fault)
+
+    thread = threading.Thread(target=work, name="batches", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, fault = ready.get()
+            if isinstance(fault, StopIteration):
+                return
+            if fault is not None:
+                raise fault
+            yield item  # type: ignore[misc]
+    finally:
+        closed.set()
+        thread.join()

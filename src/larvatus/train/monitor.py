@@ -1,0 +1,155 @@
+"""What a run shows: a bar on a terminal, plain lines elsewhere, `metrics.jsonl` always, TensorBoard on request.
+
+A monitor that fails (a full disk, a closed pipe) is said once and left behind: training goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from larvatus.train.evaluation import HeldOut
+from larvatus.train.report import StepReport
+
+LINE_EVERY_S = 10.0
+
+
+class Metrics:
+    """Appends one JSON object a line to `metrics.jsonl` (and, when asked, TensorBoard's event files)."""
+
+    def __init__(self, run: Path, console: Console, *, tensorboard: bool = False) -> None:
+        self._path, self._console = run / "metrics.jsonl", console
+        self._down = False
+        self._board: Any = _tensorboard(run) if tensorboard else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        if self._board is not None:
+            self._board.close()
+
+    def write(self, kind: str, step: int, values: dict[str, Any]) -> None:
+        if self._down:
+            return
+        try:
+            self._append({"kind": kind, "step": step, "time": round(time.time(), 3), **values})
+            if self._board is not None:
+                for name, value in values.items():
+                    if isinstance(value, int | float):
+                        self._board.add_scalar(f"{kind}/{name}", value, step)
+        except Exception as fault:
+            self._down = True
+            self._console.print(f"[yellow]metrics are no longer written ({fault}); training goes on[/]")
+
+    def _append(self, record: dict[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def _tensorboard(run: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as fault:
+        from larvatus.errors import UsageError
+
+        raise UsageError("--tensorboard wants the extra: pip install 'larvatus[tensorboard]'") from fault
+    return SummaryWriter(str(run / "tensorboard"))
+
+
+class Monitor:
+    """The loop's mouth: called after each step, each evaluation and each save."""
+
+    def __init__(self, metrics: Metrics, console: Console, *, steps: int, start: int, flops: float, peak: float | None):
+        self.metrics, self.console, self.steps = metrics, console, steps
+        self._flops, self._peak = flops, peak
+        self._speed = Speed()
+        self._last_line = time.monotonic()
+        self._bar = Progress(
+            TextColumn("  {task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), console=console
+        )
+        self._task = self._bar.add_task("starting", total=steps, completed=start, left="")
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._bar.stop()
+
+    def step(self, report: StepReport) -> None:
+        step = report.step + 1
+        speed = self._speed.tokens_per_second(report.tokens)
+        mfu = speed * self._flops / self._peak if self._peak else None
+        losses = {f"loss/{name}": value for name, value in report.losses.items()}
+        values = {
+            "loss": report.loss,
+            **losses,
+            "rate": report.rate,
+            "gradient": report.gradient,
+            "tokens/s": round(speed),
+        }
+        self.metrics.write("train", step, values | ({"mfu": round(mfu, 4)} if mfu else {}))
+        parts = ", ".join(f"{name.partition('-')[0]} {value:.2f}" for name, value in report.losses.items())
+        words = f"step {step:,}/{self.steps:,}  loss {report.loss:.2f} ({parts})  {_thousands(speed)} tokens/s"
+        words += f"  MFU {mfu:.2f}" if mfu else ""
+        left = self._speed.left(self.steps - step)
+        if self.console.is_terminal:
+            self._bar.update(self._task, completed=step, description=words, left=left)
+        elif time.monotonic() - self._last_line >= LINE_EVERY_S or step == self.steps:
+            self._last_line = time.monotonic()
+            self.console.print(f"  {words}  {left}", highlight=False, soft_wrap=True)
+
+    def held_out(self, step: int, result: HeldOut) -> None:
+        self._speed.pause()
+        self.metrics.write("valid", step, _flat(result.to_dict()))
+        self.console.print(f"  held out at step {step:,}: {result}", highlight=False, soft_wrap=True)
+
+    def saved(self, step: int, path: Path) -> None:
+        self._speed.pause()
+        self.metrics.write("saved", step, {"path": path.name})
+
+
+class Speed:
+    """Tokens a second over the last steps, and the time left; pauses (evaluation, saving) do not count."""
+
+    def __init__(self, memory: float = 0.9) -> None:
+        self._memory = memory
+        self._then: float | None = time.monotonic()
+        self._seconds: float | None = None
+        self._tokens: float = 0.0
+
+    def pause(self) -> None:
+        self._then = time.monotonic()
+
+    def tokens_per_second(self, tokens: int) -> float:
+        now = time.monotonic()
+        took = now - (self._then or now)
+        self._then = now
+        if self._seconds is None:
+            self._seconds, self._tokens = took, float(tokens)
+        else:
+            self._seconds = self._memory * self._seconds + (1 - self._memory) * took
+            self._tokens = self._memory * self._tokens + (1 - self._memory) * tokens
+        return self._tokens / max(self._seconds, 1e-9)
+
+    def left(self, steps: int) -> str:
+        seconds = steps * (self._seconds or 0.0)
+        return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+
+
+def _thousands(number: float) -> str:
+    return f"{number / 1000:,.0f}k" if number >= 10_000 else f"{number:,.0f}"
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}/") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

@@ -1,0 +1,60 @@
+"""AdamW (Loshchilov & Hutter 2019) with bias correction, no decay of norms and biases; its state as named tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from larvatus.errors import ArtefactError
+from larvatus.recipes import OptimizerConfig
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+    """One fused AdamW over all parameters: matrices decay, vectors (norms, biases) do not."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=config.rate,
+        betas=(config.beta1, config.beta2),
+        eps=config.epsilon,
+        fused=True,
+    )
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """The moments of every parameter by name: ``exp_avg/blocks.0.…``. Nothing else needs to be kept but the step."""
+    return {
+        f"{moment}/{name}": optimizer.state[parameter][moment]
+        for name, parameter in model.named_parameters()
+        if parameter in optimizer.state
+        for moment in _MOMENTS
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, steps: int
+) -> None:
+    """Put the moments back; each must be there, in the shape of its parameter, and none besides."""
+    wanted = {f"{moment}/{name}": p for name, p in model.named_parameters() for moment in _MOMENTS}
+    wrong = sorted({*wanted} ^ {*tensors}) or [n for n, p in wanted.items() if tensors[n].shape != p.shape]
+    if steps and wrong:
+        raise ArtefactError(f"the optimizer state does not fit the model: {', '.join(wrong[:5])}")
+    for name, parameter in model.named_parameters():
+        if steps:
+            optimizer.state[parameter] = {
+                "step": torch.tensor(float(steps), device=parameter.device),
+                **{m: tensors[f"{m}/{name}"].to(parameter.device, torch.float32).clone() for m in _MOMENTS},
+            }

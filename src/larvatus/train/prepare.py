@@ -1,0 +1,207 @@
+"""From what the user calls a corpus to what a run reads: vocabulary and shards, built beside the run.
+
+    runs/mine/vocabulary/        learnt as the recipe says, from all the text
+    runs/mine/corpus/train/      shards of the text
+    runs/mine/corpus/valid/      shards of the held-out text: --valid, or every fiftieth document
+
+A corpus that was built before (`larvatus corpus build`) is taken as it is, with its own vocabulary. The word
+``embedded`` stands for the English prose that every Python ships.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+
+from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
+from larvatus.corpus.format import Counts
+from larvatus.errors import ArtefactError, UsageError
+from larvatus.files import read_json, write_json
+from larvatus.recipes import Recipe
+from larvatus.text.embedded import embedded_documents
+from larvatus.text.readers import Document, ReadOptions, Skipped, read_documents
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.vocabulary import train_vocabulary
+
+EMBEDDED = "embedded"
+HELD_OUT_EVERY = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How to read raw text."""
+
+    reading: ReadOptions = field(default_factory=ReadOptions)
+    language: str = "en"
+    sentences: Literal["library", "newline"] = "library"
+    licence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Where the shards are."""
+
+    train: Path
+    valid: Path | None
+
+
+Documents = Callable[[], Iterable[Document]]
+
+
+def prepare(
+    recipe: Recipe,
+    corpus: Sequence[str],
+    *,
+    out: Path,
+    valid: str | None,
+    options: TextOptions,
+    console: Console,
+) -> Prepared:
+    """Build what is not there yet. Called again after a kill, it goes on; when all is there, it does nothing."""
+    if len(corpus) == 1 and is_corpus(Path(corpus[0])):
+        train = Path(corpus[0])
+        tokenizer = Corpus.open(train).tokenizer
+        _check_vocabulary(recipe, tokenizer, train)
+        held_out = _held_out(valid, tokenizer, out, options, console)
+        if held_out is None:
+            console.print("no held-out text: nothing will be evaluated; give some with --valid PATH")
+        return Prepared(train=train, valid=held_out)
+    folder = out / "corpus"
+    marker = out / "corpus" / "text.json"
+    given = {"corpus": list(corpus), "valid": valid, "options": msgspec.to_builtins(options)}
+    if marker.exists():
+        if read_json(marker) != given:
+            raise ArtefactError(f"{folder} was built from other text or options; choose another --out")
+        return Prepared(train=folder / "train", valid=folder / "valid" if is_corpus(folder / "valid") else None)
+    documents = _documents(corpus, out, options)
+    apart = valid is None and EMBEDDED not in corpus
+    tokenizer, count = _vocabulary(recipe, documents, out, console)
+    apart = apart and count >= 2 * HELD_OUT_EVERY
+    build = _Build(tokenizer, options, sources=corpus, console=console)
+    build(_every(documents, kept=True) if apart else documents, folder / "train")
+    if apart:
+        held_out = build(_every(documents, kept=False), folder / "valid")
+    elif valid is None and EMBEDDED in corpus:
+        held_out = build(lambda: embedded_documents("valid"), folder / "valid")
+    else:
+        held_out = _held_out(valid, tokenizer, out, options, console)
+    if held_out is None:
+        console.print(f"{count:,} documents are too few to set any apart: nothing will be evaluated; give --valid PATH")
+    write_json(marker, given)
+    return Prepared(train=folder / "train", valid=held_out)
+
+
+def _documents(corpus: Sequence[str], out: Path, options: TextOptions) -> Documents:
+    """The text, to be read as often as needed (standard input is kept beside the run for that)."""
+    if EMBEDDED in corpus:
+        if len(corpus) > 1:
+            raise UsageError("--corpus embedded stands alone")
+        return lambda: embedded_documents("train")
+    paths = [str(_kept_input(out)) if path == "-" else path for path in corpus]
+    return lambda: read_documents(paths, options=options.reading, skipped=Skipped())
+
+
+def _kept_input(out: Path) -> Path:
+    path = out / "corpus" / "input.txt"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(".tmp")
+        with aside.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        aside.rename(path)
+    return path
+
+
+def _every(documents: Documents, *, kept: bool) -> Documents:
+    """All documents but every fiftieth, or every fiftieth alone."""
+
+    def some() -> Iterator[Document]:
+        for number, document in enumerate(documents()):
+            if (number % HELD_OUT_EVERY != HELD_OUT_EVERY - 1) == kept:
+                yield document
+
+    return some
+
+
+def _vocabulary(recipe: Recipe, documents: Documents, out: Path, console: Console) -> tuple[Tokenizer, int]:
+    """Learn the recipe's vocabulary, or take up the one that an interrupted run left; and count the documents."""
+    folder = out / "vocabulary"
+    note = folder / "vocabulary.json"
+    wanted = msgspec.to_builtins(recipe.tokenizer)
+    if note.exists() and read_json(note).get("settings") == wanted:
+        return Tokenizer.load(folder), int(read_json(note)["documents"])
+    count = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal count
+        for document in documents():
+            count += 1
+            yield document.text
+
+    console.print("learning the vocabulary …")
+    tokenizer = train_vocabulary(texts(), recipe.tokenizer)
+    tokenizer.save(folder)
+    write_json(note, {"settings": wanted, "documents": count})
+    return tokenizer, count
+
+
+def _held_out(
+    valid: str | None, tokenizer: Tokenizer, out: Path, options: TextOptions, console: Console
+) -> Path | None:
+    """Held-out shards: a built corpus of the same vocabulary, or built from text."""
+    if valid is None:
+        return None
+    if is_corpus(Path(valid)):
+        if Corpus.open(Path(valid)).tokenizer.pieces != tokenizer.pieces:
+            raise UsageError(f"--valid {valid} was built with another vocabulary; give the text itself")
+        return Path(valid)
+    build = _Build(tokenizer, options, sources=[valid], console=console)
+    return build(_documents([valid], out, options), out / "corpus" / "valid")
+
+
+@dataclass(frozen=True)
+class _Build:
+    """Builds shards, and shows how far it is."""
+
+    tokenizer: Tokenizer
+    options: TextOptions
+    sources: Sequence[str]
+    console: Console
+
+    def __call__(self, documents: Documents, folder: Path) -> Path:
+        quiet = not self.console.is_terminal
+        with Progress(TextColumn("  {task.description}"), console=self.console, transient=True, disable=quiet) as bar:
+            task = bar.add_task(f"{folder.name}: encoding")
+
+            def show(counts: Counts) -> None:
+                words = f"{folder.name}: {counts.documents:,} documents, {counts.tokens:,} tokens"
+                bar.update(task, description=words)
+
+            options = BuildOptions(
+                language=self.options.language,
+                sentences=self.options.sentences,
+                reading=self.options.reading,
+                sources=self.sources,
+                licence=self.options.licence,
+                progress=show,
+                notice=lambda line: self.console.print(line, soft_wrap=True),
+            )
+            build_corpus(documents(), self.tokenizer, folder, options)
+        return folder
+
+
+def _check_vocabulary(recipe: Recipe, tokenizer: Tokenizer, path: Path) -> None:
+    kind = msgspec.to_builtins(recipe.tokenizer)["type"]
+    if tokenizer.kind != kind:
+        raise UsageError(
+            f"{path} was built with a {tokenizer.kind} vocabulary, but the recipe wants {kind}; "
+            f'build it again, or set tokenizer.type = "{tokenizer.kind}"'
+        )

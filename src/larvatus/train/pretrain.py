@@ -1,0 +1,313 @@
+"""A pretraining run, from a corpus to a model directory: plan, train or resume, evaluate, save.
+
+    larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
+
+The run directory becomes the model directory: a Hugging Face directory at the end, with `metrics.jsonl` and
+`checkpoints/` beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import torch
+from rich.console import Console
+
+from larvatus.bundle.card import model_card
+from larvatus.bundle.directory import save_bundle
+from larvatus.bundle.huggingface import Architecture, layout_for
+from larvatus.bundle.huggingface.native import Native
+from larvatus.bundle.manifest import NAME as MANIFEST
+from larvatus.corpus import Corpus
+from larvatus.corpus.loader import Loader
+from larvatus.corrupt import Corruption, MaskVocabulary
+from larvatus.errors import ArtefactError, RecipeError
+from larvatus.files import locked, sweep
+from larvatus.objectives import Pretraining
+from larvatus.recipes import Recipe, differences, recipe_table
+from larvatus.rng import derive
+from larvatus.train.budget import steps_of_minutes, steps_wanted
+from larvatus.train.card import card_of, training_facts
+from larvatus.train.checkpoint import FOLDER, Checkpoint, Progress, newest_checkpoint, restore, save_checkpoint
+from larvatus.train.distribution import Ranks, ranks
+from larvatus.train.evaluation import HeldOut, evaluate
+from larvatus.train.loop import Loop
+from larvatus.train.monitor import Metrics, Monitor
+from larvatus.train.optimizer import adamw
+from larvatus.train.prepare import Prepared
+from larvatus.train.settings import Budget, Runtime
+from larvatus.train.signals import Stop, listening
+from larvatus.train.speed import flops_per_token, peak_flops
+from larvatus.train.step import Stepper
+
+CURVE_TOKENS = 65_536  # read at each evaluation along the way
+FINAL_TOKENS = 1_048_576
+HELD_OUT_SEED = 0  # pairs and masks of held-out text are the same for every run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to train, on what, where, and for how long."""
+
+    recipe: Recipe
+    out: Path
+    runtime: Runtime = field(default_factory=Runtime)
+    budget: Budget = field(default_factory=Budget)
+    seed: int = 0
+    resume: bool = False
+    fork: bool = False
+    """Resume although the recipe was edited."""
+    evaluate_every: int | None = None
+    save_every: int | None = None
+    tensorboard: bool = False
+
+
+def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int, HeldOut]:
+    """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
+    with ranks(job.runtime.device) as group, listening() as stop, locked(job.out) if group.main else nullcontext():
+        if group.main:
+            _refuse_what_is_there(job)
+        prepared = group.share(texts)
+        run = Run(job, prepared, ranks=group, stop=stop, console=console if group.main else Console(quiet=True))
+        return run.execute()
+
+
+def _refuse_what_is_there(job: Job) -> None:
+    """A directory with a run or a model in it is only touched by a resume."""
+    if job.resume:
+        return
+    for name in (FOLDER, MANIFEST, "model.safetensors"):
+        if (job.out / name).exists():
+            raise ArtefactError(f"{job.out} already holds a run ({name}); go on with --resume, or choose another --out")
+
+
+class Run:
+    """A job under way on this rank."""
+
+    def __init__(self, job: Job, prepared: Prepared, *, ranks: Ranks, stop: Stop, console: Console) -> None:
+        self.job, self.ranks, self.stop, self.console = job, ranks, stop, console
+        self.corpus = Corpus.open(prepared.train)
+        self.valid = Corpus.open(prepared.valid) if prepared.valid else None
+        self.tokenizer = self.corpus.tokenizer
+        self.model = Pretraining.build(
+            job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed
+        ).to(job.runtime.device)
+        self.optimizer = adamw(self.model, job.recipe.optimizer)
+        self.stepper = Stepper(
+            self.model,
+            self.optimizer,
+            job.recipe,
+            runtime=job.runtime,
+            ranks=ranks,
+            seed=job.seed,
+            pad_id=self.tokenizer.pad_id,
+        )
+        if job.runtime.deterministic:
+            torch.use_deterministic_algorithms(True)
+
+    def execute(self) -> dict[int, HeldOut]:
+        """Train to the end; held-out results by length, when there is held-out text."""
+        self._announce()
+        progress = self._begin()
+        with Metrics(self.job.out, self.console, tensorboard=self.job.tensorboard) as metrics:
+            progress = self._train(progress, metrics)
+            results = self._final() if self.ranks.main else {}
+            for length, result in results.items():
+                metrics.write("final", progress.step, {"length": length, **result.to_dict()})
+            if self.ranks.main:
+                self._save_bundle(progress, results)
+        return results
+
+    def _announce(self) -> None:
+        """Two lines before the work: what is read, what is trained."""
+        corpus, recipe = self.corpus, self.job.recipe
+        self.console.print(
+            f"{corpus.path}: {corpus.documents:,} documents · {corpus.sentences:,} sentences · {corpus.words:,} words"
+            f" · vocabulary: {self.tokenizer.size:,} pieces, {corpus.tokens / max(corpus.words, 1):.2f} per word",
+            soft_wrap=True,
+        )
+        parameters = sum(p.numel() for p in self.model.parameters())
+        lengths = " then ".join(str(phase.length) for phase in recipe.phases)
+        step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
+        self.console.print(
+            f"{recipe.name}: {parameters / 1e6:.1f}M parameters · length {lengths} · {step} tokens a step · "
+            f"{self.job.runtime}",
+            soft_wrap=True,
+        )
+
+    def _final(self) -> dict[int, HeldOut]:
+        """Held-out scores at the length of each phase."""
+        results = {}
+        for number, phase in enumerate(self.job.recipe.phases):
+            result = self._evaluate(number, FINAL_TOKENS)
+            if result is not None:
+                results[phase.length] = result
+                self.console.print(f"held out, length {phase.length}: {result}", soft_wrap=True)
+        return results
+
+    def _train(self, progress: Progress, metrics: Metrics) -> Progress:
+        job = self.job
+        monitor = self._monitor(progress, metrics) if self.ranks.main else None
+        loop = Loop(
+            recipe=job.recipe,
+            runtime=job.runtime,
+            ranks=self.ranks,
+            stepper=self.stepper,
+            loader=self.loader,
+            evaluate=lambda phase: self._evaluate(phase, CURVE_TOKENS),
+            save=lambda reached: self._save_checkpoint(reached, monitor),
+            monitor=monitor,
+            stop=self.stop,
+            evaluate_every=job.evaluate_every or max(1, progress.steps // 10),
+            save_every=job.save_every or max(1, progress.steps // 10),
+        )
+        if monitor is None:
+            return loop.run(progress)
+        with monitor:
+            return loop.run(progress)
+
+    # — where to begin —
+
+    def _begin(self) -> Progress:
+        """From the newest checkpoint when resuming, else from step 0 with a number of steps that is now fixed."""
+        job = self.job
+        if self.ranks.main:
+            sweep(job.out)
+            sweep(job.out / FOLDER)
+        checkpoint = newest_checkpoint(job.out, lambda line: self.console.print(f"[yellow]{line}[/]", soft_wrap=True))
+        if checkpoint is None:
+            steps = steps_wanted(job.recipe, job.budget, self.corpus.tokens) or self._measure()
+            return Progress(steps=steps)
+        self._check_identity(checkpoint)
+        restore(checkpoint, self.model, self.optimizer)
+        progress = checkpoint.state.progress
+        if job.fork:
+            progress = msgspec.structs.replace(progress, steps=self._steps_asked() or progress.steps)
+        self.console.print(f"resumed from step {progress.step:,} of {progress.steps:,}", highlight=False)
+        return progress
+
+    def _measure(self) -> int:
+        """Minutes into steps; the weights are put back to where they began."""
+        began = time.monotonic()
+        before = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        steps = steps_of_minutes(
+            self.job.recipe, self.job.budget.minutes or 0, stepper=self.stepper, loader=self.loader, began=began
+        )
+        self.model.load_state_dict(before)
+        self.optimizer.state.clear()
+        steps = self.ranks.agree(steps, self.job.runtime.device)
+        if self.ranks.main:
+            self.console.print(f"{self.job.budget.minutes:g} minutes are {steps:,} steps here", highlight=False)
+        return steps
+
+    def _steps_asked(self) -> int | None:
+        """What the command asks for, if it says anything; minutes are not measured again."""
+        asked = self.job.budget != Budget()
+        return steps_wanted(self.job.recipe, self.job.budget, self.corpus.tokens) if asked else None
+
+    def _identity(self) -> dict[str, object]:
+        return {"recipe": recipe_table(self.job.recipe), "seed": self.job.seed, "corpus": self.corpus.fingerprint}
+
+    def _check_identity(self, checkpoint: Checkpoint) -> None:
+        """Resuming with something else would be another run; say field by field what differs."""
+        job, found = self.job, dict(checkpoint.state.run)
+        old: dict[str, object] = {**found, "steps": checkpoint.state.progress.steps}
+        new: dict[str, object] = {**self._identity(), "steps": self._steps_asked() or checkpoint.state.progress.steps}
+        if (changed := differences(old, new)) and not job.fork:
+            raise RecipeError(
+                f"{checkpoint.path} belongs to a run with other settings: {'; '.join(changed[:8])}; "
+                "resume with the same, or add --fork to go on from there with the new ones"
+            )
+
+    # — what the loop calls —
+
+    def loader(self, phase: int) -> Loader:
+        """The training text of a phase, packed and masked."""
+        recipe, length = self.job.recipe, self.job.recipe.phases[phase].length
+        seed = derive(self.job.seed, "phase", phase)  # each phase has an order and masks of its own
+        return Loader(
+            self.corpus,
+            packing=recipe.packing,
+            length=length,
+            corruption=self._corruption(seed),
+            tokens=recipe.batch * length,
+            seed=seed,
+            workers=self.job.runtime.workers,
+        )
+
+    def _corruption(self, seed: int) -> Corruption:
+        known = self.tokenizer
+        vocabulary = MaskVocabulary(
+            mask_id=known.mask_id, size=known.size, special_ids=known.special_ids, counts=known.counts
+        )
+        return Corruption(self.job.recipe.corruption, vocabulary, seed)
+
+    def _evaluate(self, phase: int, tokens: int) -> HeldOut | None:
+        if self.valid is None:
+            return None
+        recipe, length = self.job.recipe, self.job.recipe.phases[phase].length
+        loader = Loader(
+            self.valid,
+            packing=recipe.packing,
+            length=length,
+            corruption=self._corruption(HELD_OUT_SEED),
+            tokens=self.job.runtime.microbatch,
+            seed=HELD_OUT_SEED,
+            purpose="valid",
+        )
+        return evaluate(
+            self.model,
+            loader.evaluation(tokens),
+            runtime=self.job.runtime,
+            limit=length,
+            counts=self.tokenizer.counts,
+        )
+
+    def _monitor(self, progress: Progress, metrics: Metrics) -> Monitor:
+        job = self.job
+        return Monitor(
+            metrics,
+            self.console,
+            steps=progress.steps,
+            start=progress.step,
+            flops=flops_per_token(self.model, job.recipe, job.recipe.phases[progress.phase].length),
+            peak=peak_flops(job.runtime.device),
+        )
+
+    def _save_checkpoint(self, progress: Progress, monitor: Monitor | None) -> None:
+        if not self.ranks.main:
+            return
+        path = save_checkpoint(
+            self.job.out, model=self.model, optimizer=self.optimizer, progress=progress, identity=self._identity()
+        )
+        if monitor:
+            monitor.saved(progress.step, path)
+
+    def _save_bundle(self, progress: Progress, results: dict[int, HeldOut]) -> None:
+        job, recipe = self.job, self.job.recipe
+        facts = training_facts(progress, seed=job.seed, runtime=job.runtime)
+        architecture = Architecture(model=recipe.model, objectives=recipe.objectives, vocabulary=self.tokenizer.size)
+        card = card_of(
+            job.out.name,
+            recipe=recipe,
+            model=self.model,
+            corpus=self.corpus,
+            training=facts,
+            results=results,
+            transformers=layout_for(architecture).model_type != Native.model_type,
+        )
+        save_bundle(
+            job.out,
+            pretraining=self.model,
+            model_config=recipe.model,
+            objective_configs=recipe.objectives,
+            tokenizer=self.tokenizer,
+            recipe=recipe_table(recipe),
+            lineage={**facts, "corpus": self.corpus.fingerprint},
+            card=model_card(card),
+        )

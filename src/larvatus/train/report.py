@@ -1,0 +1,60 @@
+"""What a step did. Its numbers travel to the host by themselves; reading them waits for that step, not for later ones.
+
+So the loop launches step n + 1 before it looks at step n, and a GPU never stands idle while Python prints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from larvatus.errors import NumericsError
+
+
+class StepReport:
+    """Mean losses of a whole step, over all ranks, and the norm of its gradient."""
+
+    def __init__(self, numbers: Tensor, counts: Mapping[str, int], *, step: int, tokens: int, rate: float) -> None:
+        """`numbers` [objectives + 1]: the sum of each objective's losses, then the norm of the unclipped gradient."""
+        self.step, self.tokens, self.rate = step, tokens, rate
+        self._counts, self._numbers = counts, numbers
+        self._arrived: torch.cuda.Event | None = None
+        if numbers.is_cuda:
+            self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._numbers.copy_(numbers, non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    @cached_property
+    def _values(self) -> list[float]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        values: list[float] = self._numbers.tolist()
+        return values
+
+    @property
+    def losses(self) -> dict[str, float]:
+        return {name: total / max(n, 1) for (name, n), total in zip(self._counts.items(), self._values, strict=False)}
+
+    @property
+    def loss(self) -> float:
+        return math.fsum(self.losses.values())
+
+    @property
+    def gradient(self) -> float:
+        return self._values[-1]
+
+    def check(self) -> None:
+        """Stop the run if the step was not sound; the optimizer has already left the weights alone."""
+        wrong = [f"{name} loss {value}" for name, value in self.losses.items() if not math.isfinite(value)]
+        if not math.isfinite(self.gradient):
+            wrong.append(f"gradient norm {self.gradient}")
+        if wrong:
+            raise NumericsError(
+                f"step {self.step + 1}: {', '.join(wrong)}; the weights were not touched; go on from the last "
+                "checkpoint with a lower rate: --resume --fork --set optimizer.rate=…"
+            )

@@ -1,0 +1,32 @@
+"""Learning-rate schedules: warm-up, then linear, cosine or trapezoid. A pure function of the step.
+
+rate(step) rises from 0 over the warm-up, and falls to `floor` × peak at the last step.
+"""
+
+from __future__ import annotations
+
+import math
+
+from larvatus.recipes import ScheduleConfig
+
+
+def learning_rate(config: ScheduleConfig, peak: float, *, step: int, steps: int) -> float:
+    """The rate of update number `step` (0 … steps − 1).
+
+    >>> learning_rate(ScheduleConfig(type="linear", warmup=0.1), 1.0, step=10, steps=100)
+    1.0
+    """
+    warmup = max(1, round(config.warmup * steps)) if config.warmup else 0
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    left = (steps - step) / max(1, steps - warmup)  # from 1 down to just above 0
+    if config.type == "linear":
+        share = left
+    elif config.type == "cosine":
+        share = 0.5 * (1 + math.cos(math.pi * (1 - left)))
+    elif config.type == "trapezoid":
+        cooldown = max(1, round(config.cooldown * steps))
+        share = min(1.0, (steps - step) / cooldown)
+    else:
+        share = 1.0
+    return peak * (config.floor + (1 - config.floor) * share)

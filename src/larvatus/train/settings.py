@@ -1,0 +1,89 @@
+"""The runtime of a run: what may differ between machines and must not change the result, and how long to train.
+
+Runtime(device="cuda", precision="bf16", compile=True, microbatch=65_536, workers=8)
+Budget(minutes=20)
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from larvatus.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """Device, precision, compilation, microbatch and workers. The science is the recipe's."""
+
+    device: str = "cpu"
+    precision: str = "fp32"
+    compile: bool = False
+    microbatch: int = 16_384
+    """Tokens of one forward and backward pass; gradients of several are added up to a step."""
+    workers: int = 0
+    """Processes that pack and mask ahead of the training; 0 does it in a thread of this one."""
+    deterministic: bool = False
+    """Only kernels that give the same bits each time (always so on a CPU)."""
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("fp32", "bf16"):
+            raise UsageError(f"--precision is fp32 or bf16, not {self.precision!r}")
+        if self.precision == "bf16" and self.device == "cpu":
+            raise UsageError("--precision bf16 wants a GPU; leave it away on a CPU")
+        if self.microbatch < 8 or self.workers < 0:
+            raise UsageError("--microbatch wants at least 8 tokens and --workers at least 0")
+
+    @classmethod
+    def here(
+        cls,
+        *,
+        device: str = "auto",
+        precision: str = "auto",
+        compile: bool | None = None,
+        microbatch: int | None = None,
+        workers: int | None = None,
+        deterministic: bool = False,
+    ) -> Runtime:
+        """What suits this machine, where nothing else was asked for."""
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        elif device.startswith("cuda") and not torch.cuda.is_available():
+            raise UsageError(f"--device {device}: no CUDA device here; use --device cpu")
+        cuda = device.startswith("cuda")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cls(
+            device=device,
+            precision=("bf16" if cuda else "fp32") if precision == "auto" else precision,
+            compile=cuda if compile is None else compile,
+            microbatch=(65_536 if cuda else 16_384) if microbatch is None else microbatch,
+            workers=(min(8, max(1, cores - 2)) if cuda else 0) if workers is None else workers,
+            deterministic=deterministic,
+        )
+
+    @property
+    def cuda(self) -> bool:
+        return self.device.startswith("cuda")
+
+    def __str__(self) -> str:
+        words = [self.device, self.precision, *(["compiled"] if self.compile else [])]
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How long to train: steps, minutes or epochs; the recipe's own number of steps where none is given."""
+
+    steps: int | None = None
+    minutes: float | None = None
+    epochs: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [n for n in ("steps", "minutes", "epochs") if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise UsageError(f"give one of --steps, --minutes and --epochs, not {' and '.join(given)}")
+        for name in given:
+            if getattr(self, name) <= 0:
+                raise UsageError(f"--{name} must be above 0, not {getattr(self, name)}")

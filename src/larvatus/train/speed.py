@@ -1,0 +1,26 @@
+"""Floating-point operations of training, for model FLOP utilisation (MFU; Chowdhery et al. 2022)."""
+
+from __future__ import annotations
+
+import torch
+
+from larvatus.objectives import Pretraining
+from larvatus.recipes import Recipe
+
+# Dense bf16 peaks from the vendors' data sheets; a device that is not listed shows no MFU.
+_PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}
+
+
+def flops_per_token(model: Pretraining, recipe: Recipe, length: int) -> float:
+    """Forward and backward of one token: 6 per weight of the blocks, attention over `length`, the share of the head."""
+    blocks = sum(p.numel() for name, p in model.encoder.named_parameters() if "embeddings" not in name)
+    attention = 12 * recipe.model.layers * recipe.model.hidden * length
+    head = 6 * recipe.corruption.rate * recipe.model.hidden * model.encoder.embeddings.words.num_embeddings
+    return 6 * blocks + attention + head
+
+
+def peak_flops(device: str) -> float | None:
+    if not device.startswith("cuda"):
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for key, peak in _PEAKS.items() if key in name), None)
