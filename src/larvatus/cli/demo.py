@@ -1,0 +1,68 @@
+"""`larvatus demo`: a vocabulary, an encoder and filled blanks in a few minutes, from text that every Python ships."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from larvatus.errors import UsageError
+from larvatus.model import load
+from larvatus.recipes import read_recipe
+from larvatus.train.prepare import EMBEDDED, Prepared, TextOptions, prepare
+from larvatus.train.pretrain import Job, train
+from larvatus.train.settings import Budget, Runtime
+
+SETTINGS = (  # a small vocabulary, short sequences and a bold rate: what a few minutes on a laptop can use
+    "tokenizer.size=4000",
+    "batch=64",
+    "phases.0.length=64",
+    "phases.1.length=128",
+    "optimizer.rate=2e-3",
+    "optimizer.beta2=0.98",
+    "schedule.warmup=0.1",
+    "model.dropout=0.0",
+    "model.attention_dropout=0.0",
+)
+BLANKS = (
+    "If the argument is [MASK], the function returns None.",
+    "The [MASK] is raised when the file does not exist.",
+    "Return a new [MASK] object.",
+)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the run goes; a demo of before is replaced.")] = Path("runs/demo"),
+    size: Annotated[str, typer.Option(help="tiny, mini, …")] = "tiny",
+    minutes: Annotated[float, typer.Option(help="How long to train.")] = 4.0,
+    seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 0,
+) -> None:
+    """Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download."""
+    console = Console(highlight=False)
+    if out.exists():
+        if not (out / "metrics.jsonl").exists() and any(out.iterdir()):
+            raise UsageError(f"{out} holds something else than a demo; choose another --out")
+        shutil.rmtree(out)
+    recipe = read_recipe("bert", size=size, settings=SETTINGS)
+    job = Job(recipe=recipe, out=out, runtime=Runtime.here(), budget=Budget(minutes=minutes), seed=seed)
+
+    def texts() -> Prepared:
+        return prepare(recipe, [EMBEDDED], out=out, valid=None, options=TextOptions(), console=console)
+
+    results = train(job, texts, console)
+    model = load(out)
+    console.print("\nfilled blanks:")
+    for text in BLANKS:
+        words = ", ".join(f"{fill.token} {fill.probability:.0%}" for fill in model.fill(text, top=5).marginals[0])
+        console.print(f"  {text}\n    {words}")
+    for length, result in results.items():
+        if result.guess_accuracy:
+            gain = result.scores["masked-lm"].accuracy / result.guess_accuracy
+            console.print(f"masked tokens right, length {length}: {gain:.1f} × the unigram guess")
+    console.print(
+        f'\nnext: larvatus fill "The [MASK] of the list is returned." --model {out}\n'
+        "      larvatus pretrain bert --size tiny --corpus YOUR_TEXTS/ --out runs/mine"
+    )

@@ -1,0 +1,103 @@
+"""`larvatus pretrain`: one command from raw text to a model.
+
+larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from larvatus.errors import UsageError
+from larvatus.recipes import read_recipe
+from larvatus.text.readers import ReadOptions
+from larvatus.train.prepare import Prepared, TextOptions, prepare
+from larvatus.train.pretrain import Job, train
+from larvatus.train.settings import Budget, Runtime
+
+
+def pretrain(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name (larvatus recipes), or a TOML file of your own.")],
+    corpus: Annotated[
+        list[str],
+        typer.Option(help="Text: files, folders, globs, - for standard input, or a built corpus. May be repeated."),
+    ],
+    out: Annotated[Path, typer.Option(help="The run's directory; it becomes the model's.")],
+    size: Annotated[str | None, typer.Option(help="tiny, mini, small, medium, base or large.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as model.layers=6.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Train this many steps.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Measure, then train as many steps as fit.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Read the corpus this many times.")] = None,
+    valid: Annotated[
+        str | None, typer.Option(help="Held-out text; without it a fiftieth of the documents is set apart.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest sound checkpoint.")] = False,
+    fork: Annotated[bool, typer.Option("--fork", help="Resume although settings were edited.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, bf16, or auto.")] = "auto",
+    compile: Annotated[bool | None, typer.Option(help="Compile the step (auto: on CUDA).")] = None,
+    microbatch: Annotated[int | None, typer.Option(help="Tokens of one forward pass.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that pack and mask ahead.")] = None,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits again, on CUDA too.")] = False,
+    evaluate_every: Annotated[int | None, typer.Option(help="Steps between evaluations.")] = None,
+    save_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
+    language: Annotated[str, typer.Option(help="Language of the text, for splitting sentences.")] = "en",
+    sentences: Annotated[
+        Literal["library", "newline"], typer.Option(help="library: split by rule; newline: one a line.")
+    ] = "library",
+    split: Annotated[
+        Literal["blank-line", "file"], typer.Option(help="Documents in text files: blank-line or file.")
+    ] = "blank-line",
+    on_bad: Annotated[Literal["fail", "skip"], typer.Option(help="Broken records: fail or skip.")] = "fail",
+    text_field: Annotated[str, typer.Option(help="JSONL and Parquet: the field with the text.")] = "text",
+    licence: Annotated[str, typer.Option(help="Licence of the text, for the model card.")] = "",
+) -> None:
+    """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
+    console = Console(stderr=False, highlight=False)
+    chosen = read_recipe(recipe, size=size, settings=settings or [])
+    budget = Budget(steps=steps, minutes=minutes, epochs=epochs)
+    if fork and not resume:
+        raise UsageError("--fork goes with --resume")
+    runtime = Runtime.here(
+        device=device,
+        precision=precision,
+        compile=compile,
+        microbatch=microbatch,
+        workers=workers,
+        deterministic=deterministic,
+    )
+    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field)
+
+    def texts() -> Prepared:
+        return prepare(
+            chosen,
+            corpus,
+            out=out,
+            valid=valid,
+            options=TextOptions(reading=reading, language=language, sentences=sentences, licence=licence),
+            console=console,
+        )
+
+    job = Job(
+        recipe=chosen,
+        out=out,
+        runtime=runtime,
+        budget=budget,
+        seed=seed,
+        resume=resume,
+        fork=fork,
+        evaluate_every=evaluate_every,
+        save_every=save_every,
+        tensorboard=tensorboard,
+    )
+    train(job, texts, console)
+    if os.environ.get("RANK", "0") == "0":
+        taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
+        console.print(f"saved {out} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)")
+        console.print(f'next: larvatus fill "Some text with a [MASK]." --model {out}')

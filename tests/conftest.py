@@ -1,0 +1,74 @@
+"""What several tests share: a small corpus of real prose with its vocabulary, and runs over it that take a second."""
+
+import itertools
+import os
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from rich.console import Console
+
+from larvatus.corpus import build_corpus
+from larvatus.recipes import read_recipe
+from larvatus.text.embedded import embedded_documents
+from larvatus.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.train.prepare import Prepared
+from larvatus.train.pretrain import Job, train
+from larvatus.train.settings import Budget, Runtime
+
+pytest_plugins = ("tests.tiny",)
+
+settings.register_profile(
+    "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+settings.load_profile("house")
+torch.set_num_threads(1)  # two tests run side by side on two cores
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so for the processes they start
+
+SMALL = (
+    "model.layers=1",
+    "model.hidden=32",
+    "model.heads=2",
+    "model.max_positions=64",
+    "batch=16",
+    "phases.0.length=32",
+    "phases.1.length=48",
+    "optimizer.rate=3e-3",
+)
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """Some hundred documents of the embedded text as shards, and twenty more held out."""
+    folder = tmp_path_factory.mktemp("corpus")
+    documents = list(itertools.islice(embedded_documents("train"), 120))
+    tokenizer = train_vocabulary((d.text for d in documents[:100]), WordPieceConfig(size=1200))
+    build_corpus(documents[:100], tokenizer, folder / "train")
+    build_corpus(documents[100:], tokenizer, folder / "valid")
+    return Prepared(train=folder / "train", valid=folder / "valid")
+
+
+@pytest.fixture
+def small_recipe():
+    def make(*settings, **kwargs):
+        return read_recipe("bert", settings=[*SMALL, *settings], **kwargs)
+
+    return make
+
+
+@pytest.fixture
+def run_small(prepared, small_recipe, tmp_path):
+    """Train the small recipe in this process: run_small("name", steps=5, settings=[…], resume=True)."""
+
+    def run(name, *, steps=4, settings=(), runtime=None, seed=0, console=None, **options):
+        job = Job(
+            recipe=small_recipe(*settings),
+            out=tmp_path / name,
+            runtime=runtime or Runtime(),
+            budget=Budget(steps=steps) if steps else Budget(),
+            seed=seed,
+            **options,
+        )
+        return train(job, lambda: prepared, console or Console(quiet=True))
+
+    return run

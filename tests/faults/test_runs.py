@@ -1,0 +1,348 @@
+"""Faults of runs: kills, signals, broken checkpoints, edited recipes, two jobs in one place, a monitor that fails.
+
+Each test names the row of the list of faults it holds.
+"""
+
+import io
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from larvatus.errors import ArtefactError, NumericsError, RecipeError
+from larvatus.files import locked
+from larvatus.train import checkpoint as checkpoints
+from larvatus.train.monitor import Metrics
+from larvatus.train.settings import Runtime
+from tests.conftest import SMALL
+
+
+def final_weights(run):
+    return load_file(run / "model.safetensors")
+
+
+def metrics(run, kind):
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["kind"] == kind]
+
+
+def recording():
+    return Console(record=True, file=io.StringIO(), width=400)
+
+
+def assert_bit_equal(a, b):
+    assert a.keys() == b.keys()
+    for name, tensor in a.items():
+        assert torch.equal(tensor, b[name]), name
+
+
+def command(prepared, out, *, steps, workers=0, extra=()):
+    settings = [word for setting in SMALL for word in ("--set", setting)]
+    return [
+        *(sys.executable, "-m", "larvatus", "pretrain", "bert", *settings),
+        *("--corpus", str(prepared.train), "--valid", str(prepared.valid), "--out", str(out)),
+        *("--steps", str(steps), "--save-every", "2", "--workers", str(workers), *extra),
+    ]
+
+
+def environment(**more):
+    return {**os.environ, "OMP_NUM_THREADS": "1", **more}
+
+
+# — A. Checkpoints —
+
+
+def test_row_11_stopping_and_resuming_is_bit_equal_to_going_on(run_small, tmp_path, monkeypatch):
+    run_small("whole", steps=10, save_every=4)
+    real, seen = checkpoints.save_checkpoint, []
+
+    def save_then_stop(*args, progress, **kwargs):
+        path = real(*args, progress=progress, **kwargs)
+        seen.append(progress.step)
+        if progress.step == 4:
+            raise KeyboardInterrupt
+        return path
+
+    monkeypatch.setattr("larvatus.train.pretrain.save_checkpoint", save_then_stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_small("cut", steps=10, save_every=4)
+    run_small("cut", steps=10, save_every=4, resume=True)
+    assert seen == [4, 8, 10]
+    assert_bit_equal(final_weights(tmp_path / "whole"), final_weights(tmp_path / "cut"))
+    a, b = (
+        load_file(next((tmp_path / n / "checkpoints").glob("step-*10")) / "optimizer.safetensors")
+        for n in ("whole", "cut")
+    )
+    assert_bit_equal(a, b)
+
+
+def test_row_11_ten_random_kills_with_changing_workers_end_bit_equal(prepared, tmp_path):
+    steps = 60
+    assert subprocess.run(command(prepared, tmp_path / "whole", steps=steps), env=environment()).returncode == 0
+    draw, kills, workers = random.Random(4), 0, itertools.cycle([2, 0, 1])
+    out = tmp_path / "killed"
+    while kills < 10:
+        begun = (out / "metrics.jsonl").stat().st_size if (out / "metrics.jsonl").exists() else 0
+        process = subprocess.Popen(
+            command(prepared, out, steps=steps, workers=next(workers), extra=["--resume"]),
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while process.poll() is None and not (
+            (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size > begun
+        ):
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0, 0.25))
+        process.kill()
+        if process.wait() == 0:
+            break
+        kills += 1
+    finished = subprocess.run(command(prepared, out, steps=steps, workers=1, extra=["--resume"]), env=environment())
+    assert finished.returncode == 0
+    assert kills >= 3  # a quick machine may be done before the tenth
+    assert_bit_equal(final_weights(tmp_path / "whole"), final_weights(out))
+
+
+def test_row_12_another_world_size_sees_the_same_batches(prepared, tmp_path):
+    """Two ranks divide the same steps: the same losses, up to the order of summation."""
+    losses = {}
+    for ranks in (1, 2):
+        out = tmp_path / str(ranks)
+        run = command(prepared, out, steps=3, extra=["--set", "model.dropout=0.0", "--microbatch", "128"])
+        if ranks == 2:
+            run[:3] = [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc-per-node",
+                "2",
+                "-m",
+                "larvatus",
+            ]
+        assert subprocess.run(run, env=environment(), capture_output=True).returncode == 0
+        losses[ranks] = [line["loss"] for line in metrics(out, "train")]
+    assert losses[1] == pytest.approx(losses[2], rel=1e-4)
+
+
+def test_row_13_resuming_with_an_edited_recipe_is_refused_by_field(run_small, tmp_path):
+    run_small("run", steps=2)
+    with pytest.raises(RecipeError, match=r"optimizer\.rate: 0\.003 → 0\.1; steps: 2 → 4; .*--fork"):
+        run_small("run", steps=4, resume=True, settings=["optimizer.rate=0.1"])
+    run_small("run", steps=4, resume=True, fork=True, settings=["optimizer.rate=0.1"])
+    assert (tmp_path / "run" / "checkpoints" / "step-00000004").is_dir()
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "state", "missing"])
+def test_row_14_a_broken_newest_checkpoint_falls_back_aloud(run_small, tmp_path, damage):
+    run_small("whole", steps=6, save_every=2)
+    run_small("run", steps=6, save_every=2)
+    newest = tmp_path / "run" / "checkpoints" / "step-00000006"
+    weights = newest / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    if damage == "flip":
+        data[-1] ^= 1
+        weights.write_bytes(data)
+    elif damage == "truncate":
+        weights.write_bytes(data[:-1])
+    elif damage == "state":
+        (newest / "state.json").write_text("{")
+    else:
+        (newest / "optimizer.safetensors").unlink()
+    console = recording()
+    run_small("run", steps=6, save_every=2, resume=True, console=console)
+    said = console.export_text()
+    assert "step-00000006" in said
+    assert "falling back" in said
+    assert "resumed from step 4 of 6" in said
+    assert_bit_equal(final_weights(tmp_path / "whole"), final_weights(tmp_path / "run"))
+
+
+def test_row_14_no_sound_checkpoint_at_all_is_an_error(run_small, tmp_path):
+    run_small("run", steps=2)
+    for state in (tmp_path / "run" / "checkpoints").glob("*/state.json"):
+        state.write_text("{}")
+    with pytest.raises(ArtefactError, match="none of 2 checkpoints is sound"):
+        run_small("run", steps=2, resume=True)
+
+
+def test_row_15_a_second_job_in_the_same_directory_is_refused(run_small, tmp_path):
+    with locked(tmp_path / "run"), pytest.raises(ArtefactError, match=rf"another run \(pid {os.getpid()}\)"):
+        run_small("run")
+
+
+def test_a_finished_run_is_not_overwritten(run_small, tmp_path):
+    run_small("run", steps=2)
+    before = final_weights(tmp_path / "run")
+    with pytest.raises(ArtefactError, match="already holds a run"):
+        run_small("run", steps=3)
+    assert_bit_equal(before, final_weights(tmp_path / "run"))
+
+
+def test_row_16_an_old_checkpoint_that_cannot_be_deleted_is_harmless(run_small, tmp_path, monkeypatch):
+    real = shutil.rmtree
+
+    def stubborn(path, ignore_errors=False, **kwargs):
+        if "step-" in Path(path).name and "tmp" not in Path(path).name:
+            if ignore_errors:
+                return
+            raise PermissionError(path)
+        real(path, ignore_errors=ignore_errors, **kwargs)
+
+    monkeypatch.setattr(checkpoints.shutil, "rmtree", stubborn)
+    run_small("run", steps=6, save_every=1)
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 6
+
+
+def test_row_4_an_out_that_cannot_be_written_is_refused_before_step_0(run_small, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises((ArtefactError, NotADirectoryError)) as caught:
+        run_small("file/run")
+    assert isinstance(caught.value, ArtefactError)
+
+
+def test_row_3_a_full_disk_in_mid_save_keeps_the_old_checkpoint(run_small, tmp_path, monkeypatch):
+    real = checkpoints.write_tensors
+
+    def full(path, tensors, metadata=None):
+        if "step-00000004" in str(path) and path.name == "optimizer.safetensors":
+            raise OSError(28, "No space left on device", str(path))
+        real(path, tensors, metadata)
+
+    monkeypatch.setattr(checkpoints, "write_tensors", full)
+    with pytest.raises(ArtefactError, match=r"no space left to write .*step-00000004 \([\d,]+ bytes needed\)"):
+        run_small("run", steps=4, save_every=2)
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000002"]
+    monkeypatch.undo()
+    run_small("run", steps=4, save_every=2, resume=True)
+
+
+# — C. Numerics over ranks —
+
+
+RANKS = """
+import sys, torch, torch.distributed as dist
+sys.path.insert(0, {tests!r})
+from tests.train.test_step import batch_of, weights
+from larvatus.errors import NumericsError
+from larvatus.objectives import Pretraining
+from larvatus.recipes import read_recipe
+from larvatus.train.distribution import ranks
+from larvatus.train.optimizer import adamw
+from larvatus.train.settings import Runtime
+from larvatus.train.step import Stepper
+from tests.conftest import SMALL
+
+with ranks("cpu", timeout_s=60) as group:
+    recipe = read_recipe("bert", settings=SMALL)
+    model = Pretraining.build(recipe.model, recipe.objectives, 50, seed=0)
+    runtime = Runtime(microbatch=16)
+    stepper = Stepper(model, adamw(model, recipe.optimizer), recipe, runtime=runtime, ranks=group, seed=1, pad_id=0)
+    stepper(batch_of([12, 12, 12, 12]), step=0, rate=1e-3, limit=48)
+    before = weights(stepper)
+    if group.rank == 1:
+        if {where!r} == "loss":
+            def broken(*args, **kwargs):
+                found = model(*args, **kwargs)
+                return {{n: type(loss)(total=loss.total * float("nan"), count=loss.count) for n, loss in found.items()}}
+
+            stepper._losses = broken
+        else:
+            model.encoder.embeddings.words.weight.register_hook(lambda grad: grad * float("nan"))
+    try:
+        stepper(batch_of([12, 12, 12, 12]), step=1, rate=1e-3, limit=48).check()
+    except NumericsError:
+        same = all(torch.equal(t, weights(stepper)[n]) for n, t in before.items())
+        with open(f"{tmp}/rank-{{group.rank}}", "w") as file:
+            file.write("stopped, weights kept" if same else "stopped, weights CHANGED")
+"""
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_rows_27_and_28_nan_on_one_of_two_ranks_stops_both_before_the_update(tmp_path, where):
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS.format(tests=str(Path(__file__).parents[2]), where=where, tmp=tmp_path))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run(launch, env=environment(), capture_output=True, text=True, timeout=120)
+    said = {path.name: path.read_text() for path in tmp_path.glob("rank-*")}
+    assert said == {"rank-0": "stopped, weights kept", "rank-1": "stopped, weights kept"}, done.stderr
+
+
+def test_nan_in_a_run_exits_6_and_keeps_the_last_checkpoint(run_small, tmp_path):
+    with pytest.raises(NumericsError, match="the weights were not touched"):
+        run_small("run", steps=50, save_every=1, settings=["optimizer.rate=1e30", "optimizer.clip=0"])
+    newest = checkpoints.newest_checkpoint(tmp_path / "run", lambda line: pytest.fail(line))
+    assert newest is not None
+    assert newest.state.progress.step >= 1
+
+
+# — D. Processes —
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_row_33_a_signal_finishes_the_step_saves_and_exits_75(prepared, tmp_path, number):
+    out = tmp_path / "run"
+    process = subprocess.Popen(
+        command(prepared, out, steps=5000),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (out / "metrics.jsonl").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert f"{number.name} stopped it; saved at step" in said
+    saved = checkpoints.newest_checkpoint(out, pytest.fail)
+    assert saved.state.progress.step == max(line["step"] for line in metrics(out, "train"))
+
+
+def test_row_34_a_second_signal_during_the_save_leaves_a_sound_checkpoint(run_small, tmp_path, monkeypatch):
+    real = checkpoints.write_tensors
+
+    def interrupted(path, tensors, metadata=None):
+        os.kill(os.getpid(), signal.SIGTERM)
+        real(path, tensors, metadata)
+
+    monkeypatch.setattr(checkpoints, "write_tensors", interrupted)
+    from larvatus.errors import Preempted
+
+    with pytest.raises(Preempted, match="saved at step 3 of 6"):
+        run_small("run", steps=6, save_every=2)
+    # the save at step 2 was interrupted: the step after it saw the signal, and saved again under another one
+    assert checkpoints.newest_checkpoint(tmp_path / "run", pytest.fail).state.progress.step == 3
+
+
+def test_row_38_a_monitor_that_fails_does_not_stop_training(run_small, tmp_path, monkeypatch):
+    def broken(self, *args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Metrics, "_append", broken)
+    console = recording()
+    run_small("run", steps=3, console=console)
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert console.export_text().count("metrics are no longer written") == 1
+
+
+def test_runtimes_do_not_change_the_result(run_small, tmp_path):
+    """Workers and microbatch are the runtime's: the losses are the recipe's."""
+    off = ["model.dropout=0.0", "model.attention_dropout=0.0"]
+    for name, runtime in {"a": Runtime(), "b": Runtime(workers=2, microbatch=100)}.items():
+        run_small(name, steps=5, settings=off, runtime=runtime)
+    losses = {name: [line["loss"] for line in metrics(tmp_path / name, "train")] for name in "ab"}
+    assert losses["a"] == pytest.approx(losses["b"], rel=1e-4)
