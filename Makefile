@@ -17,9 +17,10 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# make bench TEXT=big.txt.xz: building a corpus needs 200 MB of real text to be measured on; training does not
 bench: .venv/bench
-	$(BIN)/python benchmarks/corpus_build.py
-	$(BIN)/python benchmarks/train_speed.py
+	$(BIN)/python benchmarks/train_speed.py $(if $(TEXT),--text $(TEXT))
+	$(if $(TEXT),$(BIN)/python benchmarks/corpus_build.py --text $(TEXT),@echo "corpus_build: give 200 MB of text: make bench TEXT=file")
 
 clean:
 	rm -rf .venv runs build dist

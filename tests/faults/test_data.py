@@ -1,4 +1,4 @@
-"""Faults of data (rows 17 to 26) and of configuration (63, 64) as a user meets them: one line, the right exit code."""
+"""Faults of data (rows 17 to 26) as a user meets them: one line, the right exit code, nothing lost."""
 
 import json
 import os
@@ -15,37 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch
-from larvatus.cli.main import run
 from larvatus.corrupt import Corruption, MaskingConfig, MaskVocabulary
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, command, environment, final_weights, metrics
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
-
-
-@pytest.fixture
-def larvatus(capsys):
-    """Run a command in this process: its exit code and the one line it complained with."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run([str(a) for a in arguments])
-        said = capsys.readouterr().err.strip()
-        assert "Traceback" not in said
-        assert "\n" not in said, said
-        return ended.value.code, said
-
-    return call
-
-
-@pytest.fixture
-def pretrain(larvatus, tmp_path):
-    def call(corpus, *more, steps=2):
-        return larvatus(
-            *("pretrain", "bert", *SETTINGS, "--corpus", corpus, "--out", tmp_path / "run", "--steps", steps), *more
-        )
-
-    return call
 
 
 @pytest.fixture
@@ -234,17 +208,6 @@ def test_row_26_a_pickled_column_is_refused(pretrain, copied, tmp_path):
     assert code == 4
     assert "columns" in said
     assert no_step_was_made(tmp_path)
-
-
-def test_row_63_a_misspelt_field_suggests_the_right_one(pretrain):
-    code, said = pretrain("absent", "--set", "corruption.rat=0.2")
-    assert (code, said) == (3, "larvatus: bert: corruption.rat is not a setting; did you mean corruption.rate?")
-
-
-def test_row_64_a_composition_that_cannot_work_is_refused_before_data(pretrain):
-    code, said = pretrain("absent", "--set", "packing.type=full-sentences")
-    assert code == 3
-    assert 'next-sentence needs sentence pairs, but packing "full-sentences" gives none' in said
 
 
 def test_a_model_that_is_not_there_is_one_line_and_exit_5():

@@ -8,6 +8,7 @@ The run directory becomes the model directory: a Hugging Face directory at the e
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -91,6 +92,9 @@ class Run:
 
     def __init__(self, job: Job, prepared: Prepared, *, ranks: Ranks, stop: Stop, console: Console) -> None:
         self.job, self.ranks, self.stop, self.console = job, ranks, stop, console
+        if job.runtime.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be asked before it starts
+            torch.use_deterministic_algorithms(True)
         self.corpus = Corpus.open(prepared.train)
         self.valid = Corpus.open(prepared.valid) if prepared.valid else None
         self.tokenizer = self.corpus.tokenizer
@@ -107,8 +111,6 @@ class Run:
             seed=job.seed,
             pad_id=self.tokenizer.pad_id,
         )
-        if job.runtime.deterministic:
-            torch.use_deterministic_algorithms(True)
 
     def execute(self) -> dict[int, HeldOut]:
         """Train to the end; held-out results by length, when there is held-out text."""

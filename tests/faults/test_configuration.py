@@ -1,0 +1,61 @@
+"""Faults of configuration (rows 63 to 65): misspelt, impossible, or slipped in unseen."""
+
+import typer
+
+from larvatus.cli.main import app
+
+
+def test_row_63_a_misspelt_field_suggests_the_right_one(pretrain):
+    code, said = pretrain("absent", "--set", "corruption.rat=0.2")
+    assert (code, said) == (3, "larvatus: bert: corruption.rat is not a setting; did you mean corruption.rate?")
+
+
+def test_row_64_a_composition_that_cannot_work_is_refused_before_data(pretrain):
+    code, said = pretrain("absent", "--set", "packing.type=full-sentences")
+    assert code == 3
+    assert 'next-sentence needs sentence pairs, but packing "full-sentences" gives none' in said
+
+
+def flags():
+    """Every command with the options it takes."""
+    found = {}
+
+    def walk(command, path):
+        found[path] = sorted(opt for p in command.params for opt in [*p.opts, *p.secondary_opts] if opt.startswith("-"))
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, f"{path} {name}".strip())
+
+    walk(typer.main.get_command(app), "larvatus")
+    return found
+
+
+def test_row_65_no_flag_slips_in_unseen():
+    """Fault 65: a new flag must be added here, on purpose."""
+    seen = {command: " ".join(options) for command, options in flags().items()}
+    assert seen == KNOWN_FLAGS
+
+
+KNOWN_FLAGS = {
+    "larvatus": "--version",
+    "larvatus demo": "--minutes --out --seed --size",
+    "larvatus pretrain": (
+        "--compile --corpus --deterministic --device --epochs --evaluate-every --fork --language "
+        "--licence --microbatch --minutes --no-compile --on-bad --out --precision --resume "
+        "--save-every --seed --sentences --set --size --split --steps --tensorboard --text-field "
+        "--valid --workers"
+    ),
+    "larvatus fill": "--beam --device --joint --json --marginals --model --top --words-only",
+    "larvatus doctor": "--json",
+    "larvatus recipes": "--json",
+    "larvatus recipes show": "--json --set --size",
+    "larvatus tokenizer": "",
+    "larvatus tokenizer train": "--cased --json --lowercase --on-bad --out --size --split --text-field --type",
+    "larvatus tokenizer show": "--json",
+    "larvatus corpus": "",
+    "larvatus corpus build": (
+        "--json --language --language-field --licence --on-bad --out --sentences --split "
+        "--text-field --tokenizer --workers"
+    ),
+    "larvatus corpus show": "--json",
+    "larvatus corpus verify": "--json",
+}
