@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +21,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from larvatus.cli.options import Json, Language, Licence, OnBad, Sentences, Split, TextField
 from larvatus.corpus.build import BuildOptions, CorpusSummary, build_corpus
 from larvatus.corpus.format import Counts
 from larvatus.corpus.store import Corpus
@@ -30,23 +30,7 @@ from larvatus.text.tokenizer import Tokenizer
 
 app = typer.Typer(help="Build, show and verify token shards.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A built corpus.")]
-
-
-class Sentences(StrEnum):
-    library = "library"
-    newline = "newline"
-
-
-class OnBad(StrEnum):
-    fail = "fail"
-    skip = "skip"
-
-
-class Split(StrEnum):
-    blank_line = "blank-line"
-    file = "file"
 
 
 @app.command()
@@ -55,13 +39,13 @@ def build(
     tokenizer: Annotated[Path, typer.Option(metavar="DIR", help="The vocabulary to encode with.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
-    language: Annotated[str, typer.Option(help="Language of text that does not say.")] = "en",
-    sentences: Annotated[Sentences, typer.Option(help="Split by rule, or one sentence a line.")] = Sentences.library,
-    on_bad: Annotated[OnBad, typer.Option(help="Bad UTF-8 or a broken record: stop, or skip and count.")] = OnBad.fail,
-    split: Annotated[Split, typer.Option(help="What separates documents in plain text.")] = Split.blank_line,
-    text_field: Annotated[str, typer.Option(help="Field of JSONL and Parquet that holds the text.")] = "text",
+    language: Language = "en",
+    sentences: Sentences = "library",
+    on_bad: OnBad = "fail",
+    split: Split = "blank-line",
+    text_field: TextField = "text",
     language_field: Annotated[str | None, typer.Option(help="Field that holds the language.")] = None,
-    licence: Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")] = "",
+    licence: Licence = "",
     as_json: Json = False,
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
@@ -69,10 +53,8 @@ def build(
     with _Bar(console) as bar:
         options = BuildOptions(
             language=language,
-            sentences="newline" if sentences is Sentences.newline else "library",
-            reading=ReadOptions(
-                split=split.value, text_field=text_field, language_field=language_field, on_bad=on_bad.value
-            ),
+            sentences=sentences,
+            reading=ReadOptions(split=split, text_field=text_field, language_field=language_field, on_bad=on_bad),
             licence=licence,
             workers=workers,
             progress=bar.update,

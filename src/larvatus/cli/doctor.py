@@ -7,13 +7,13 @@ import os
 import platform
 import shutil
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import typer
 from rich.console import Console
 from rich.table import Table
 
+from larvatus.cli.options import Json
 from larvatus.nn.attention import kernel_of
 from larvatus.train.settings import Runtime
 from larvatus.version import VERSION
@@ -21,7 +21,7 @@ from larvatus.version import VERSION
 _PACKAGES = ("torch", "tokenizers", "safetensors", "numpy", "pyarrow", "msgspec", "sentencex")
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON for programs.")] = False) -> None:
+def doctor(as_json: Json = False) -> None:
     """Versions, devices, kernels, free memory."""
     facts = _facts()
     if as_json:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from larvatus.cli.options import Language, Licence, OnBad, Sentences, Set, Size, Split, TextField
 from larvatus.errors import UsageError
 from larvatus.recipes import read_recipe
 from larvatus.text.readers import ReadOptions
@@ -27,8 +28,8 @@ def pretrain(
         typer.Option(help="Text: files, folders, globs, - for standard input, or a built corpus. May be repeated."),
     ],
     out: Annotated[Path, typer.Option(help="The run's directory; it becomes the model's.")],
-    size: Annotated[str | None, typer.Option(help="tiny, mini, small, medium, base or large.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as model.layers=6.")] = None,
+    size: Size = None,
+    settings: Set = None,
     steps: Annotated[int | None, typer.Option(help="Train this many steps.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Measure, then train as many steps as fit.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Read the corpus this many times.")] = None,
@@ -47,16 +48,12 @@ def pretrain(
     evaluate_every: Annotated[int | None, typer.Option(help="Steps between evaluations.")] = None,
     save_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
-    language: Annotated[str, typer.Option(help="Language of the text, for splitting sentences.")] = "en",
-    sentences: Annotated[
-        Literal["library", "newline"], typer.Option(help="library: split by rule; newline: one a line.")
-    ] = "library",
-    split: Annotated[
-        Literal["blank-line", "file"], typer.Option(help="Documents in text files: blank-line or file.")
-    ] = "blank-line",
-    on_bad: Annotated[Literal["fail", "skip"], typer.Option(help="Broken records: fail or skip.")] = "fail",
-    text_field: Annotated[str, typer.Option(help="JSONL and Parquet: the field with the text.")] = "text",
-    licence: Annotated[str, typer.Option(help="Licence of the text, for the model card.")] = "",
+    language: Language = "en",
+    sentences: Sentences = "library",
+    split: Split = "blank-line",
+    on_bad: OnBad = "fail",
+    text_field: TextField = "text",
+    licence: Licence = "",
 ) -> None:
     """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
     console = Console(stderr=False, highlight=False)

@@ -10,15 +10,14 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
+from larvatus.cli.options import Json, Set, Size
 from larvatus.recipes import read_recipe, recipe_names, recipe_table, recipe_text
 
 app = typer.Typer(help="The published systems, one file each.")
 
 
 @app.callback(invoke_without_command=True)
-def list_recipes(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="JSON for programs.")] = False
-) -> None:
+def list_recipes(context: typer.Context, as_json: Json = False) -> None:
     """List the recipes."""
     if context.invoked_subcommand is not None:
         return
@@ -39,8 +38,8 @@ def list_recipes(
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(help="A recipe's name, or a TOML file.")],
-    size: Annotated[str | None, typer.Option(help="tiny, mini, small, medium, base or large.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as model.layers=6.")] = None,
+    size: Size = None,
+    settings: Set = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole recipe, defaults included, as JSON.")] = False,
 ) -> None:
     """Show one recipe: the file as written, or with --json, --size or --set what it comes to."""

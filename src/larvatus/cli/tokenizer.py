@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from larvatus.cli.options import Json, OnBad, Split, TextField
 from larvatus.errors import ArtefactError
 from larvatus.files import saying_what_is_full
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
@@ -32,43 +32,29 @@ from larvatus.text.vocabulary import (
 app = typer.Typer(help="Learn a vocabulary from text, and look at what it does.", no_args_is_help=True)
 
 
-class Kind(StrEnum):
-    wordpiece = "wordpiece"
-    byte_bpe = "byte-bpe"
-    bpe = "bpe"
-    unigram = "unigram"
-
-
-class OnBad(StrEnum):
-    fail = "fail"
-    skip = "skip"
-
-
-class Split(StrEnum):
-    blank_line = "blank-line"
-    file = "file"
+Kind = Literal["wordpiece", "byte-bpe", "bpe", "unigram"]
 
 
 @app.command()
 def train(
     paths: Annotated[list[str], typer.Argument(help="Files, directories, globs, URLs, or - for standard input.")],
     out: Annotated[Path, typer.Option(help="New directory for the vocabulary.")],
-    kind: Annotated[Kind, typer.Option("--type", help="What kind of pieces.")] = Kind.wordpiece,
+    kind: Annotated[Kind, typer.Option("--type", help="What kind of pieces.")] = "wordpiece",
     size: Annotated[int, typer.Option(min=1, help="Pieces in all, special tokens included.")] = 30_522,
     lowercase: Annotated[
         bool | None, typer.Option("--lowercase/--cased", help="Fold case and accents; default: as the family does.")
     ] = None,
-    on_bad: Annotated[OnBad, typer.Option(help="Bad UTF-8, broken records: stop, or skip and count.")] = OnBad.fail,
-    split: Annotated[Split, typer.Option(help="What ends a document in plain text.")] = Split.blank_line,
-    text_field: Annotated[str, typer.Option(help="Field of a JSONL or Parquet record that holds the text.")] = "text",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    on_bad: OnBad = "fail",
+    split: Split = "blank-line",
+    text_field: TextField = "text",
+    as_json: Json = False,
 ) -> None:
     """Learn a vocabulary: the same one for the same text, every time."""
     if (out / "tokenizer.json").exists():
         raise ArtefactError(f"{out} holds a vocabulary already; choose another --out, or remove it")
     with saying_what_is_full(out):
         out.mkdir(parents=True, exist_ok=True)  # an --out that cannot be written is refused before any text is read
-    options = ReadOptions(split=split.value, text_field=text_field, on_bad=on_bad.value)
+    options = ReadOptions(split=split, text_field=text_field, on_bad=on_bad)
     skipped, read = Skipped(), {"documents": 0, "characters": 0}
 
     def texts() -> Iterator[str]:
@@ -86,13 +72,13 @@ def train(
 
 def _config(kind: Kind, size: int, lowercase: bool | None) -> TokenizerConfig:
     case: dict[str, Any] = {} if lowercase is None else {"lowercase": lowercase}
-    if kind is Kind.byte_bpe:
+    if kind == "byte-bpe":
         if lowercase:
             raise typer.BadParameter("byte-level BPE keeps text as it is; leave out --lowercase")
         return ByteBPEConfig(size=size)
-    if kind is Kind.wordpiece:
+    if kind == "wordpiece":
         return WordPieceConfig(size=size, **case)
-    return BPEConfig(size=size, **case) if kind is Kind.bpe else UnigramConfig(size=size, **case)
+    return BPEConfig(size=size, **case) if kind == "bpe" else UnigramConfig(size=size, **case)
 
 
 def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str, *, as_json: bool) -> None:
@@ -113,7 +99,7 @@ def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str,
 def show(
     directory: Annotated[Path, typer.Argument(help="A directory with a tokenizer.json, or that file.")],
     text: Annotated[str | None, typer.Argument(help="A text to cut into pieces.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show a vocabulary, or how it cuts a text: pieces, words, characters."""
     tokenizer = Tokenizer.load(directory)

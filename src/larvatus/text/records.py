@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from larvatus.errors import DataError
-from larvatus.text.readers import Document, ReadOptions, Skipped
+from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.surrogates import refuse_surrogates
 
 LONGEST_LINE = 256 * 2**20

@@ -1,0 +1,72 @@
+"""What readers give and are told: a document, how to read, and what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One text and where it comes from."""
+
+    text: str
+    source: str
+    """File, URL, or name of an embedded text."""
+    line: int = 1
+    """Line (row of a Parquet file) where it begins."""
+    language: str | None = None
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    split: Literal["blank-line", "file"] = "blank-line"
+    """What ends a document in plain text: a blank line, or the end of its file."""
+    text_field: str = "text"
+    """Field of a record that holds the text."""
+    language_field: str | None = None
+    """Field of a record that holds its language."""
+    language: str | None = None
+    """Language of everything that does not say its own."""
+    on_bad: Literal["fail", "skip"] = "fail"
+    """What to do with what cannot be text."""
+    format: Literal["auto", "text", "jsonl", "parquet"] = "auto"
+    """How to read; `auto` goes by the name, and takes an unknown name for plain text."""
+
+
+@dataclass
+class Skipped:
+    """What reading left out, by reason. It grows while reading goes on."""
+
+    bad: Counter[str] = field(default_factory=Counter)
+    """Lines or records that could not be text."""
+    blank: int = 0
+    """Documents without a visible character."""
+    ignored: Counter[str] = field(default_factory=Counter)
+    """Files of a directory that are of no known kind, by suffix."""
+    examples: list[str] = field(default_factory=list)
+    """The first few messages."""
+
+    def add(self, reason: str, message: str) -> None:
+        self.bad[reason] += 1
+        if len(self.examples) < 5:
+            self.examples.append(message)
+
+    def update(self, other: Skipped) -> None:
+        """Add what another reader left out."""
+        self.bad.update(other.bad)
+        self.ignored.update(other.ignored)
+        self.blank += other.blank
+        self.examples = (self.examples + other.examples)[:5]
+
+    @property
+    def total(self) -> int:
+        return self.bad.total()
+
+    def __str__(self) -> str:
+        parts = [f"{count:,} × {reason}" for reason, count in sorted(self.bad.items())]
+        parts += [f"{self.blank:,} blank documents"] if self.blank else []
+        parts += [f"{count:,} {suffix} files ignored" for suffix, count in sorted(self.ignored.items())]
+        return " · ".join(parts) or "nothing skipped"
