@@ -17,6 +17,8 @@ from larvatus.cloze.results import Fill, Fills, JointFill
 from larvatus.errors import DataError
 from larvatus.model import load
 
+AROUND = 60  # characters before and after a blank
+
 
 def fill(
     text: Annotated[str, typer.Argument(help="Text with [MASK] at each blank; - reads lines from standard input.")],
@@ -37,7 +39,7 @@ def fill(
         if as_json:
             print(json.dumps(fills.to_dict(), ensure_ascii=False))
         else:
-            _show(fills, Console(soft_wrap=True, highlight=False))
+            _show(fills, loaded.tokenizer.special.mask, Console(soft_wrap=True, highlight=False))
 
 
 def _lines() -> Iterator[str]:
@@ -51,26 +53,33 @@ def _lines() -> Iterator[str]:
             yield line
 
 
-def _show(fills: Fills, console: Console) -> None:
+def _show(fills: Fills, mask: str, console: Console) -> None:
     if fills.partial:
         console.print(Text(f"note: {fills.partial}"))
+    blank = max(0, fills.text.find(mask))
     if fills.best:
-        console.print(_table(fills.best))
+        console.print(_table(fills.best, blank))
         return
-    for number, blank in enumerate(fills.marginals, start=1):
+    for number, candidates in enumerate(fills.marginals, start=1):
         console.print(Text(f"blank {number} of {len(fills.marginals)}"))
-        console.print(_table(blank))
+        console.print(_table(candidates, blank))
 
 
-def _table(fills: Sequence[Fill | JointFill]) -> Table:
+def _table(fills: Sequence[Fill | JointFill], blank: int) -> Table:
+    """`blank` is where the first blank stands: of a long text only what is around it is shown."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(justify="right")
     table.add_column(style="bold")
     table.add_column(style="dim")
     for one in fills:
         token = one.token if isinstance(one, Fill) else " … ".join(one.tokens)
-        table.add_row(_percent(one.probability), Text(token), Text(one.text))
+        table.add_row(_percent(one.probability), Text(token), Text(_excerpt(one.text, blank)))
     return table
+
+
+def _excerpt(text: str, place: int) -> str:
+    start, end = max(0, place - AROUND), place + AROUND
+    return ("… " if start else "") + text[start:end].strip() + (" …" if end < len(text) else "")
 
 
 def _percent(probability: float) -> str:
