@@ -210,7 +210,7 @@ def test_an_untied_decoder_is_refused(tmp_path: Path, tiny_tokenizer: Tokenizer)
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
-        ({"model_type": "roberto"}, "model_type 'roberto' is not supported; did you mean bert"),
+        ({"model_type": "roberto"}, "model_type 'roberto' is not supported; did you mean roberta"),
         ({"model_type": None}, "model_type"),
         ({"is_decoder": True}, "is_decoder"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),

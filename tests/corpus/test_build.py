@@ -26,6 +26,7 @@ from larvatus.errors import ArtefactError, DataError, LarvatusError, UsageError
 from larvatus.text.readers import Document, ReadOptions
 from larvatus.text.sentences import split_sentences
 from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.vocabulary import ByteBPEConfig, train_vocabulary
 from tests.corpus.made_up import SMALL, made_up_text
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +67,20 @@ def test_the_shards_hold_what_the_tokenizer_says_sentence_by_sentence(corpus: Co
     batch = corpus.batch(1)
     assert batch.column("source")[0].as_py() == str(text_file)
     assert text_file.read_text().splitlines()[batch.column("line")[0].as_py() - 1].strip()
+
+
+def test_byte_level_sentences_keep_the_space_between_them(tmp_path: Path) -> None:
+    """Else a model would learn that after a full stop no word has the space which text will have there."""
+    text = "The river was deep. The bank was wide.\n\nThe end came. 河很深。岸很宽。"
+    tokenizer = train_vocabulary([text * 3], ByteBPEConfig(size=280))
+    build_corpus([Document(text, "a", 1, "en"), Document("The river.", "b", 1, "en")], tokenizer, tmp_path / "c")
+    block = Corpus.open(tmp_path / "c").block([0])
+    assert len(block.sentences) - 1 > 4
+    flat = " ".join(text.split())  # of white space between sentences, a space is left
+    assert tokenizer.decode(block.ids) == flat + "The river."
+    assert tokenizer.decode(block.ids[: block.sentences[1]]) == "The river was deep."
+    assert tokenizer.decode(block.ids[block.sentences[1] : block.sentences[2]]) == " The bank was wide."
+    assert block.words[block.sentences[:-1]].all()
 
 
 def test_the_same_text_gives_the_same_bytes_whatever_the_workers(

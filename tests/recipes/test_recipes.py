@@ -35,6 +35,23 @@ def test_bert_says_what_devlin_et_al_published():
     assert [(p.share, p.length) for p in bert.phases] == [(0.9, 128), (0.1, 512)]
 
 
+def test_roberta_says_what_liu_et_al_published():
+    roberta = read_recipe("roberta")
+    table = recipe_table(roberta)
+    assert (roberta.model.layers, roberta.model.hidden, roberta.model.heads) == (12, 768, 12)
+    assert (roberta.model.segments, roberta.model.max_positions, roberta.model.norm_epsilon) == (0, 512, 1e-5)
+    assert (table["tokenizer"]["type"], roberta.tokenizer.size) == ("byte-bpe", 50_265)
+    assert table["packing"]["type"] == "full-sentences"
+    assert [objective["type"] for objective in table["objectives"]] == ["masked-lm"]
+    assert table["corruption"] == recipe_table(read_recipe("bert"))["corruption"]  # static or fresh: ours are fresh
+    assert (roberta.batch, roberta.schedule.steps) == (8_192, 500_000)
+    optimizer = roberta.optimizer
+    assert (optimizer.rate, optimizer.beta1, optimizer.beta2, optimizer.epsilon) == (6e-4, 0.9, 0.98, 1e-6)
+    assert (optimizer.decay, optimizer.clip) == (0.01, 0.0)
+    assert roberta.schedule.warmup * roberta.schedule.steps == 24_000
+    assert [(p.share, p.length) for p in roberta.phases] == [(1.0, 512)]
+
+
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_packaged_recipe_reads_at_every_size_and_survives_a_round_trip(name):
     for size in SIZES:

@@ -2,6 +2,9 @@
 
 Sentences are split, encoded (`stretches`) and laid out by NumPy; the answer is Arrow IPC bytes, ready to be written.
 Time goes into tokenisation, not into moving objects between processes.
+
+A byte-level vocabulary has other tokens for a word with a space before it. Its sentences keep that space, so that they
+stand end to end as they would in the text: "… deep. ĠThe …".
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from larvatus.batch import Ints, edges, runs
 from larvatus.corpus.format import ChunkInfo, Counts, schema
 from larvatus.corpus.stretches import StretchEncoder
 from larvatus.corpus.units import Piece
-from larvatus.text.sentences import split_sentences
+from larvatus.text.sentences import sentence_spans, split_sentences
 from larvatus.text.tokenizer import Tokenizer
 
 CHUNK_TOKENS = 1 << 18
@@ -32,10 +35,20 @@ class Encoder:
     stretches: StretchEncoder
     vocabulary: int
     sentences: Literal["library", "newline"]
+    spaces: bool
+    """Whether tokens tell if a space stands before them."""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, sentences: Literal["library", "newline"]) -> Encoder:
-        return cls(StretchEncoder(tokenizer), tokenizer.size, sentences)
+        return cls(StretchEncoder(tokenizer), tokenizer.size, sentences, spaces=tokenizer.style == "Ġ")
+
+    def split(self, piece: Piece) -> list[str]:
+        """The sentences of a piece as they are to be encoded; of white space before one, a space is left."""
+        text = piece.text
+        if not self.spaces:
+            return split_sentences(text, piece.language, self.sentences)
+        spans = sentence_spans(text, language=piece.language, mode=self.sentences)
+        return [" " * text[start - 1 : start].isspace() + text[start:end] for start, end in spans]
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,7 @@ def encode_unit(encoder: Encoder, pieces: Sequence[Piece]) -> Encoded:
     per_piece = np.empty(len(pieces), np.int64)
     for i, piece in enumerate(pieces):
         before = len(sentences)
-        sentences += split_sentences(piece.text, piece.language, encoder.sentences)
+        sentences += encoder.split(piece)
         per_piece[i] = len(sentences) - before
     found = encoder.stretches.encode(sentences)
 

@@ -301,7 +301,7 @@ class Run:
             corpus=self.corpus,
             training=facts,
             results=results,
-            transformers=layout_for(architecture).model_type != Native.model_type,
+            transformers=layout_for(architecture, pad=self.tokenizer.pad_id).model_type != Native.model_type,
         )
         save_bundle(
             job.out,

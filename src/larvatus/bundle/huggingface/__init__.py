@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.bundle.huggingface.bert import Bert
-from larvatus.bundle.huggingface.layout import Architecture, Layout, their_shapes, to_ours, to_theirs
+from larvatus.bundle.huggingface.layout import Architecture, Layout, Recast, their_shapes, to_ours, to_theirs
 from larvatus.bundle.huggingface.native import Native
+from larvatus.bundle.huggingface.roberta import Roberta
 from larvatus.errors import ArtefactError, did_you_mean
 
 __all__ = [
@@ -25,13 +26,19 @@ __all__ = [
     "to_theirs",
 ]
 
-LAYOUTS: tuple[Layout, ...] = (Bert(), Native())
+LAYOUTS: tuple[Layout, ...] = (
+    Bert(),
+    Roberta("roberta", "Roberta"),
+    Roberta("xlm-roberta", "XLMRoberta"),
+    Native(),
+)
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
 
 
-def layout_for(architecture: Architecture) -> Layout:
-    """The layout in which to write a model."""
-    return next(layout for layout in LAYOUTS if layout.refusal(architecture) is None)
+def layout_for(architecture: Architecture, *, pad: int) -> Layout:
+    """The layout in which to write a model whose vocabulary has the padding id `pad`."""
+    fitting = [layout for layout in LAYOUTS if not isinstance(layout, Recast) or layout.pad == pad]
+    return next(layout for layout in fitting if layout.refusal(architecture) is None)
 
 
 def layout_of(config: Any, source: Path) -> Layout:

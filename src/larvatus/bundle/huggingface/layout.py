@@ -4,13 +4,15 @@ A layout is one file: tables of names, and the settings both ways. It knows no t
 several tensors for one of ours (query, key and value), ours is those end to end:
 
     theirs("encoder.blocks.0.attention.qkv.bias") = ("….query.bias", "….key.bias", "….value.bias")
+
+Where the tensors themselves differ (RoBERTa's positions begin at row 2), the layout is a `Recast` too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import torch
@@ -58,6 +60,20 @@ class Layout(Protocol):
     """Tensors of theirs that may stay unused when the table does not ask for them."""
 
 
+@runtime_checkable
+class Recast(Protocol):
+    """What a layout has besides, where renaming and splitting is not enough. Both ways under canonical names."""
+
+    pad: int
+    """The padding id on which their form rests: a model with another is not written in this layout."""
+
+    def recast(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Our tensors as their file has them. Works on tensors without memory, which show the shapes."""
+
+    def restored(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The opposite."""
+
+
 def convert(value: Mapping[str, Any], to: type[Any], source: Path) -> Any:
     """A settings struct from JSON; what does not fit is named, with the file."""
     for name, number in value.items():
@@ -75,19 +91,17 @@ def to_theirs(layout: Layout, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
     for ours, tensor in tensors.items():
         names = layout.theirs(ours)
         split.update(zip(names, tensor.chunk(len(names)), strict=True))
-    return split
+    return layout.recast(split) if isinstance(layout, Recast) else split
 
 
 def to_ours(layout: Layout, tensors: Mapping[str, Tensor], parameters: Iterable[str]) -> dict[str, Tensor]:
     """Their tensors under our names, in float32: always copies, so that the file may go away."""
+    if isinstance(layout, Recast):
+        tensors = layout.restored(tensors)
     return {ours: torch.cat([tensors[name].to(torch.float32) for name in layout.theirs(ours)]) for ours in parameters}
 
 
 def their_shapes(layout: Layout, parameters: Mapping[str, Shape]) -> dict[str, Shape]:
     """The shapes that their tensors must have, from those of our parameters."""
-    return {
-        name: (shape[0] // len(names), *shape[1:])
-        for ours, shape in parameters.items()
-        for names in [layout.theirs(ours)]
-        for name in names
-    }
+    shells = {name: torch.empty(shape, device="meta") for name, shape in parameters.items()}
+    return {name: tuple(tensor.shape) for name, tensor in to_theirs(layout, shells).items()}

@@ -1,0 +1,125 @@
+"""RoBERTa (Liu et al. 2019) and XLM-R (Conneau et al. 2020) as `transformers` writes them: `RobertaForMaskedLM`,
+`RobertaModel`, and the same two of XLM-R, which differ in the name alone.
+
+The encoder is BERT's, under other names, but for three things:
+
+    positions    theirs are counted from padding_idx + 1 = 2, so the first two rows belong to no token: left out when
+                 read, zeros when written
+    segments     theirs always has one, added to every token; ours has none: its row is added to all positions when
+                 read, which is the same sum, and is zero when written
+    masked-lm    its head is `lm_head`, and always has a GELU, whatever the encoder has
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import torch
+from torch import Tensor
+
+from larvatus.bundle.huggingface.bert import FREE, Bert, BertSettings
+from larvatus.bundle.huggingface.layout import Architecture, convert
+from larvatus.errors import ArtefactError
+from larvatus.nn.transformer import TransformerConfig
+from larvatus.objectives import MaskedLMConfig, tag
+
+HEAD = {
+    "dense.weight": "lm_head.dense.weight",
+    "dense.bias": "lm_head.dense.bias",
+    "norm.weight": "lm_head.layer_norm.weight",
+    "norm.bias": "lm_head.layer_norm.bias",
+    "bias": "lm_head.bias",
+}
+WORDS, POSITIONS, SEGMENTS = (
+    f"roberta.embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")
+)
+PAD = 1
+UNUSED = PAD + 1  # rows of the positions before the first token's
+BERT = Bert()
+
+
+class RobertaSettings(BertSettings, frozen=True, kw_only=True):
+    """As BERT's; what is not as they released it would be another computation."""
+
+    vocab_size: int = 50265
+    type_vocab_size: Literal[1]
+    pad_token_id: Literal[1] = 1
+
+
+class Roberta:
+    aliases: Mapping[str, str] = {"lm_head.decoder.weight": WORDS, "lm_head.decoder.bias": "lm_head.bias"}
+    spare = frozenset({"roberta.pooler.dense.weight", "roberta.pooler.dense.bias"})  # RobertaModel's, never trained
+    pad = PAD
+
+    def __init__(self, model_type: str, family: str) -> None:
+        self.model_type = model_type
+        self.architectures = {f"{family}ForMaskedLM": ("masked-lm",), f"{family}Model": ()}
+
+    def refusal(self, architecture: Architecture) -> str | None:
+        model, heads = architecture.model, {tag(config) for config in architecture.objectives}
+        usual = TransformerConfig()
+        for field in model.__struct_fields__:
+            if field not in FREE and getattr(model, field) != getattr(usual, field):
+                return f"RoBERTa has no model.{field} = {getattr(model, field)!r}"
+        if model.segments:
+            return "RoBERTa has no segments"
+        if unknown := sorted(heads - {"masked-lm"}):
+            return f"RoBERTa has no head for {unknown[0]}"
+        if heads and model.activation != "gelu":
+            return f"RoBERTa's masked-lm head always has a GELU, never model.activation = {model.activation!r}"
+        return None
+
+    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+        heads = tuple(tag(config) for config in architecture.objectives)
+        return {
+            **BERT.config(architecture, pad=pad),
+            "model_type": self.model_type,
+            "architectures": [next(name for name, tags in self.architectures.items() if tags == heads)],
+            "max_position_embeddings": architecture.model.max_positions + UNUSED,
+            "type_vocab_size": 1,
+        }
+
+    def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
+        theirs: RobertaSettings = convert(config, RobertaSettings, source)
+        for name in theirs.architectures or ():
+            if name not in self.architectures:
+                raise ArtefactError(f"{source}: architecture {name!r} is not one of {', '.join(self.architectures)}")
+        promised = any(self.architectures[name] for name in theirs.architectures or ())
+        fills = promised or not names.isdisjoint(HEAD.values())
+        if fills and theirs.hidden_act != "gelu":
+            raise ArtefactError(
+                f"{source}: hidden_act is {theirs.hidden_act!r}, but the masked-lm head of a {self.model_type} always "
+                "has a GELU; a model with both is not supported"
+            )
+        as_bert = msgspec.structs.replace(
+            theirs, architectures=(), max_position_embeddings=theirs.max_position_embeddings - UNUSED
+        )
+        encoder = BERT.architecture(msgspec.to_builtins(as_bert), source=source, names=frozenset())
+        return Architecture(
+            model=msgspec.structs.replace(encoder.model, segments=0),
+            objectives=(MaskedLMConfig(),) if fills else (),
+            vocabulary=theirs.vocab_size,
+        )
+
+    def theirs(self, ours: str) -> tuple[str, ...]:
+        if ours.startswith("encoder."):
+            return tuple(f"roberta.{name.removeprefix('bert.')}" for name in BERT.theirs(ours))
+        return (HEAD[ours.removeprefix("objectives.masked-lm.")],)
+
+    def canonical(self, name: str) -> str | None:
+        if name.endswith(("position_ids", "token_type_ids")):  # constants that older versions saved as buffers
+            return None
+        return f"roberta.{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
+
+    def recast(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        positions = tensors[POSITIONS]
+        unused, segment = (positions.new_zeros(rows, positions.shape[1]) for rows in (UNUSED, 1))
+        return {**tensors, POSITIONS: torch.cat([unused, positions]), SEGMENTS: segment}
+
+    def restored(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        positions, segment = (tensors[name].to(torch.float32) for name in (POSITIONS, SEGMENTS))
+        kept = {name: tensor for name, tensor in tensors.items() if name != SEGMENTS}
+        return {**kept, POSITIONS: positions[UNUSED:] + segment}
