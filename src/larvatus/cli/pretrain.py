@@ -16,6 +16,7 @@ from larvatus.cli.options import Language, Licence, OnBad, Sentences, Set, Size,
 from larvatus.errors import UsageError
 from larvatus.recipes import read_recipe
 from larvatus.text.readers import ReadOptions
+from larvatus.text.tokenizer import Tokenizer
 from larvatus.train.prepare import Prepared, TextOptions, prepare
 from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
@@ -97,4 +98,5 @@ def pretrain(
     if os.environ.get("RANK", "0") == "0":
         taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
         console.print(f"saved {out} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)")
-        console.print(f'next: larvatus fill "Some text with a [MASK]." --model {out}')
+        mask = Tokenizer.load(out).special.mask
+        console.print(f'next: larvatus fill "Some text with a {mask}." --model {out}')
