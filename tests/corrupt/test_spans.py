@@ -116,7 +116,7 @@ def lengths_by_law_and_budget(budget: int, draw: np.random.Generator) -> list[in
 def test_the_mean_of_all_spans_is_that_of_the_law_less_what_the_last_span_is_cut_by() -> None:
     words, spans = drawn()
     draw = stream(5, "test spans")
-    budgets = draw.choice(words.budgets, size=3_000)
+    budgets = draw.choice(words.budgets, size=1_500)
     expected = np.array([n for budget in budgets for n in lengths_by_law_and_budget(int(budget), draw)])
     error = np.sqrt(expected.var() / len(expected) + spans.lengths.var() / len(spans.lengths))
     assert abs(spans.lengths.mean() - expected.mean()) < 4 * error

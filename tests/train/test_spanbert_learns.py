@@ -1,6 +1,5 @@
 """SpanBERT at a tiny size, from text to a saved model: both of its losses fall below what word frequencies give."""
 
-import itertools
 import json
 
 import pytest
@@ -20,15 +19,16 @@ TINY = (
     "model.hidden=64",
     "model.heads=2",
     "model.max_positions=64",
+    "model.init=0.1",  # of so narrow a model: at 0.02 attention takes thousands of steps to wake
     "model.dropout=0.0",
     "model.attention_dropout=0.0",
     "tokenizer.size=1000",
-    "batch=32",
-    "phases.0.length=64",
+    "batch=64",
+    "phases.0.length=32",
     "optimizer.rate=3e-3",
     "schedule.warmup=0.1",
 )
-STEPS = 400
+STEPS = 340
 MARGIN = 0.3
 """Nats below the loss of guessing by frequency: what only the text around a hidden token can give."""
 
@@ -37,8 +37,8 @@ MARGIN = 0.3
 def cased(tmp_path_factory):
     """The embedded text as shards with a cased vocabulary, as the recipe has it."""
     folder = tmp_path_factory.mktemp("cased")
-    documents = list(itertools.islice(embedded_documents("train"), 400))
-    tokenizer = train_vocabulary((d.text for d in documents), read_recipe("spanbert", settings=TINY).tokenizer)
+    documents = list(embedded_documents("train"))
+    tokenizer = train_vocabulary((d.text for d in documents[:200]), read_recipe("spanbert", settings=TINY).tokenizer)
     assert tokenizer.id("The") is not None
     build_corpus(documents, tokenizer, folder / "train")
     build_corpus(list(embedded_documents("valid")), tokenizer, folder / "valid")
@@ -48,9 +48,9 @@ def cased(tmp_path_factory):
 def test_both_losses_of_a_tiny_spanbert_fall_below_the_unigram_guess(cased, tmp_path):
     recipe = read_recipe("spanbert", settings=TINY)
     job = Job(recipe=recipe, out=tmp_path / "run", runtime=Runtime(), budget=Budget(steps=STEPS), seed=0)
-    held_out = train(job, lambda: cased, Console(quiet=True))[64]
+    held_out = train(job, lambda: cased, Console(quiet=True))[32]
     masked, boundary = held_out.scores["masked-lm"], held_out.scores["span-boundary"]
-    assert masked.count == boundary.count > 2_000
+    assert masked.count == boundary.count > 1_000
     assert masked.loss < held_out.guess_loss - MARGIN
     assert boundary.loss < held_out.guess_loss - MARGIN
     assert min(masked.accuracy, boundary.accuracy) > held_out.guess_accuracy
@@ -58,4 +58,4 @@ def test_both_losses_of_a_tiny_spanbert_fall_below_the_unigram_guess(cased, tmp_
     assert json.loads((tmp_path / "run" / "config.json").read_text())["model_type"] == "larvatus"
     model = lv.load(tmp_path / "run", device="cpu")
     assert list(model.pretraining.objectives) == ["masked-lm", "span-boundary"]
-    assert len(model.fill("The value of the [MASK] is returned.", top=3)[0]) == 3
+    assert len(model.fill("The value of the [MASK] is returned.", top=3)) == 3
