@@ -159,6 +159,38 @@ class PairLabels(_Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
+class SpanTargets(_Mapped, Generic[A]):
+    """Hidden tokens as parts of hidden spans, in the order of the text.
+
+    A span s … e has a token on either side, s − 1 and e + 1: special tokens frame every sequence.
+    """
+
+    what: ClassVar[str] = "hidden spans"
+    left: A  # [M] where the token before its span stands in the flat batch; ascending
+    right: A  # [M] where the token after its span stands
+    place: A  # [M] which token of the span it is, from 0
+    ids: A  # [M] what it was
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> SpanTargets[A]:
+        first, last = np.searchsorted(self.left, tokens)  # type: ignore[call-overload]
+        own: SpanTargets[Any] = self.map(lambda array: array[first:last])
+        return SpanTargets(left=own.left - tokens[0], right=own.right - tokens[0], place=own.place, ids=own.ids)
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[SpanTargets[Ints], int, int]]) -> SpanTargets[Ints]:
+        return SpanTargets(
+            left=np.concatenate([part.left + tokens for part, tokens, _ in parts]),
+            right=np.concatenate([part.right + tokens for part, tokens, _ in parts]),
+            place=np.concatenate([part.place for part, _, _ in parts]),
+            ids=np.concatenate([part.ids for part, _, _ in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class TrainingBatch(_Mapped, Generic[A]):
     """Tokens, and targets by kind: ``batch.targets[MaskedTokens]``."""
 

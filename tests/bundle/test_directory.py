@@ -16,7 +16,7 @@ from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.huggingface import LAYOUTS
 from larvatus.bundle.manifest import read_manifest
 from larvatus.errors import ArtefactError
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, SpanBoundaryConfig
 from larvatus.text.tokenizer import Tokenizer
 
 Make = Callable[..., Any]
@@ -30,6 +30,7 @@ WAYS: list[tuple[str, dict[str, Any], Any]] = [
     ("larvatus", {"norm": "pre"}, HEADS),
     ("larvatus", {"segments": 0}, (MaskedLMConfig(),)),
     ("larvatus", {}, RAW),
+    ("larvatus", {"segments": 0}, (MaskedLMConfig(), SpanBoundaryConfig(place_size=5, places=7))),
 ]
 
 

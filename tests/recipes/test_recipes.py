@@ -52,6 +52,38 @@ def test_roberta_says_what_liu_et_al_published():
     assert [(p.share, p.length) for p in roberta.phases] == [(1.0, 512)]
 
 
+def test_spanbert_says_what_joshi_et_al_published():
+    spanbert = read_recipe("spanbert")
+    assert (spanbert.tokenizer.size, spanbert.tokenizer.lowercase) == (28_996, False)
+    assert (spanbert.corruption.rate, spanbert.corruption.geometric, spanbert.corruption.longest) == (0.15, 0.2, 10)
+    assert (spanbert.corruption.mask, spanbert.corruption.random, spanbert.corruption.keep) == (0.8, 0.1, 0.1)
+    assert [recipe_table(spanbert)[part]["type"] for part in ("packing", "corruption")] == ["single-segment", "spans"]
+    assert [o["type"] for o in recipe_table(spanbert)["objectives"]] == ["masked-lm", "span-boundary"]
+    assert spanbert.objectives[1].place_size == 200
+    assert (spanbert.model.segments, spanbert.model.dropout, spanbert.model.activation) == (0, 0.1, "gelu")
+    assert (spanbert.batch, spanbert.schedule.steps, spanbert.schedule.type) == (256, 2_400_000, "linear")
+    assert round(spanbert.schedule.warmup * spanbert.schedule.steps) == 10_000
+    assert (spanbert.optimizer.rate, spanbert.optimizer.decay, spanbert.optimizer.epsilon) == (1e-4, 0.1, 1e-8)
+    assert [(p.share, p.length) for p in spanbert.phases] == [(1.0, 512)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (["corruption.lenght=3"], "corruption.lenght is not a setting; did you mean corruption.longest?"),
+        (
+            ["corruption.type=whole-words"],
+            'span-boundary needs hidden spans, but corruption "whole-words" gives none; set corruption.type = "spans"',
+        ),
+        (["corruption.geometric=0"], "corruption.geometric = 0.0 must lie above 0"),
+    ],
+)
+def test_what_spanbert_cannot_do_is_one_line_too(settings, line):
+    with pytest.raises(RecipeError) as caught:
+        read_recipe("spanbert", settings=settings)
+    assert line in str(caught.value)
+
+
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_packaged_recipe_reads_at_every_size_and_survives_a_round_trip(name):
     for size in SIZES:

@@ -3,6 +3,15 @@
 from larvatus.corrupt.corruption import Corruption, CorruptionConfig, corrupt
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.replacement import MaskVocabulary
+from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 
-__all__ = ["Corruption", "CorruptionConfig", "MaskVocabulary", "MaskingConfig", "WholeWordConfig", "corrupt"]
+__all__ = [
+    "Corruption",
+    "CorruptionConfig",
+    "MaskVocabulary",
+    "MaskingConfig",
+    "SpansConfig",
+    "WholeWordConfig",
+    "corrupt",
+]

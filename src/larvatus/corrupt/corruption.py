@@ -18,13 +18,14 @@ import dataclasses
 
 import numpy as np
 
-from larvatus.batch import NO_WORD, Ints, MaskedTokens, TrainingBatch, ranges
+from larvatus.batch import Ints, MaskedTokens, TrainingBatch
 from larvatus.corrupt.masking import MaskingConfig
-from larvatus.corrupt.replacement import MaskVocabulary, replaced
+from larvatus.corrupt.replacement import MaskVocabulary, Text, replaced
+from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
-from larvatus.rng import random_bits
+from larvatus.errors import DataError
 
-CorruptionConfig = MaskingConfig | WholeWordConfig
+CorruptionConfig = MaskingConfig | WholeWordConfig | SpansConfig
 
 AT_ONCE = 1 << 16  # tokens: what stays in the caches (1.7 times faster than a whole block)
 
@@ -38,19 +39,16 @@ def corrupt(
     epoch: int,
     items: Ints,
 ) -> TrainingBatch[Ints]:
-    """The batch with tokens hidden, and with ``targets[MaskedTokens]``. `items` [B] names its sequences."""
+    """The batch with tokens hidden, and with the targets that `config` gives. `items` [B] names its sequences."""
     tokens = batch.tokens
     if len(items) != tokens.count:
         raise ValueError(f"{len(items)} items for {tokens.count} sequences")
-    ordinary_T = np.flatnonzero((tokens.words != NO_WORD) & vocabulary.ordinary[tokens.ids])
-    sequences_T = np.repeat(np.arange(tokens.count), tokens.lengths)[ordinary_T]
-    draws_T = ranges(tokens.lengths)[ordinary_T]
-    bits_4T = random_bits(seed, "mask", epoch, items=items[sequences_T], draws=draws_T)
-    chosen_M = np.sort(config.choose(bits_4T[0], sequences_T, tokens.words[ordinary_T], count=tokens.count))
-    places_M = ordinary_T[chosen_M]
+    hidden = config.hide(Text(tokens, vocabulary, seed, epoch, items))
+    places_M = hidden.places_M
     ids = tokens.ids.copy()
-    ids[places_M] = replaced(tokens.ids[places_M], bits_4T[1:, chosen_M], config, vocabulary)
-    targets = {**batch.targets, MaskedTokens: MaskedTokens(places=places_M, ids=tokens.ids[places_M])}
+    ids[places_M] = replaced(tokens.ids[places_M], hidden.bits_3M, config, vocabulary)
+    masked = MaskedTokens(places=places_M, ids=tokens.ids[places_M])
+    targets = {**batch.targets, MaskedTokens: masked, **hidden.targets}
     return TrainingBatch(tokens=dataclasses.replace(tokens, ids=ids), targets=targets)
 
 
@@ -63,11 +61,20 @@ class Corruption:
     seed: int
 
     def __call__(self, batch: TrainingBatch[Ints], epoch: int, first: int, /) -> TrainingBatch[Ints]:
-        """`first` is the item of the batch's first sequence; the others follow. A large batch goes in parts."""
+        """`first` is the item of the batch's first sequence; the others follow. A large batch goes in parts.
+
+        A sequence in which nothing can be hidden simply has no targets; a batch of nothing else is refused.
+        """
         parts = []
         for part in batch.cuts(AT_ONCE):
             items = first + np.arange(part.tokens.count)
             first += part.tokens.count
             known = self.vocabulary
             parts.append(corrupt(part, self.config, vocabulary=known, seed=self.seed, epoch=epoch, items=items))
-        return TrainingBatch.join(parts)
+        whole = TrainingBatch.join(parts)
+        if self.config.rate > 0 and whole.targets[MaskedTokens].count == 0:
+            raise DataError(
+                f"nothing can be hidden in {batch.tokens.count:,} sequences of {batch.tokens.size:,} tokens: no word "
+                f"fits {self.config.rate:g} of its sequence; give longer texts, or raise corruption.rate"
+            )
+        return whole

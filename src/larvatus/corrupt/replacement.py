@@ -5,21 +5,23 @@
     10%   my dog is hairy → my dog is hairy          predicted all the same
 
 Each token draws for itself, from random numbers that belong to (seed, epoch, sequence, place in the sequence).
+A way of choosing that needs more than that (one draw for a whole span) has a `hide` of its own: see `spans.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from larvatus.batch import Ints
+from larvatus.batch import NO_WORD, Ints, TokenBatch, ranges
 from larvatus.errors import RecipeError
+from larvatus.rng import random_bits
 
 Bits = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
@@ -71,6 +73,50 @@ class MaskVocabulary:
         return sums
 
 
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A batch as corruption sees it: N tokens, T of them ordinary, and the random numbers of its B sequences."""
+
+    tokens: TokenBatch[Ints]
+    vocabulary: MaskVocabulary
+    seed: int
+    epoch: int
+    items: Ints  # [B] names of the sequences
+
+    @cached_property
+    def ordinary_T(self) -> Ints:
+        """Where the tokens stand that may be hidden."""
+        tokens = self.tokens
+        return np.flatnonzero((tokens.words != NO_WORD) & self.vocabulary.ordinary[tokens.ids])
+
+    @cached_property
+    def sequences_N(self) -> Ints:
+        """The sequence of each token."""
+        return np.repeat(np.arange(self.tokens.count), self.tokens.lengths)
+
+    @cached_property
+    def places_N(self) -> Ints:
+        """The place of each token in its sequence."""
+        return ranges(self.tokens.lengths)
+
+    def bits(self, places_M: Ints) -> Bits:
+        """The four random numbers of each of some tokens: [M] → [4, M]."""
+        items_M = self.items[self.sequences_N[places_M]]
+        return random_bits(self.seed, "mask", self.epoch, items=items_M, draws=self.places_N[places_M])
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """What a way of choosing decided: M tokens, and what decides their replacements."""
+
+    places_M: Ints
+    """Where the chosen tokens stand, ascending."""
+    bits_3M: Bits
+    """Of each: hidden, replaced or kept? and two for the token that replaces it."""
+    targets: dict[type, Any] = field(default_factory=dict)
+    """Targets beside the hidden tokens themselves."""
+
+
 class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings that all ways of choosing tokens share."""
 
@@ -94,6 +140,18 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             rest = 1.0 - self.mask - self.random
             way_out = f"set corruption.keep = {rest:g}" if rest >= 0 else "lower corruption.mask or corruption.random"
             raise RecipeError(f"corruption.mask + random + keep = {total:g} must be 1; {way_out}")
+
+    def choose(self, keys: Bits, sequences: Ints, words: Ints, *, count: int) -> Ints:
+        """Which of the ordinary tokens are predicted: see `MaskingConfig`."""
+        raise NotImplementedError(f"{type(self).__name__} says neither which tokens to choose nor how to hide them")
+
+    def hide(self, text: Text) -> Hidden:
+        """The tokens that `choose` names, each with random numbers of its own."""
+        ordinary_T = text.ordinary_T
+        bits_4T = text.bits(ordinary_T)
+        sequences_T, words_T = text.sequences_N[ordinary_T], text.tokens.words[ordinary_T]
+        chosen_M = np.sort(self.choose(bits_4T[0], sequences_T, words_T, count=text.tokens.count))
+        return Hidden(places_M=ordinary_T[chosen_M], bits_3M=bits_4T[1:, chosen_M])
 
 
 def draw(bits: Bits, vocabulary: MaskVocabulary, how: Literal["unigram", "uniform"]) -> Ints:

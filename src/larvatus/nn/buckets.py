@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.batch import NO_WORD, Ints, MaskedTokens, PairLabels, TokenBatch, TrainingBatch, ranges
+from larvatus.batch import NO_WORD, Ints, MaskedTokens, PairLabels, SpanTargets, TokenBatch, TrainingBatch, ranges
 from larvatus.errors import UsageError
 
 IGNORE = -100
@@ -32,7 +32,20 @@ def _pair_labels(pairs: PairLabels[Ints], *, tokens: int, sequences: int, target
     return PairLabels(labels=_grown(pairs.labels, sequences, IGNORE))
 
 
-FILLERS: dict[type, Callable[..., Any]] = {MaskedTokens: _masked_tokens, PairLabels: _pair_labels}
+def _span_targets(spans: SpanTargets[Ints], *, tokens: int, sequences: int, targets: int) -> SpanTargets[Ints]:
+    return SpanTargets(
+        left=_grown(spans.left, targets, tokens - 1),
+        right=_grown(spans.right, targets, tokens - 1),
+        place=_grown(spans.place, targets, 0),
+        ids=_grown(spans.ids, targets, IGNORE),
+    )
+
+
+FILLERS: dict[type, Callable[..., Any]] = {
+    MaskedTokens: _masked_tokens,
+    PairLabels: _pair_labels,
+    SpanTargets: _span_targets,
+}
 
 
 def filler_lengths(lengths: Ints, *, tokens: int, sequences: int, limit: int) -> Ints:

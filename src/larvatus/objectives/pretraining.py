@@ -24,9 +24,10 @@ from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
+from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
-ObjectiveConfig = MaskedLMConfig | NextSentenceConfig
-Objective = MaskedLM | NextSentence
+ObjectiveConfig = MaskedLMConfig | NextSentenceConfig | SpanBoundaryConfig
+Objective = MaskedLM | NextSentence | SpanBoundary
 
 
 def tag(config: Struct) -> str:

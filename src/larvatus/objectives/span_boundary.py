@@ -1,0 +1,86 @@
+"""Span-boundary objective (SpanBERT, Joshi et al. 2020, §3.2; chapter eq. 11.18 to 11.20).
+
+A hidden token is predicted from the two tokens just outside its span and from its place inside the span:
+
+    s_i = FFN([z_{s-1}; z_{e+1}; p_{i-s+1}])        L = -mean_i log softmax(E s_i + c)[x_i]
+
+    FFN(x) = norm(GELU(W₂ norm(GELU(W₁ x + b₁)) + b₂))
+
+E is the word embedding matrix (tied weights), c a bias for each word. Beside masked-lm in a recipe, it is added to that
+loss (eq. 11.17). N tokens in the flat batch, M hidden tokens, D hidden size, P size of a place, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.batch import SpanTargets, TrainingBatch
+from larvatus.errors import RecipeError
+from larvatus.nn.buckets import IGNORE
+from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.objectives.loss import Loss
+
+
+class SpanBoundaryConfig(
+    Struct, tag_field="type", tag="span-boundary", frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    needs: ClassVar = SpanTargets
+
+    place_size: int = 200
+    """Size of the embedding that says which token of the span is meant."""
+    places: int = 64
+    """Places told apart, in tokens; those of a longer span share the last."""
+    weight: float = 1.0
+    """Share of this objective in the loss."""
+
+    def __post_init__(self) -> None:
+        if not self.weight >= 0:
+            raise RecipeError(f"span-boundary: weight = {self.weight} must not be negative")
+        for name in ("place_size", "places"):
+            if getattr(self, name) < 1:
+                raise RecipeError(f"span-boundary: {name} = {getattr(self, name)} must be at least 1")
+
+    def build(self, model: TransformerConfig, vocabulary: int) -> SpanBoundary:
+        return SpanBoundary(self, model, vocabulary)
+
+
+class SpanBoundary(nn.Module):
+    needs = SpanTargets
+
+    def __init__(self, config: SpanBoundaryConfig, model: TransformerConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.places = nn.Embedding(config.places, config.place_size)
+        self.inner = nn.Linear(2 * model.hidden + config.place_size, model.hidden)
+        self.inner_norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon)
+        self.outer = nn.Linear(model.hidden, model.hidden)
+        self.outer_norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def represent(self, z_ND: Tensor, targets: SpanTargets[Tensor]) -> Tensor:
+        """s_i of eq. 11.19 for each hidden token: [N, D] → [M, D]."""
+        edges_M2D = torch.cat([z_ND.index_select(0, targets.left), z_ND.index_select(0, targets.right)], dim=-1)
+        p_MP = self.places(targets.place.clamp(max=self.config.places - 1)).to(edges_M2D.dtype)
+        h_MD = self.inner_norm(F.gelu(self.inner(torch.cat([edges_M2D, p_MP], dim=-1))))
+        s_MD: Tensor = self.outer_norm(F.gelu(self.outer(h_MD)))
+        return s_MD
+
+    def forward(self, z_ND: Tensor, targets: SpanTargets[Tensor], words_VD: Tensor, *, accuracy: bool = False) -> Loss:
+        s_MD = self.represent(z_ND, targets)
+        total, correct = linear_cross_entropy(s_MD, words_VD, self.bias, targets.ids, accuracy=accuracy)
+        return Loss(
+            total=total,
+            count=(targets.ids != IGNORE).sum(),
+            correct=correct if accuracy else None,
+            weight=self.config.weight,
+        )
+
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+        loss: Loss = self(z_ND, batch.targets[SpanTargets], encoder.embeddings.words.weight, accuracy=accuracy)
+        return loss
