@@ -11,6 +11,7 @@ from typing import Any
 
 from larvatus.bundle.huggingface.bert import Bert
 from larvatus.bundle.huggingface.layout import Architecture, Layout, their_shapes, to_ours, to_theirs
+from larvatus.bundle.huggingface.modernbert import ModernBert
 from larvatus.bundle.huggingface.native import Native
 from larvatus.errors import ArtefactError, did_you_mean
 
@@ -25,7 +26,7 @@ __all__ = [
     "to_theirs",
 ]
 
-LAYOUTS: tuple[Layout, ...] = (Bert(), Native())
+LAYOUTS: tuple[Layout, ...] = (Bert(), ModernBert(), Native())
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
 
 
