@@ -4,12 +4,14 @@
     SelfAttention(Q, K, V) = softmax(Q K^T / √d_k) V      over the tokens of one sequence, in H heads
 
 No token ever attends to another sequence, and nothing is padded: CUDA's variable-length kernel is told where
-sequences begin (`Packed`), other devices take the sequences of one length together (`Grouped`).
+sequences begin (`Packed`), other devices take the sequences of one length together (`Grouped`). A layout with a window
+makes attention local (Beltagy et al. 2020, *Longformer*): token i sees token j where |i − j| ≤ window.
 N tokens, H heads, K size of a head, D = H·K hidden size; B sequences of L tokens in a group.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import cast
 
@@ -20,16 +22,36 @@ from torch.nn.attention.varlen import varlen_attn
 
 from larvatus.nn.dropout import keep_scale
 from larvatus.nn.layout import Grouped, Layout, Packed
+from larvatus.nn.rotary import rotate
 
 
-def self_attention(q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, *, dropout: float = 0.0) -> Tensor:
-    """Equation 11.6 for sequences of one length; `dropout` zeroes attention weights at random."""
+def self_attention(
+    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, *, dropout: float = 0.0, seen_LL: Tensor | None = None
+) -> Tensor:
+    """Equation 11.6 for sequences of one length; `dropout` zeroes attention weights at random, `seen` is a mask."""
     if dropout == 0.0 or q_BHLK.device.type != "cpu":
-        return F.scaled_dot_product_attention(q_BHLK, k_BHLK, v_BHLK, dropout_p=dropout)
+        return F.scaled_dot_product_attention(q_BHLK, k_BHLK, v_BHLK, attn_mask=seen_LL, dropout_p=dropout)
     # torch has no fused kernel with dropout on CPU; written out, it can use our cheaper dropout (1.3 × faster)
     scores_BHLL = (q_BHLK * (1 / math.sqrt(q_BHLK.shape[-1]))) @ k_BHLK.transpose(-1, -2)
+    if seen_LL is not None:
+        scores_BHLL = scores_BHLL.masked_fill(~seen_LL, -math.inf)
     weights_BHLL = scores_BHLL.softmax(-1)
     return (weights_BHLL * keep_scale(weights_BHLL.shape, dropout, weights_BHLL.dtype)) @ v_BHLK
+
+
+def band(length: int, window: int, device: torch.device) -> Tensor | None:
+    """Which tokens see which, [L, L]: those at most `window` apart. None where that is all of them."""
+    if window == 0 or length <= window + 1:
+        return None
+    return _wide_band(1 << (length - 1).bit_length(), window, device)[:length, :length]
+
+
+@functools.lru_cache(maxsize=8)
+def _wide_band(length: int, window: int, device: torch.device) -> Tensor:
+    """Bands of all shorter lengths are corners of this one, so few are kept."""
+    with torch.inference_mode(False):  # made during an evaluation, it must still serve training afterwards
+        places_L = torch.arange(length, device=device)
+        return (places_L[:, None] - places_L[None, :]).abs() <= window
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -42,7 +64,8 @@ def attend_grouped(qkv_N3HK: Tensor, layout: Grouped, *, dropout: float = 0.0) -
     out = []
     for part, (count, length) in zip(parts, layout.groups, strict=True):
         q, k, v = part.view(count, length, *part.shape[1:]).permute(2, 0, 3, 1, 4)
-        out.append(self_attention(q, k, v, dropout=dropout).transpose(1, 2).flatten(0, 1))
+        seen_LL = band(length, layout.window, part.device)
+        out.append(self_attention(q, k, v, dropout=dropout, seen_LL=seen_LL).transpose(1, 2).flatten(0, 1))
     return torch.cat(out) if out else qkv_N3HK[:, 2]
 
 
@@ -56,26 +79,29 @@ def kernel_of(device: str, precision: str) -> str:
 def attend_packed(qkv_N3HK: Tensor, layout: Packed, *, dropout: float = 0.0) -> Tensor:
     """The same through the variable-length flash kernel (CUDA, bf16 or fp16)."""
     q, k, v = qkv_N3HK.unbind(1)
-    edges, limit = layout.edges, layout.limit
-    if dropout == 0.0:
+    edges, limit, window = layout.edges, layout.limit, layout.window
+    if dropout == 0.0 and not window:
         return cast(Tensor, varlen_attn(q, k, v, edges, edges, limit, limit))
-    # the public function has no dropout; the operator beneath it has, and autograd knows it
+    # the public function has no dropout, nor a window in torch 2.10; the operator beneath it has, and autograd knows it
     causal = debug_mask = False
     flash = torch.ops.aten._flash_attention_forward
-    return cast(Tensor, flash(q, k, v, edges, edges, limit, limit, dropout, causal, debug_mask)[0])
+    sides = {"window_size_left": window, "window_size_right": window} if window else {}
+    return cast(Tensor, flash(q, k, v, edges, edges, limit, limit, dropout, causal, debug_mask, **sides)[0])
 
 
 class Attention(nn.Module):
-    def __init__(self, *, hidden: int, heads: int, dropout: float) -> None:
+    def __init__(self, *, hidden: int, heads: int, dropout: float, biases: bool = True) -> None:
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.qkv = nn.Linear(hidden, 3 * hidden)
-        self.out = nn.Linear(hidden, hidden)
+        self.qkv = nn.Linear(hidden, 3 * hidden, bias=biases)
+        self.out = nn.Linear(hidden, hidden, bias=biases)
 
     def forward(self, x_ND: Tensor, layout: Layout) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         qkv_N3HK = self.qkv(x_ND).unflatten(-1, (3, self.heads, -1))
+        if layout.rotation is not None:
+            qkv_N3HK = rotate(qkv_N3HK, layout.rotation)
         if isinstance(layout, Packed):
             y_NHK = attend_packed(qkv_N3HK, layout, dropout=dropout)
         else:

@@ -38,17 +38,17 @@ class Block(nn.Module):
         self,
         *,
         attention: Attention,
+        attention_norm: nn.Module,
         feedforward: FeedForward,
-        hidden: int,
+        feedforward_norm: nn.Module,
         norm: NormOrder,
-        norm_epsilon: float,
         dropout: float,
     ) -> None:
         super().__init__()
         self.attention = attention
-        self.attention_norm = nn.LayerNorm(hidden, eps=norm_epsilon)
+        self.attention_norm = attention_norm
         self.feedforward = feedforward
-        self.feedforward_norm = nn.LayerNorm(hidden, eps=norm_epsilon)
+        self.feedforward_norm = feedforward_norm
         self.dropout = Dropout(dropout)
         self.residual = RESIDUALS[norm]
 

@@ -2,7 +2,8 @@
 
     x_i = dropout(norm(words[id_i] + positions[i] + segments[s_i]))
 
-`words` is also the output matrix of the masked-LM head (tied weights). N tokens, D hidden size.
+A model without learnt positions has max_positions = 0 here, one without segments has segments = 0. `words` is also the
+output matrix of the masked-LM head (tied weights). N tokens, D hidden size.
 
     >>> import torch
     >>> from larvatus.batch import TokenBatch
@@ -21,17 +22,27 @@ from larvatus.nn.dropout import Dropout
 
 class Embeddings(nn.Module):
     def __init__(
-        self, *, vocabulary: int, hidden: int, max_positions: int, segments: int, norm_epsilon: float, dropout: float
+        self,
+        *,
+        vocabulary: int,
+        hidden: int,
+        max_positions: int,
+        segments: int,
+        norm_epsilon: float,
+        dropout: float,
+        biases: bool = True,
     ) -> None:
         super().__init__()
         self.words = nn.Embedding(vocabulary, hidden)
-        self.positions = nn.Embedding(max_positions, hidden)
+        self.positions = nn.Embedding(max_positions, hidden) if max_positions else None
         self.segments = nn.Embedding(segments, hidden) if segments else None
-        self.norm = nn.LayerNorm(hidden, eps=norm_epsilon)
+        self.norm = nn.LayerNorm(hidden, eps=norm_epsilon, bias=biases)
         self.dropout = Dropout(dropout)
 
     def forward(self, batch: TokenBatch[Tensor]) -> Tensor:
-        x_ND = self.words(batch.ids) + self.positions(batch.positions)
+        x_ND = self.words(batch.ids)
+        if self.positions is not None:
+            x_ND = x_ND + self.positions(batch.positions)
         if self.segments is not None:
             x_ND = x_ND + self.segments(batch.segments)
         y_ND: Tensor = self.dropout(self.norm(x_ND))

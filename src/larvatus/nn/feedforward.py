@@ -1,6 +1,7 @@
 """The feedforward layer of a transformer block: up to a wider space, a nonlinearity, and down again.
 
 FFN(x) = W_down f(W_up x + b_up) + b_down           f = GELU (Hendrycks & Gimpel 2016) in BERT
+GLU(x) = W_down (f(W_in x) · (W_gate x))            gated, with f = GELU: GeGLU (Shazeer 2020); `up` is W_in, W_gate
 
 >>> FeedForward(hidden=4, inner=16, activation="gelu")(torch.zeros(3, 4)).shape
 torch.Size([3, 4])
@@ -26,12 +27,21 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    def __init__(self, *, hidden: int, inner: int, activation: Activation) -> None:
+    def __init__(
+        self, *, hidden: int, inner: int, activation: Activation, gated: bool = False, biases: bool = True
+    ) -> None:
         super().__init__()
-        self.up = nn.Linear(hidden, inner)
-        self.down = nn.Linear(inner, hidden)
+        self.gated = gated
+        self.up = nn.Linear(hidden, 2 * inner if gated else inner, bias=biases)
+        self.down = nn.Linear(inner, hidden, bias=biases)
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x_ND: Tensor) -> Tensor:
-        y_ND: Tensor = self.down(self.activation(self.up(x_ND)))
+        up = self.up(x_ND)
+        if self.gated:
+            inner, gate = up.chunk(2, dim=-1)
+            up = self.activation(inner) * gate
+        else:
+            up = self.activation(up)
+        y_ND: Tensor = self.down(up)
         return y_ND

@@ -6,6 +6,8 @@
     >>> Transformer(config, vocabulary=10)(batch).shape           # one vector a token
     torch.Size([7, 8])
 
+The defaults are BERT's. ModernBERT (Warner et al. 2024) is: pre-norm, rotary positions, a gated feedforward layer, no
+biases, and local attention but in every third layer.
 N tokens in the flat batch, D hidden size.
 """
 
@@ -25,6 +27,7 @@ from larvatus.nn.block import Block, NormOrder
 from larvatus.nn.embeddings import Embeddings
 from larvatus.nn.feedforward import Activation, FeedForward
 from larvatus.nn.layout import Grouped, Layout, Packed
+from larvatus.nn.rotary import rotation
 
 
 class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,15 +38,15 @@ class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     heads: int = 12
     """Attention heads; they share the hidden size equally."""
     feedforward: int = 0
-    """Inner size of the feedforward layer; 0 means 4 × hidden."""
+    """Inner size of the feedforward layer; 0 means 4 × hidden, and two thirds of that if gated (as many weights)."""
     activation: Activation = "gelu"
     """Nonlinearity of the feedforward layer."""
     norm: NormOrder = "post"
     """Norm after each residual connection (post) or before each layer (pre)."""
     norm_epsilon: float = 1e-12
     """Added to the variance in norms."""
-    positions: Literal["learned"] = "learned"
-    """How a token knows its place."""
+    positions: Literal["learned", "rotary"] = "learned"
+    """How a token knows its place: an embedding is added (learned), or queries and keys are turned (rotary)."""
     max_positions: int = 512
     """Longest sequence, in tokens."""
     segments: int = 2
@@ -54,12 +57,26 @@ class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Dropout on attention weights."""
     init: float = 0.02
     """Standard deviation of the initial weights."""
+    rotary_base: float = 10_000.0
+    """Base of the rotary angles in global layers; larger for longer contexts."""
+    rotary_base_local: float = 10_000.0
+    """The same in local layers."""
+    gated: bool = False
+    """A gate on the feedforward layer: with gelu, GeGLU."""
+    biases: bool = True
+    """Biases in linear layers and norms; each word of the masked-lm head keeps its own in any case."""
+    local_attention: int = 0
+    """Tokens in the window of local layers, half on either side; 0: every layer sees the whole sequence."""
+    global_every: int = 1
+    """With local attention, layers 0, n, 2n … are global."""
+    first_norm: bool = True
+    """With pre-norm: false leaves out the norm before the first attention, which follows that of the embeddings."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "max_positions"):
+        for name in ("layers", "hidden", "heads", "max_positions", "global_every"):
             if (value := getattr(self, name)) < 1:
                 raise RecipeError(f"model.{name} = {value} must be at least 1")
-        for name in ("feedforward", "segments", "init", "norm_epsilon"):
+        for name in ("feedforward", "segments", "init", "norm_epsilon", "local_attention"):
             if (value := getattr(self, name)) < 0:
                 raise RecipeError(f"model.{name} = {value} must not be negative")
         for name in ("dropout", "attention_dropout"):
@@ -71,11 +88,50 @@ class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise RecipeError(
                 f"model.hidden = {self.hidden} cannot be shared by model.heads = {self.heads}; set model.heads = {near}"
             )
+        _check_positions(self)
+        _check_windows(self)
+        if self.norm == "post" and not self.first_norm:
+            raise RecipeError('model.first_norm = false needs pre-norm; set model.norm = "pre"')
 
     @property
     def inner(self) -> int:
         """Inner size of the feedforward layer, in numbers."""
+        if self.gated:
+            return self.feedforward or -(-8 * self.hidden // (3 * 64)) * 64  # up to whole 64s, which kernels like
         return self.feedforward or 4 * self.hidden
+
+    def window(self, layer: int) -> int:
+        """How many tokens a layer sees on either side; 0: all of them."""
+        return self.local_attention // 2 if layer % self.global_every else 0
+
+
+def _check_positions(config: TransformerConfig) -> None:
+    for name in ("rotary_base", "rotary_base_local"):
+        if not 1.0 < (value := getattr(config, name)) < float("inf"):
+            raise RecipeError(f"model.{name} = {value} must be above 1; set model.{name} = 10000.0")
+    if config.positions == "rotary" and (config.hidden // config.heads) % 2:
+        raise RecipeError(
+            f"rotary positions turn pairs, but model.hidden = {config.hidden} over model.heads = {config.heads} gives "
+            f"heads of {config.hidden // config.heads} numbers; set model.hidden = {2 * config.hidden}"
+        )
+
+
+def _check_windows(config: TransformerConfig) -> None:
+    if config.local_attention % 2:
+        raise RecipeError(
+            f"model.local_attention = {config.local_attention} must be even, half on either side; "
+            f"set model.local_attention = {config.local_attention + 1}"
+        )
+    if config.local_attention and config.global_every == 1:
+        raise RecipeError(
+            f"model.local_attention = {config.local_attention} has no effect, as model.global_every = 1 makes every "
+            "layer global; set model.global_every = 3"
+        )
+    if config.global_every > 1 and not config.local_attention:
+        raise RecipeError(
+            f"model.global_every = {config.global_every} has no effect without a window; "
+            "set model.local_attention = 128"
+        )
 
 
 class Transformer(nn.Module):
@@ -85,16 +141,15 @@ class Transformer(nn.Module):
         self.embeddings = Embeddings(
             vocabulary=vocabulary,
             hidden=config.hidden,
-            max_positions=config.max_positions,
+            max_positions=config.max_positions if config.positions == "learned" else 0,
             segments=config.segments,
             norm_epsilon=config.norm_epsilon,
             dropout=config.dropout,
+            biases=config.biases,
         )
-        self.blocks = nn.ModuleList(_block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(_block(config, layer) for layer in range(config.layers))
         # the residual stream of pre-norm blocks is never normed inside them
-        self.final_norm = (
-            nn.LayerNorm(config.hidden, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
-        )
+        self.final_norm = _norm(config) if config.norm == "pre" else nn.Identity()
 
     @overload
     def forward(
@@ -114,10 +169,12 @@ class Transformer(nn.Module):
         `limit` promises that no sequence is longer, so that on CUDA nothing has to wait for the lengths.
         """
         layout = self.layout(batch.lengths, limit=limit)
-        x_ND = self.embeddings(_arranged(batch, layout))
+        arranged = _arranged(batch, layout)
+        x_ND = self.embeddings(arranged)
+        layouts = self._layouts(layout, arranged.positions)
         states = [x_ND]
-        for block in self.blocks:
-            x_ND = block(x_ND, layout)
+        for layer, block in enumerate(self.blocks):
+            x_ND = block(x_ND, layouts[self.config.window(layer)])
             if hidden_states:
                 states.append(x_ND)
         x_ND = self.final_norm(x_ND)
@@ -140,14 +197,42 @@ class Transformer(nn.Module):
         flash = device == "cuda" and dtype in (torch.bfloat16, torch.float16) and head % 8 == 0 and head <= 256
         return Packed.of(lengths, limit=longest) if flash else Grouped.of(lengths)
 
+    def _layouts(self, layout: Layout, positions_N: Tensor) -> dict[int, Layout]:
+        """The layout as global layers see it (window 0), and as local layers do, each with its angles."""
+        config = self.config
+        bases = {0: config.rotary_base}
+        if config.local_attention:
+            bases[config.local_attention // 2] = config.rotary_base_local
+        if config.positions == "learned":
+            return {window: dataclasses.replace(layout, window=window) for window in bases}
+        size, dtype = config.hidden // config.heads, self.embeddings.words.weight.dtype
+        return {
+            window: dataclasses.replace(
+                layout, window=window, rotation=rotation(positions_N, size=size, base=base, dtype=dtype)
+            )
+            for window, base in bases.items()
+        }
 
-def _block(config: TransformerConfig) -> Block:
+
+def _norm(config: TransformerConfig) -> nn.Module:
+    return nn.LayerNorm(config.hidden, eps=config.norm_epsilon, bias=config.biases)
+
+
+def _block(config: TransformerConfig, layer: int) -> Block:
     return Block(
-        attention=Attention(hidden=config.hidden, heads=config.heads, dropout=config.attention_dropout),
-        feedforward=FeedForward(hidden=config.hidden, inner=config.inner, activation=config.activation),
-        hidden=config.hidden,
+        attention=Attention(
+            hidden=config.hidden, heads=config.heads, dropout=config.attention_dropout, biases=config.biases
+        ),
+        attention_norm=_norm(config) if layer or config.first_norm else nn.Identity(),
+        feedforward=FeedForward(
+            hidden=config.hidden,
+            inner=config.inner,
+            activation=config.activation,
+            gated=config.gated,
+            biases=config.biases,
+        ),
+        feedforward_norm=_norm(config),
         norm=config.norm,
-        norm_epsilon=config.norm_epsilon,
         dropout=config.dropout,
     )
 

@@ -45,9 +45,9 @@ class MaskedLM(nn.Module):
     def __init__(self, config: MaskedLMConfig, model: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.dense = nn.Linear(model.hidden, model.hidden)
+        self.dense = nn.Linear(model.hidden, model.hidden, bias=model.biases)
         self.activation = ACTIVATIONS[model.activation]
-        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon)
+        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=model.biases)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def transform(self, z_MD: Tensor) -> Tensor:

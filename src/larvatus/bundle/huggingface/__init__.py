@@ -11,6 +11,7 @@ from typing import Any
 
 from larvatus.bundle.huggingface.bert import Bert
 from larvatus.bundle.huggingface.layout import Architecture, Layout, Recast, their_shapes, to_ours, to_theirs
+from larvatus.bundle.huggingface.modernbert import ModernBert
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.huggingface.roberta import Roberta
 from larvatus.errors import ArtefactError, did_you_mean
@@ -30,6 +31,7 @@ LAYOUTS: tuple[Layout, ...] = (
     Bert(),
     Roberta("roberta", "Roberta"),
     Roberta("xlm-roberta", "XLMRoberta"),
+    ModernBert(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
