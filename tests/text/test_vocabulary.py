@@ -182,3 +182,11 @@ def test_embedded_text_is_fit_for_a_vocabulary():
     tokenizer = train_vocabulary(texts, WordPieceConfig(size=1000))
     assert {"the", "##ing", "module"} & set(tokenizer.pieces) >= {"the", "##ing"}
     assert tokenizer.counts[tokenizer.unk_id] < 0.001 * tokenizer.counts.sum()
+
+
+def test_line_breaks_are_not_counted_where_no_sentence_will_hold_one() -> None:
+    lines = ["the bank of the river\nthe river of the bank\n\n"] * 20
+    tokenizer = train_vocabulary(lines, ByteBPEConfig(size=270))
+    assert tokenizer.counts is not None
+    assert tokenizer.counts[tokenizer.id("\u010a")] == 0
+    assert tokenizer.counts[tokenizer.id("\u0120the")] > 0

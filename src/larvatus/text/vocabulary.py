@@ -32,6 +32,8 @@ ROBERTA = SpecialTokens(cls="<s>", sep="</s>", mask="<mask>", pad="<pad>", unk="
 
 Words = Sequence[tuple[str, int]]
 
+_LINE_BREAKS = "\u010a\u010d"  # as byte-level pieces write \n and \r
+
 
 class WordPieceConfig(msgspec.Struct, tag="wordpiece", frozen=True, kw_only=True, forbid_unknown_fields=True):
     size: int = 30_522
@@ -230,7 +232,11 @@ def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
 def _unigram_counts(
     words: Words, library: tokenizers.Tokenizer, size: int, special: SpecialTokens
 ) -> npt.NDArray[np.int64]:
-    """[V] how often each id occurs in the counted words: each different word is encoded once."""
+    """[V] how often each id occurs in the counted words: each different word is encoded once.
+
+    Line breaks, which byte-level vocabularies have pieces for, do not count: sentences of a corpus never hold them.
+    """
+    words = [(word, times) for word, times in words if word.strip(_LINE_BREAKS)]
     bare = tokenizers.Tokenizer(library.model)
     counts = np.zeros(size, dtype=np.int64)
     for start in range(0, len(words), 10_000):
