@@ -43,7 +43,7 @@ class Learns:
 
 
 LEARNS = {
-    "roberta": Learns(steps=500, margin=0.4),
+    "roberta": Learns(steps=500, margin=0.3),
 }
 
 
