@@ -6,6 +6,7 @@ larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,30 +14,24 @@ import typer
 from rich.console import Console
 
 from larvatus.cli.options import Language, Licence, OnBad, Sentences, Set, Size, Split, TextField
-from larvatus.errors import UsageError
 from larvatus.recipes import read_recipe
 from larvatus.text.readers import ReadOptions
 from larvatus.text.tokenizer import Tokenizer
-from larvatus.train.prepare import Prepared, TextOptions, prepare
+from larvatus.train.prepare import TextOptions, prepare
 from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
 
 
 def pretrain(
     recipe: Annotated[str, typer.Argument(help="A recipe's name (larvatus recipes), or a TOML file of your own.")],
-    corpus: Annotated[
-        list[str],
-        typer.Option(help="Text: files, folders, globs, - for standard input, or a built corpus. May be repeated."),
-    ],
+    corpus: Annotated[list[str], typer.Option(help="Text (files, folders, globs, -), or a built corpus; repeatable.")],
     out: Annotated[Path, typer.Option(help="The run's directory; it becomes the model's.")],
     size: Size = None,
     settings: Set = None,
     steps: Annotated[int | None, typer.Option(help="Train this many steps.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Measure, then train as many steps as fit.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Read the corpus this many times.")] = None,
-    valid: Annotated[
-        str | None, typer.Option(help="Held-out text; without it a fiftieth of the documents is set apart.")
-    ] = None,
+    valid: Annotated[str | None, typer.Option(help="Held-out text; else every fiftieth document.")] = None,
     seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest sound checkpoint.")] = False,
     fork: Annotated[bool, typer.Option("--fork", help="Resume although settings were edited.")] = False,
@@ -59,9 +54,6 @@ def pretrain(
     """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
     console = Console(stderr=False, highlight=False)
     chosen = read_recipe(recipe, size=size, settings=settings or [])
-    budget = Budget(steps=steps, minutes=minutes, epochs=epochs)
-    if fork and not resume:
-        raise UsageError("--fork goes with --resume")
     runtime = Runtime.here(
         device=device,
         precision=precision,
@@ -71,22 +63,12 @@ def pretrain(
         deterministic=deterministic,
     )
     reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field)
-
-    def texts() -> Prepared:
-        return prepare(
-            chosen,
-            corpus,
-            out=out,
-            valid=valid,
-            options=TextOptions(reading=reading, language=language, sentences=sentences, licence=licence),
-            console=console,
-        )
-
+    options = TextOptions(reading=reading, language=language, sentences=sentences, licence=licence)
     job = Job(
         recipe=chosen,
         out=out,
         runtime=runtime,
-        budget=budget,
+        budget=Budget(steps=steps, minutes=minutes, epochs=epochs),
         seed=seed,
         resume=resume,
         fork=fork,
@@ -94,9 +76,13 @@ def pretrain(
         save_every=save_every,
         tensorboard=tensorboard,
     )
-    train(job, texts, console)
+    train(job, partial(prepare, chosen, corpus, out=out, valid=valid, options=options, console=console), console)
     if os.environ.get("RANK", "0") == "0":
-        taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
-        console.print(f"saved {out} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)")
-        mask = Tokenizer.load(out).special.mask
-        console.print(f'next: larvatus fill "Some text with a {mask}." --model {out}')
+        _say_what_is_next(out, console)
+
+
+def _say_what_is_next(out: Path, console: Console) -> None:
+    taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
+    console.print(f"saved {out} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)")
+    mask = Tokenizer.load(out).special.mask
+    console.print(f'next: larvatus fill "Some text with a {mask}." --model {out}')

@@ -27,7 +27,7 @@ from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corrupt import Corruption, MaskVocabulary
-from larvatus.errors import ArtefactError, RecipeError
+from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.files import locked, sweep
 from larvatus.objectives import Pretraining
 from larvatus.recipes import Recipe, differences, recipe_table
@@ -66,6 +66,10 @@ class Job:
     evaluate_every: int | None = None
     save_every: int | None = None
     tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        if self.fork and not self.resume:
+            raise UsageError("--fork goes with --resume")
 
 
 def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int, HeldOut]:
