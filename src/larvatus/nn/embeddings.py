@@ -2,13 +2,17 @@
 
     x_i = dropout(norm(words[id_i] + positions[i] + segments[s_i]))
 
+Factorised (ALBERT, Lan et al. 2020, §3.1): all this in a smaller width E, then x_i ← P x_i + b, so a large vocabulary
+costs V × E + E × D weights instead of V × D.
+
 A model without learnt positions has max_positions = 0 here, one without segments has segments = 0. `words` is also the
-output matrix of the masked-LM head (tied weights). N tokens, D hidden size.
+output matrix of the masked-LM head (tied weights). N tokens, E width of the embeddings, D hidden size.
 
     >>> import torch
     >>> from larvatus.batch import TokenBatch
     >>> batch = TokenBatch.of([[2, 5, 3], [2, 3]]).map(torch.from_numpy)
-    >>> Embeddings(vocabulary=8, hidden=4, max_positions=16, segments=2, norm_epsilon=1e-12, dropout=0.0)(batch).shape
+    >>> sizes = {"vocabulary": 8, "width": 2, "hidden": 4, "max_positions": 16, "segments": 2}
+    >>> Embeddings(**sizes, norm_epsilon=1e-12, dropout=0.0)(batch).shape
     torch.Size([5, 4])
 """
 
@@ -25,6 +29,7 @@ class Embeddings(nn.Module):
         self,
         *,
         vocabulary: int,
+        width: int,
         hidden: int,
         max_positions: int,
         segments: int,
@@ -33,17 +38,18 @@ class Embeddings(nn.Module):
         biases: bool = True,
     ) -> None:
         super().__init__()
-        self.words = nn.Embedding(vocabulary, hidden)
-        self.positions = nn.Embedding(max_positions, hidden) if max_positions else None
-        self.segments = nn.Embedding(segments, hidden) if segments else None
-        self.norm = nn.LayerNorm(hidden, eps=norm_epsilon, bias=biases)
+        self.words = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(max_positions, width) if max_positions else None
+        self.segments = nn.Embedding(segments, width) if segments else None
+        self.norm = nn.LayerNorm(width, eps=norm_epsilon, bias=biases)
         self.dropout = Dropout(dropout)
+        self.project = nn.Linear(width, hidden, bias=biases) if width != hidden else nn.Identity()
 
     def forward(self, batch: TokenBatch[Tensor]) -> Tensor:
-        x_ND = self.words(batch.ids)
+        x_NE = self.words(batch.ids)
         if self.positions is not None:
-            x_ND = x_ND + self.positions(batch.positions)
+            x_NE = x_NE + self.positions(batch.positions)
         if self.segments is not None:
-            x_ND = x_ND + self.segments(batch.segments)
-        y_ND: Tensor = self.dropout(self.norm(x_ND))
+            x_NE = x_NE + self.segments(batch.segments)
+        y_ND: Tensor = self.project(self.dropout(self.norm(x_NE)))
         return y_ND

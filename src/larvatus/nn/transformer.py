@@ -71,12 +71,16 @@ class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """With local attention, layers 0, n, 2n … are global."""
     first_norm: bool = True
     """With pre-norm: false leaves out the norm before the first attention, which follows that of the embeddings."""
+    embedding: int = 0
+    """Size of the input embeddings, where they are smaller and projected to `hidden` (factorised); 0 means `hidden`."""
+    shared: bool = False
+    """All layers have the same weights (ALBERT)."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "max_positions", "global_every"):
             if (value := getattr(self, name)) < 1:
                 raise RecipeError(f"model.{name} = {value} must be at least 1")
-        for name in ("feedforward", "segments", "init", "norm_epsilon", "local_attention"):
+        for name in ("feedforward", "segments", "init", "norm_epsilon", "local_attention", "embedding"):
             if (value := getattr(self, name)) < 0:
                 raise RecipeError(f"model.{name} = {value} must not be negative")
         for name in ("dropout", "attention_dropout"):
@@ -92,6 +96,8 @@ class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         _check_windows(self)
         if self.norm == "post" and not self.first_norm:
             raise RecipeError('model.first_norm = false needs pre-norm; set model.norm = "pre"')
+        if self.shared and not self.first_norm:
+            raise RecipeError("model.shared = true needs layers that are all alike; set model.first_norm = true")
 
     @property
     def inner(self) -> int:
@@ -99,6 +105,11 @@ class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if self.gated:
             return self.feedforward or -(-8 * self.hidden // (3 * 64)) * 64  # up to whole 64s, which kernels like
         return self.feedforward or 4 * self.hidden
+
+    @property
+    def width(self) -> int:
+        """Size of the input embeddings, in numbers; heads that are tied to them end in it."""
+        return self.embedding or self.hidden
 
     def window(self, layer: int) -> int:
         """How many tokens a layer sees on either side; 0: all of them."""
@@ -140,6 +151,7 @@ class Transformer(nn.Module):
         self.config = config
         self.embeddings = Embeddings(
             vocabulary=vocabulary,
+            width=config.width,
             hidden=config.hidden,
             max_positions=config.max_positions if config.positions == "learned" else 0,
             segments=config.segments,
@@ -147,7 +159,7 @@ class Transformer(nn.Module):
             dropout=config.dropout,
             biases=config.biases,
         )
-        self.blocks = nn.ModuleList(_block(config, layer) for layer in range(config.layers))
+        self.blocks = nn.ModuleList(_block(config, layer) for layer in range(1 if config.shared else config.layers))
         # the residual stream of pre-norm blocks is never normed inside them
         self.final_norm = _norm(config) if config.norm == "pre" else nn.Identity()
 
@@ -173,7 +185,8 @@ class Transformer(nn.Module):
         x_ND = self.embeddings(arranged)
         layouts = self._layouts(layout, arranged.positions)
         states = [x_ND]
-        for layer, block in enumerate(self.blocks):
+        for layer in range(self.config.layers):
+            block = self.blocks[0 if self.config.shared else layer]
             x_ND = block(x_ND, layouts[self.config.window(layer)])
             if hidden_states:
                 states.append(x_ND)

@@ -4,7 +4,8 @@
 
 E is the word embedding matrix (tied weights), c a bias for each word. Only hidden tokens reach the head: no N × V
 matrix exists, and of the M × V logits only a chunk at a time.
-N tokens in the flat batch, M hidden tokens, D hidden size, V vocabulary.
+N tokens in the flat batch, M hidden tokens, D hidden size, E width of the embeddings (D unless they are factorised),
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -45,22 +46,22 @@ class MaskedLM(nn.Module):
     def __init__(self, config: MaskedLMConfig, model: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.dense = nn.Linear(model.hidden, model.hidden, bias=model.biases)
+        self.dense = nn.Linear(model.hidden, model.width, bias=model.biases)
         self.activation = ACTIVATIONS[model.activation]
-        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=model.biases)
+        self.norm = nn.LayerNorm(model.width, eps=model.norm_epsilon, bias=model.biases)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def transform(self, z_MD: Tensor) -> Tensor:
-        h_MD: Tensor = self.norm(self.activation(self.dense(z_MD)))
-        return h_MD
+        h_ME: Tensor = self.norm(self.activation(self.dense(z_MD)))
+        return h_ME
 
-    def logits(self, z_MD: Tensor, words_VD: Tensor) -> Tensor:
+    def logits(self, z_MD: Tensor, words_VE: Tensor) -> Tensor:
         """Scores of every word for vectors already chosen: [M, D] → [M, V]."""
-        return F.linear(self.transform(z_MD), words_VD, self.bias)
+        return F.linear(self.transform(z_MD), words_VE, self.bias)
 
-    def forward(self, z_ND: Tensor, targets: MaskedTokens[Tensor], words_VD: Tensor, *, accuracy: bool = False) -> Loss:
-        h_MD = self.transform(z_ND.index_select(0, targets.places))
-        total, correct = linear_cross_entropy(h_MD, words_VD, self.bias, targets.ids, accuracy=accuracy)
+    def forward(self, z_ND: Tensor, targets: MaskedTokens[Tensor], words_VE: Tensor, *, accuracy: bool = False) -> Loss:
+        h_ME = self.transform(z_ND.index_select(0, targets.places))
+        total, correct = linear_cross_entropy(h_ME, words_VE, self.bias, targets.ids, accuracy=accuracy)
         return Loss(
             total=total,
             count=(targets.ids != IGNORE).sum(),

@@ -7,7 +7,8 @@ A hidden token is predicted from the two tokens just outside its span and from i
     FFN(x) = norm(GELU(W₂ norm(GELU(W₁ x + b₁)) + b₂))
 
 E is the word embedding matrix (tied weights), c a bias for each word. Beside masked-lm in a recipe, it is added to that
-loss (eq. 11.17). N tokens in the flat batch, M hidden tokens, D hidden size, P size of a place, V vocabulary.
+loss (eq. 11.17). N tokens in the flat batch, M hidden tokens, D hidden size, E width of the embeddings
+(D unless they are factorised), P size of a place, V vocabulary.
 """
 
 from __future__ import annotations
@@ -59,21 +60,21 @@ class SpanBoundary(nn.Module):
         self.places = nn.Embedding(config.places, config.place_size)
         self.inner = nn.Linear(2 * model.hidden + config.place_size, model.hidden)
         self.inner_norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon)
-        self.outer = nn.Linear(model.hidden, model.hidden)
-        self.outer_norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon)
+        self.outer = nn.Linear(model.hidden, model.width)
+        self.outer_norm = nn.LayerNorm(model.width, eps=model.norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def represent(self, z_ND: Tensor, targets: SpanTargets[Tensor]) -> Tensor:
-        """s_i of eq. 11.19 for each hidden token: [N, D] → [M, D]."""
+        """s_i of eq. 11.19 for each hidden token: [N, D] → [M, E]."""
         edges_M2D = torch.cat([z_ND.index_select(0, targets.left), z_ND.index_select(0, targets.right)], dim=-1)
         p_MP = self.places(targets.place.clamp(max=self.config.places - 1)).to(edges_M2D.dtype)
         h_MD = self.inner_norm(F.gelu(self.inner(torch.cat([edges_M2D, p_MP], dim=-1))))
-        s_MD: Tensor = self.outer_norm(F.gelu(self.outer(h_MD)))
-        return s_MD
+        s_ME: Tensor = self.outer_norm(F.gelu(self.outer(h_MD)))
+        return s_ME
 
-    def forward(self, z_ND: Tensor, targets: SpanTargets[Tensor], words_VD: Tensor, *, accuracy: bool = False) -> Loss:
-        s_MD = self.represent(z_ND, targets)
-        total, correct = linear_cross_entropy(s_MD, words_VD, self.bias, targets.ids, accuracy=accuracy)
+    def forward(self, z_ND: Tensor, targets: SpanTargets[Tensor], words_VE: Tensor, *, accuracy: bool = False) -> Loss:
+        s_ME = self.represent(z_ND, targets)
+        total, correct = linear_cross_entropy(s_ME, words_VE, self.bias, targets.ids, accuracy=accuracy)
         return Loss(
             total=total,
             count=(targets.ids != IGNORE).sum(),

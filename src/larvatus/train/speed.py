@@ -13,11 +13,13 @@ _PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 
 
 def flops_per_token(model: Pretraining, recipe: Recipe, length: int) -> float:
     """Forward and backward of one token: 6 per weight of the blocks, attention to tokens seen, share of the head."""
-    blocks = sum(p.numel() for name, p in model.encoder.named_parameters() if "embeddings" not in name)
+    weights = sum(p.numel() for p in model.encoder.blocks.parameters())
+    blocks = weights * recipe.model.layers // len(model.encoder.blocks)  # shared weights are used in every layer
+    blocks += sum(p.numel() for p in model.encoder.embeddings.project.parameters())
     windows = [recipe.model.window(layer) for layer in range(recipe.model.layers)]
     seen = sum(min(length, 2 * window + 1) if window else length for window in windows)
     attention = 12 * recipe.model.hidden * seen
-    head = 6 * recipe.corruption.rate * recipe.model.hidden * model.encoder.embeddings.words.num_embeddings
+    head = 6 * recipe.corruption.rate * recipe.model.width * model.encoder.embeddings.words.num_embeddings
     return 6 * blocks + attention + head
 
 
