@@ -172,3 +172,38 @@ def test_phases_share_out_every_step(steps):
     counts = steps_of_phases(phases, steps)
     assert sum(counts) == steps
     assert abs(counts[0] - 0.9 * steps) <= 1
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_at_size_tiny_is_for_a_laptop(name):
+    tiny = read_recipe(name, size="tiny")
+    assert (tiny.model.layers, tiny.model.hidden, tiny.model.heads) == SIZES["tiny"]
+    assert tiny.batch * max(phase.length for phase in tiny.phases) <= 8_192
+    assert tiny.tokenizer.size <= 8_000
+    assert tiny.schedule.steps <= 5_000
+
+
+def test_what_a_size_sets_is_overruled_by_what_the_user_sets(recipe_file):
+    mine = recipe_file('base = "bert"\n[sizes]\ntiny = ["batch=8", "optimizer.rate=1e-2"]')
+    assert read_recipe(mine).batch == 256
+    assert (read_recipe(mine, size="mini").batch, read_recipe(mine, size="tiny").batch) == (256, 8)
+    chosen = read_recipe(mine, size="tiny", settings=["batch=9"])
+    assert (chosen.batch, chosen.optimizer.rate) == (9, 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ('tinny = ["batch=8"]', "sizes.tinny is not a size; did you mean tiny"),
+        ('tiny = "batch=8"', 'sizes names settings, such as tiny = ["batch=64"]'),
+        ('tiny = ["batch"]', "sizes.tiny: wants field=value"),
+        ('tiny = ["phases.7.length=8"]', "sizes.tiny: phases.7.length: there is no element 7 in the list of 2"),
+        ('tiny = ["batch.size=8"]', "sizes.tiny: batch.size: batch has no fields of its own"),
+    ],
+)
+def test_a_size_that_cannot_be_set_is_one_clear_line(recipe_file, sizes, said):
+    mine = recipe_file(f'base = "bert"\n[sizes]\n{sizes}')
+    with pytest.raises(RecipeError) as raised:
+        read_recipe(mine, size="tiny")
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)

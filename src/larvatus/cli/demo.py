@@ -16,17 +16,6 @@ from larvatus.train.prepare import EMBEDDED, Prepared, TextOptions, prepare
 from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
 
-SETTINGS = (  # a small vocabulary, short sequences and a bold rate: what a few minutes on a laptop can use
-    "tokenizer.size=4000",
-    "batch=64",
-    "phases.0.length=64",
-    "phases.1.length=128",
-    "optimizer.rate=2e-3",
-    "optimizer.beta2=0.98",
-    "schedule.warmup=0.1",
-    "model.dropout=0.0",
-    "model.attention_dropout=0.0",
-)
 BLANKS = (
     "If the argument is [MASK], the function returns None.",
     "The [MASK] is raised when the file does not exist.",
@@ -46,7 +35,7 @@ def demo(
         if not (out / "metrics.jsonl").exists() and any(out.iterdir()):
             raise UsageError(f"{out} holds something else than a demo; choose another --out")
         shutil.rmtree(out)
-    recipe = read_recipe("bert", size=size, settings=SETTINGS)
+    recipe = read_recipe("bert", size=size)
     job = Job(recipe=recipe, out=out, runtime=Runtime.here(), budget=Budget(minutes=minutes), seed=seed)
 
     def texts() -> Prepared:

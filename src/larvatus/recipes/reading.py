@@ -38,14 +38,29 @@ def read_recipe(name: str, *, size: str | None = None, settings: Sequence[str] =
     """A recipe by name or file, at a size, with single fields set. Later words win: file, then size, then settings."""
     table = _table(name, seen=())
     table.setdefault("name", Path(name).stem)
+    besides = _sizes(table, where=name)
     if size is not None:
         if size not in SIZES:
             raise RecipeError(f"there is no size {size!r}{did_you_mean(size, SIZES)}")
         layers, hidden, heads = SIZES[size]
         table.setdefault("model", {}).update(layers=layers, hidden=hidden, heads=heads)
+        for setting in besides.get(size, []):
+            _set(table, setting, word=f"{name}: sizes.{size}:")
     for setting in settings:
         _set(table, setting)
     return recipe_of(table, where=name)
+
+
+def _sizes(table: Table, *, where: str) -> dict[str, list[str]]:
+    """What the recipe's sizes set besides layers, hidden and heads; taken out of the table."""
+    try:
+        found = msgspec.convert(table.pop("sizes", {}), dict[str, list[str]])
+    except msgspec.ValidationError as fault:
+        raise RecipeError(f'{where}: sizes names settings, such as tiny = ["batch=64"]; {fault}') from None
+    for size in found:
+        if size not in SIZES:
+            raise RecipeError(f"{where}: sizes.{size} is not a size{did_you_mean(size, SIZES)}")
+    return found
 
 
 def recipe_of(table: Table, *, where: str) -> Recipe:
@@ -116,21 +131,21 @@ def _merge(base: Table, own: Table) -> Table:
     return merged
 
 
-def _set(table: Table, setting: str) -> None:
+def _set(table: Table, setting: str, *, word: str = "--set") -> None:
     """Carry out one ``--set path.to.field=value``; a list is entered by number or by the type of its element."""
     path, equals, text = setting.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise RecipeError(f"--set wants field=value, such as model.layers=6, not {setting!r}")
+        raise RecipeError(f"{word} wants field=value, such as model.layers=6, not {setting!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a bare word is a string
     place: Any = table
     for key in keys[:-1]:
-        place = _enter(place, key, path)
+        place = _enter(place, key, f"{word} {path}")
     if isinstance(place, list):
-        raise RecipeError(f"--set {path}: {keys[-2]} is a list; name a field of one of its elements")
+        raise RecipeError(f"{word} {path}: {keys[-2]} is a list; name a field of one of its elements")
     if keys[-1] == "type" and place.get("type") != value:
         place.clear()  # another type has other fields
     place[keys[-1]] = value
@@ -141,10 +156,10 @@ def _enter(place: Any, key: str, path: str) -> Any:
         for number, element in enumerate(place):
             if key == str(number) or element.get("type") == key:
                 return element
-        raise RecipeError(f"--set {path}: there is no element {key} in the list of {len(place)}")
+        raise RecipeError(f"{path}: there is no element {key} in the list of {len(place)}")
     inner = place.setdefault(key, {})
     if not isinstance(inner, dict | list):
-        raise RecipeError(f"--set {path}: {key} has no fields of its own")
+        raise RecipeError(f"{path}: {key} has no fields of its own")
     return inner
 
 
