@@ -1,4 +1,4 @@
-"""What corruption costs beside training: each way of masking against a CPU training step of BERT-mini on its tokens.
+"""What corruption costs beside training: masking of each kind, and noise, against a CPU step of BERT-mini.
 
     python benchmarks/masking_cost.py
 
@@ -15,7 +15,16 @@ import numpy as np
 import torch
 
 from larvatus.batch import Ints, TokenBatch, TrainingBatch
-from larvatus.corrupt import Corruption, CorruptionConfig, MaskingConfig, MaskVocabulary, SpansConfig, WholeWordConfig
+from larvatus.corrupt import (
+    Corruption,
+    CorruptionConfig,
+    MaskingConfig,
+    MaskVocabulary,
+    NGramsConfig,
+    NoiseConfig,
+    SpansConfig,
+    WholeWordConfig,
+)
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.objectives import MaskedLMConfig, Pretraining, SpanBoundaryConfig
 from larvatus.rng import stream
@@ -49,7 +58,8 @@ def seconds(work: Callable[[], object]) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     batch = text()
-    ways: list[CorruptionConfig] = [MaskingConfig(), WholeWordConfig(), SpansConfig()]
+    noise = NoiseConfig(mask=0.1, substitute=0.05, delete=0.05, insert=0.05, reorder=0.1)
+    ways: list[CorruptionConfig] = [MaskingConfig(), WholeWordConfig(), SpansConfig(), NGramsConfig(), noise]
     model = Pretraining.build(MINI, [MaskedLMConfig(), SpanBoundaryConfig()], VOCABULARY, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     hidden = on_device(Corruption(SpansConfig(), KNOWN, 1)(batch, 0, 0), "cpu")

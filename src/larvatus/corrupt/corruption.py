@@ -20,12 +20,14 @@ import numpy as np
 
 from larvatus.batch import Ints, MaskedTokens, TrainingBatch
 from larvatus.corrupt.masking import MaskingConfig
-from larvatus.corrupt.replacement import MaskVocabulary, Text, replaced
+from larvatus.corrupt.n_grams import NGramsConfig
+from larvatus.corrupt.noise import NoiseConfig
+from larvatus.corrupt.replacement import MaskVocabulary, Text
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 from larvatus.errors import DataError
 
-CorruptionConfig = MaskingConfig | WholeWordConfig | SpansConfig
+CorruptionConfig = MaskingConfig | WholeWordConfig | SpansConfig | NGramsConfig | NoiseConfig
 
 AT_ONCE = 1 << 16  # tokens: what stays in the caches (1.7 times faster than a whole block)
 
@@ -38,18 +40,16 @@ def corrupt(
     seed: int,
     epoch: int,
     items: Ints,
+    limit: int | None = None,
 ) -> TrainingBatch[Ints]:
-    """The batch with tokens hidden, and with the targets that `config` gives. `items` [B] names its sequences."""
-    tokens = batch.tokens
-    if len(items) != tokens.count:
-        raise ValueError(f"{len(items)} items for {tokens.count} sequences")
-    hidden = config.hide(Text(tokens, vocabulary, seed, epoch, items))
-    places_M = hidden.places_M
-    ids = tokens.ids.copy()
-    ids[places_M] = replaced(tokens.ids[places_M], hidden.bits_3M, config, vocabulary)
-    masked = MaskedTokens(places=places_M, ids=tokens.ids[places_M])
-    targets = {**batch.targets, MaskedTokens: masked, **hidden.targets}
-    return TrainingBatch(tokens=dataclasses.replace(tokens, ids=ids), targets=targets)
+    """The batch with tokens hidden, and with the targets that `config` gives. `items` [B] names its sequences.
+
+    No sequence grows beyond `limit` tokens.
+    """
+    if len(items) != batch.tokens.count:
+        raise ValueError(f"{len(items)} items for {batch.tokens.count} sequences")
+    tokens, targets = config.apply(Text(batch.tokens, vocabulary, seed, epoch, items, limit))
+    return TrainingBatch(tokens=tokens, targets={**batch.targets, **targets})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Corruption:
     config: CorruptionConfig
     vocabulary: MaskVocabulary
     seed: int
+    limit: int | None = None
+    """Longest sequence, special tokens included; only noise that inserts makes any longer than it was."""
 
     def __call__(self, batch: TrainingBatch[Ints], epoch: int, first: int, /) -> TrainingBatch[Ints]:
         """`first` is the item of the batch's first sequence; the others follow. A large batch goes in parts.
@@ -69,12 +71,21 @@ class Corruption:
         for part in batch.cuts(AT_ONCE):
             items = first + np.arange(part.tokens.count)
             first += part.tokens.count
-            known = self.vocabulary
-            parts.append(corrupt(part, self.config, vocabulary=known, seed=self.seed, epoch=epoch, items=items))
+            parts.append(
+                corrupt(
+                    part,
+                    self.config,
+                    vocabulary=self.vocabulary,
+                    seed=self.seed,
+                    epoch=epoch,
+                    items=items,
+                    limit=self.limit,
+                )
+            )
         whole = TrainingBatch.join(parts)
         if self.config.rate > 0 and whole.targets[MaskedTokens].count == 0:
             raise DataError(
-                f"nothing can be hidden in {batch.tokens.count:,} sequences of {batch.tokens.size:,} tokens: no word "
-                f"fits {self.config.rate:g} of its sequence; give longer texts, or raise corruption.rate"
+                f"nothing can be hidden in {batch.tokens.count:,} sequences of {batch.tokens.size:,} tokens: "
+                f"{self.config.why_nothing}"
             )
         return whole

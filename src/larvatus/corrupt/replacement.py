@@ -11,7 +11,7 @@ A way of choosing that needs more than that (one draw for a whole span) has a `h
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from larvatus.batch import NO_WORD, Ints, TokenBatch, ranges
+from larvatus.batch import NO_WORD, Ints, MaskedTokens, TokenBatch, ranges
 from larvatus.errors import RecipeError
 from larvatus.rng import random_bits
 
@@ -82,6 +82,7 @@ class Text:
     seed: int
     epoch: int
     items: Ints  # [B] names of the sequences
+    limit: int | None = None  # tokens that no sequence may grow beyond
 
     @cached_property
     def ordinary_T(self) -> Ints:
@@ -99,10 +100,10 @@ class Text:
         """The place of each token in its sequence."""
         return ranges(self.tokens.lengths)
 
-    def bits(self, places_M: Ints) -> Bits:
-        """The four random numbers of each of some tokens: [M] → [4, M]."""
+    def bits(self, places_M: Ints, purpose: str = "mask") -> Bits:
+        """The four random numbers of each of some tokens, for one purpose: [M] → [4, M]."""
         items_M = self.items[self.sequences_N[places_M]]
-        return random_bits(self.seed, "mask", self.epoch, items=items_M, draws=self.places_N[places_M])
+        return random_bits(self.seed, purpose, self.epoch, items=items_M, draws=self.places_N[places_M])
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +142,30 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             way_out = f"set corruption.keep = {rest:g}" if rest >= 0 else "lower corruption.mask or corruption.random"
             raise RecipeError(f"corruption.mask + random + keep = {total:g} must be 1; {way_out}")
 
+    @property
+    def why_nothing(self) -> str:
+        """Why nothing of a whole block was hidden, and what to do."""
+        return f"no word fits {self.rate:g} of its sequence; give longer texts, or raise corruption.rate"
+
+    def text_length(self, length: int) -> int:
+        """How long sequences are packed so that they have at most `length` tokens afterwards: here none grows."""
+        return length
+
+    def check(self, room: int) -> None:
+        """Refuse a recipe whose sequences, of at most `room` tokens of text, are too short for this corruption."""
+
     def choose(self, keys: Bits, sequences: Ints, words: Ints, *, count: int) -> Ints:
         """Which of the ordinary tokens are predicted: see `MaskingConfig`."""
         raise NotImplementedError(f"{type(self).__name__} says neither which tokens to choose nor how to hide them")
+
+    def apply(self, text: Text) -> tuple[TokenBatch[Ints], dict[type, Any]]:
+        """The tokens with the chosen ones hidden, replaced or kept, and the targets."""
+        hidden, tokens = self.hide(text), text.tokens
+        places_M = hidden.places_M
+        ids = tokens.ids.copy()
+        ids[places_M] = replaced(tokens.ids[places_M], hidden.bits_3M, self, text.vocabulary)
+        masked = MaskedTokens(places=places_M, ids=tokens.ids[places_M])
+        return replace(tokens, ids=ids), {MaskedTokens: masked, **hidden.targets}
 
     def hide(self, text: Text) -> Hidden:
         """The tokens that `choose` names, each with random numbers of its own."""

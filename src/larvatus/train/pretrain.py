@@ -239,19 +239,19 @@ class Run:
         return Loader(
             self.corpus,
             packing=recipe.packing,
-            length=length,
-            corruption=self._corruption(seed),
+            length=recipe.corruption.text_length(length),
+            corruption=self._corruption(seed, length),
             tokens=recipe.batch * length,
             seed=seed,
             workers=self.job.runtime.workers,
         )
 
-    def _corruption(self, seed: int) -> Corruption:
+    def _corruption(self, seed: int, length: int) -> Corruption:
         known = self.tokenizer
         vocabulary = MaskVocabulary(
             mask_id=known.mask_id, size=known.size, special_ids=known.special_ids, counts=known.counts
         )
-        return Corruption(self.job.recipe.corruption, vocabulary, seed)
+        return Corruption(self.job.recipe.corruption, vocabulary, seed, limit=length)
 
     def _evaluate(self, phase: int, tokens: int) -> HeldOut | None:
         if self.valid is None:
@@ -260,8 +260,8 @@ class Run:
         loader = Loader(
             self.valid,
             packing=recipe.packing,
-            length=length,
-            corruption=self._corruption(HELD_OUT_SEED),
+            length=recipe.corruption.text_length(length),
+            corruption=self._corruption(HELD_OUT_SEED, length),
             tokens=self.job.runtime.microbatch,
             seed=HELD_OUT_SEED,
             purpose="valid",
