@@ -28,7 +28,8 @@ WAYS: list[tuple[str, dict[str, Any], Any]] = [
     ("bert", {}, (MaskedLMConfig(),)),
     ("bert", {}, (NextSentenceConfig(),)),
     ("larvatus", {"norm": "pre"}, HEADS),
-    ("larvatus", {"segments": 0}, (MaskedLMConfig(),)),
+    ("distilbert", {"segments": 0}, (MaskedLMConfig(),)),
+    ("larvatus", {"relative_buckets": 8, "relative_distance": 20}, HEADS),
     ("larvatus", {}, RAW),
     ("larvatus", {"segments": 0}, (MaskedLMConfig(), SpanBoundaryConfig(place_size=5, places=7))),
 ]

@@ -39,6 +39,7 @@ from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining
 from larvatus.text.tokenizer import Tokenizer
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
+PACKAGE = "modules.json"  # of a sentence-transformers package: an encoder with its pooling beside it
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
 
 
@@ -108,6 +109,8 @@ def load_bundle(directory: Path | str, *, allow_nan: bool = False) -> Bundle:
     source = directory / CONFIG
     config = files.read_json(source)
     layout = layout_of(config, source)
+    if (directory / PACKAGE).is_file():
+        config = {**config, "architectures": []}  # what it was trained from; the heads it has are those in the file
     paths = find_weights(directory)
     manifest = manifests.read_manifest(directory)
     if manifest is not None:
