@@ -68,3 +68,11 @@ def save_tiny(tiny_tokenizer: Tokenizer) -> Callable[..., Path]:
         return directory
 
     return save
+
+
+@pytest.fixture
+def hub_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty Hugging Face cache in place of that of this machine."""
+    cache = tmp_path_factory.mktemp("hub")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    return cache

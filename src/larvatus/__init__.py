@@ -1,7 +1,7 @@
 """Larvatus: bidirectional encoders from raw text.
 
     import larvatus as lv
-    model = lv.load("runs/mine")                        # a directory of ours, or one that `transformers` saved
+    model = lv.load("runs/mine")                        # a directory of ours or of `transformers`, or a hub name
     model.fill("Please turn your [MASK] in.")[0].token
 
 What is here is the public interface; everything else may change. Names are loaded when they are first used, so that a

@@ -60,9 +60,20 @@ class Model:
         )
 
 
-def load(path: str | Path, *, device: str | torch.device = "auto", allow_nan: bool = False) -> Model:
-    """Load a model directory, ours or one that `transformers` saved. Nothing is downloaded."""
-    return Model(load_bundle(Path(path), allow_nan=allow_nan), choose_device(device))
+def load(
+    path: str | Path,
+    *,
+    device: str | torch.device = "auto",
+    allow_nan: bool = False,
+    revision: str | None = None,
+    online: bool = False,
+) -> Model:
+    """Load a model directory, ours or one that `transformers` saved, or a model of the Hugging Face hub by its name.
+
+    A hub model (`org/name`, `org/name@COMMIT`) is looked up in the local cache; nothing is downloaded unless
+    `online=True`, which needs `revision` to be a commit of 40 digits.
+    """
+    return Model(load_bundle(path, allow_nan=allow_nan, revision=revision, online=online), choose_device(device))
 
 
 def choose_device(device: str | torch.device) -> torch.device:

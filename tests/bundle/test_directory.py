@@ -28,7 +28,8 @@ WAYS: list[tuple[str, dict[str, Any], Any]] = [
     ("bert", {}, (MaskedLMConfig(),)),
     ("bert", {}, (NextSentenceConfig(),)),
     ("larvatus", {"norm": "pre"}, HEADS),
-    ("larvatus", {"segments": 0}, (MaskedLMConfig(),)),
+    ("distilbert", {"segments": 0}, (MaskedLMConfig(),)),
+    ("larvatus", {"relative_buckets": 8, "relative_distance": 20}, HEADS),
     ("larvatus", {}, RAW),
     ("larvatus", {"segments": 0}, (MaskedLMConfig(), SpanBoundaryConfig(place_size=5, places=7))),
 ]
@@ -147,9 +148,9 @@ def test_an_unknown_setting_of_our_own_layout_is_refused(tmp_path: Path, tiny_mo
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "nowhere/at/all", ""])
-def test_a_name_is_not_fetched(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_not_fetched(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_cache: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ArtefactError, match=r"fetches nothing|config\.json is missing"):
+    with pytest.raises(ArtefactError, match=r"fetches nothing by name|config\.json is missing"):
         load_bundle(name)
 
 

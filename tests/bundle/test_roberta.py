@@ -245,8 +245,12 @@ def test_a_config_that_we_cannot_follow_is_refused_by_field(
     ("pad", "model", "layout"),
     [
         (1, {"segments": 0}, "roberta"),
-        (0, {"segments": 0}, "larvatus"),  # RoBERTa would count positions from another row
-        (1, {"segments": 0, "activation": "relu"}, "larvatus"),  # its head has a GELU
+        (0, {"segments": 0}, "distilbert"),  # RoBERTa would count positions from another row
+        (0, {"segments": 0, "norm_epsilon": 1e-5}, "larvatus"),  # DistilBERT's norms add 1e-12
+        (1, {"segments": 0, "activation": "relu"}, "distilbert"),  # RoBERTa's head has a GELU
+        (1, {"segments": 0, "relative_buckets": 32}, "mpnet"),
+        (0, {"segments": 0, "relative_buckets": 32}, "larvatus"),
+        (1, {"segments": 0, "relative_buckets": 16}, "larvatus"),
         (1, {"segments": 0, "norm": "pre"}, "larvatus"),
         (1, {"segments": 1}, "bert"),
         (0, {}, "bert"),

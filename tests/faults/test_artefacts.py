@@ -388,14 +388,14 @@ def test_45_a_pattern_that_could_run_for_ever_is_refused(unvouched: Path) -> Non
     "name", ["bert-base-uncased", "google-bert/bert-base-uncased@main", "https://example.org/model"]
 )
 def test_46_a_name_is_refused_without_the_network_and_a_directory_needs_none(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    directory: Path, monkeypatch: pytest.MonkeyPatch, hub_cache: Path, name: str
 ) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("a socket was opened")
 
     monkeypatch.setattr(socket, "socket", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    refused(Path(name), "fetches nothing by name", "download the model first")
+    refused(Path(name), "is not a directory here", "fetches nothing by name")
     load_bundle(directory)
 
 

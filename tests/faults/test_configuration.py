@@ -58,4 +58,5 @@ KNOWN_FLAGS = {
     ),
     "larvatus corpus show": "--json",
     "larvatus corpus verify": "--json",
+    "larvatus convert": "--dtype --json --online --revision --to",
 }

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from larvatus import files
 from larvatus.bundle import manifest as manifests
+from larvatus.bundle.hub import blobs_of, find_model
 from larvatus.bundle.huggingface import Architecture, Layout, layout_for, layout_of, their_shapes, to_ours, to_theirs
 from larvatus.bundle.weights import (
     TensorEntry,
@@ -35,10 +36,11 @@ from larvatus.bundle.weights import (
 )
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining, tag
 from larvatus.text.tokenizer import Tokenizer
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
+PACKAGE = "modules.json"  # of a sentence-transformers package: an encoder with its pooling beside it
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
 
 
@@ -56,6 +58,14 @@ class Bundle:
     unused: tuple[str, ...] = ()
     """Tensors of the file that the model has no place for (the pooler of a model without a next-sentence head)."""
 
+    @property
+    def architecture(self) -> Architecture:
+        return Architecture(
+            model=self.model,
+            objectives=self.objectives,
+            vocabulary=self.pretraining.encoder.embeddings.words.num_embeddings,
+        )
+
 
 def save_bundle(
     directory: Path,
@@ -69,24 +79,48 @@ def save_bundle(
     card: str,
 ) -> None:
     """Write the model; what stood there before stays until all of it is on the disk."""
-    architecture = Architecture(
+    bundle = Bundle(
+        path=directory,
+        pretraining=pretraining,
         model=model_config,
         objectives=tuple(objective_configs),
-        vocabulary=pretraining.encoder.embeddings.words.num_embeddings,
+        tokenizer=tokenizer,
+        recipe=recipe,
+        lineage=lineage,
     )
-    layout = layout_for(architecture, pad=tokenizer.pad_id)
-    tensors = {name: t.to(torch.float32) for name, t in to_theirs(layout, pretraining.state_dict()).items()}
+    write_bundle(directory, bundle, layout=layout_for(bundle.architecture, pad=tokenizer.pad_id), card=card)
+
+
+def write_bundle(
+    directory: Path, bundle: Bundle, *, layout: Layout, dtype: torch.dtype = torch.float32, card: str
+) -> None:
+    """The same in a layout that can express the model, in any precision. Heads that `objectives` lacks are left out."""
+    tokenizer, architecture = bundle.tokenizer, bundle.architecture
+    config = layout.config(architecture, pad=tokenizer.pad_id)
+    if "dtype" in config:
+        config["dtype"] = str(dtype).removeprefix("torch.")
+    kept = {tag(config) for config in bundle.objectives}
+    dropped = tuple(f"objectives.{name}." for name in bundle.pretraining.objectives if name not in kept)
+    ours = {name: t for name, t in bundle.pretraining.state_dict().items() if not name.startswith(dropped)}
+    tensors = {name: _cast(name, tensor, dtype) for name, tensor in to_theirs(layout, ours).items()}
     before = _own_files(directory)
     size = stored_bytes(tensors) + 200 * tokenizer.size + len(card)  # a vocabulary takes some 100 bytes a token
     with files.replaced_files(directory, size) as aside:
         write_tensors(aside / WEIGHTS, tensors)
         tokenizer.save(aside)
-        files.write_json(aside / CONFIG, layout.config(architecture, pad=tokenizer.pad_id))
+        files.write_json(aside / CONFIG, config)
         files.write_text(aside / CARD, card)
         names = {path.name for path in aside.iterdir()}
-        manifests.write_manifest(aside, names, recipe=recipe, lineage=lineage)
+        manifests.write_manifest(aside, names, recipe=bundle.recipe, lineage=bundle.lineage)
     for name in before - names - {manifests.NAME}:  # of the model before, with another kind of vocabulary
         (directory / name).unlink(missing_ok=True)
+
+
+def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    cast = tensor.to(dtype)
+    if cast.isinf().any() and not tensor.isinf().any():
+        raise ArtefactError(f"{name} holds numbers too large for {str(dtype).removeprefix('torch.')}; use bfloat16")
+    return cast
 
 
 def _own_files(directory: Path) -> set[str]:
@@ -101,18 +135,30 @@ def _own_files(directory: Path) -> set[str]:
     return {name for name in manifest.files if "/" not in name} if manifest else set()
 
 
-def load_bundle(directory: Path | str, *, allow_nan: bool = False) -> Bundle:
-    """Read a model directory, ours or Hugging Face's. Nothing is fetched, unpickled or imported."""
-    directory = _existing(Path(directory))
+def load_bundle(
+    name: Path | str, *, allow_nan: bool = False, revision: str | None = None, online: bool = False
+) -> Bundle:
+    """Read a model directory, ours or Hugging Face's, or a hub model (`hub.py`). Nothing is unpickled or imported.
+
+    Nothing is fetched either, unless `online` asks for it.
+    """
+    directory = _existing(find_model(name, revision=revision, online=online))
     files.settle(directory)
     source = directory / CONFIG
     config = files.read_json(source)
     layout = layout_of(config, source)
+    if (directory / PACKAGE).is_file():
+        config = {**config, "architectures": []}  # what it was trained from; the heads it has are those in the file
     paths = find_weights(directory)
     manifest = manifests.read_manifest(directory)
     if manifest is not None:
         beside = [name for name in TOKENIZER_FILES if (directory / name).exists()]
-        manifests.verify(directory, manifest, required=[CONFIG, TOKENIZER, *(path.name for path in paths), *beside])
+        manifests.verify(
+            directory,
+            manifest,
+            required=[CONFIG, TOKENIZER, *(path.name for path in paths), *beside],
+            blobs=blobs_of(directory),
+        )
 
     file = _WeightFiles.open(paths, layout)
     architecture = layout.architecture(config, source=source, names=frozenset(file.entries))
@@ -139,11 +185,6 @@ def _existing(directory: Path) -> Path:
     if directory.is_file():
         refuse_pickle(directory)
         raise ArtefactError(f"{directory} is a file; name the model directory that holds it")
-    if not directory.is_dir():
-        raise ArtefactError(
-            f"{directory} is not a directory here, and Larvatus fetches nothing by name; "
-            "download the model first and give its directory"
-        )
     return directory
 
 

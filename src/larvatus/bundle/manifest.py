@@ -72,15 +72,18 @@ def read_manifest(directory: Path) -> Manifest | None:
         raise ArtefactError(f"{path} is not a manifest of Larvatus: {fault}") from fault
 
 
-def verify(directory: Path, manifest: Manifest, *, required: Iterable[str] = ()) -> None:
-    """Refuse a directory whose files are not those that were saved, naming the first that differs."""
+def verify(directory: Path, manifest: Manifest, *, required: Iterable[str] = (), blobs: Path | None = None) -> None:
+    """Refuse a directory whose files are not those that were saved, naming the first that differs.
+
+    Links are followed only into `blobs`, where the Hugging Face cache keeps the files of its snapshots.
+    """
     source = directory / NAME
     for name in required:
         if name not in manifest.files:
             raise ArtefactError(f"{source} does not vouch for {name}; save or fetch the directory again")
     for name, entry in manifest.files.items():
         path = directory / plain_name(source, name)
-        if path.is_symlink():
+        if path.is_symlink() and (blobs is None or path.resolve().parent != blobs.resolve()):
             raise ArtefactError(f"{path} is a symbolic link; copy the directory with its files (cp -rL) and load that")
         if not path.is_file():
             raise ArtefactError(f"{path} is missing, though {NAME} lists it; save or fetch the directory again")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from larvatus.cli.options import ModelName
 from larvatus.cloze.results import Fill, Fills, JointFill
 from larvatus.errors import DataError
 from larvatus.model import load
@@ -22,7 +22,7 @@ AROUND = 60  # characters before and after a blank
 
 def fill(
     text: Annotated[str, typer.Argument(help="Text with [MASK] at each blank; - reads lines from standard input.")],
-    model: Annotated[Path, typer.Option("--model", help="Model directory.")],
+    model: ModelName,
     top: Annotated[int, typer.Option("--top", help="How many candidates.")] = 5,
     joint: Annotated[
         bool, typer.Option("--joint/--marginals", help="Several blanks: fill them together, or show each by itself.")

@@ -9,6 +9,9 @@ import typer
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Language = Annotated[str, typer.Option(help="Language of text that does not say.")]
 Licence = Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")]
+ModelName = Annotated[
+    str, typer.Option("--model", help="Model directory, or a hub model in the local cache (org/name@COMMIT).")
+]
 OnBad = Annotated[Literal["fail", "skip"], typer.Option(help="Bad UTF-8, broken records: stop, or skip and count.")]
 Sentences = Annotated[Literal["library", "newline"], typer.Option(help="Split by rule, or one sentence a line.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="field=value, such as model.layers=6.")]

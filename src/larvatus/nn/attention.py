@@ -5,7 +5,8 @@
 
 No token ever attends to another sequence, and nothing is padded: CUDA's variable-length kernel is told where
 sequences begin (`Packed`), other devices take the sequences of one length together (`Grouped`). A layout with a window
-makes attention local (Beltagy et al. 2020, *Longformer*): token i sees token j where |i − j| ≤ window.
+makes attention local (Beltagy et al. 2020, *Longformer*): token i sees token j where |i − j| ≤ window. One with a
+bias adds it to the scores (`relative.py`), for which the variable-length kernel has no place: it is always `Grouped`.
 N tokens, H heads, K size of a head, D = H·K hidden size; B sequences of L tokens in a group.
 """
 
@@ -26,15 +27,28 @@ from larvatus.nn.rotary import rotate
 
 
 def self_attention(
-    q_BHLK: Tensor, k_BHLK: Tensor, v_BHLK: Tensor, *, dropout: float = 0.0, seen_LL: Tensor | None = None
+    q_BHLK: Tensor,
+    k_BHLK: Tensor,
+    v_BHLK: Tensor,
+    *,
+    dropout: float = 0.0,
+    seen_LL: Tensor | None = None,
+    bias_HLL: Tensor | None = None,
 ) -> Tensor:
-    """Equation 11.6 for sequences of one length; `dropout` zeroes attention weights at random, `seen` is a mask."""
+    """Equation 11.6 for sequences of one length, `bias` added to the scores.
+
+    `dropout` zeroes attention weights at random, `seen` is a mask.
+    """
+    mask = seen_LL  # of truth values, or of numbers to add
+    if bias_HLL is not None:
+        bias_HLL = bias_HLL.to(q_BHLK.dtype)
+        mask = bias_HLL if seen_LL is None else bias_HLL.masked_fill(~seen_LL, -math.inf)
     if dropout == 0.0 or q_BHLK.device.type != "cpu":
-        return F.scaled_dot_product_attention(q_BHLK, k_BHLK, v_BHLK, attn_mask=seen_LL, dropout_p=dropout)
+        return F.scaled_dot_product_attention(q_BHLK, k_BHLK, v_BHLK, attn_mask=mask, dropout_p=dropout)
     # torch has no fused kernel with dropout on CPU; written out, it can use our cheaper dropout (1.3 × faster)
     scores_BHLL = (q_BHLK * (1 / math.sqrt(q_BHLK.shape[-1]))) @ k_BHLK.transpose(-1, -2)
-    if seen_LL is not None:
-        scores_BHLL = scores_BHLL.masked_fill(~seen_LL, -math.inf)
+    if mask is not None:
+        scores_BHLL = scores_BHLL + mask if mask.is_floating_point() else scores_BHLL.masked_fill(~mask, -math.inf)
     weights_BHLL = scores_BHLL.softmax(-1)
     return (weights_BHLL * keep_scale(weights_BHLL.shape, dropout, weights_BHLL.dtype)) @ v_BHLK
 
@@ -65,7 +79,9 @@ def attend_grouped(qkv_N3HK: Tensor, layout: Grouped, *, dropout: float = 0.0) -
     for part, (count, length) in zip(parts, layout.groups, strict=True):
         q, k, v = part.view(count, length, *part.shape[1:]).permute(2, 0, 3, 1, 4)
         seen_LL = band(length, layout.window, part.device)
-        out.append(self_attention(q, k, v, dropout=dropout, seen_LL=seen_LL).transpose(1, 2).flatten(0, 1))
+        bias_HLL = None if layout.bias is None else layout.bias[:, :length, :length]
+        y_BHLK = self_attention(q, k, v, dropout=dropout, seen_LL=seen_LL, bias_HLL=bias_HLL)
+        out.append(y_BHLK.transpose(1, 2).flatten(0, 1))
     return torch.cat(out) if out else qkv_N3HK[:, 2]
 
 

@@ -5,7 +5,8 @@
                without a padded token and without a copy: what every other device gets
 
 Sorting is undone after the last layer, so nobody outside `nn/` sees it. What may differ from layer to layer is set with
-`dataclasses.replace`: how far a token sees (`window`), and the angles of its place (`rotation`).
+`dataclasses.replace`: how far a token sees (`window`), and the angles of its place (`rotation`). `Grouped` alone can
+have a `bias` on the scores of attention.
 
     >>> Grouped.of(torch.tensor([3, 1, 3])).groups
     ((1, 1), (2, 3))
@@ -49,6 +50,7 @@ class Grouped:
     inverse: Tensor | None  # [N] the opposite
     window: int = 0  # as above
     rotation: Rotation | None = None
+    bias: Tensor | None = None  # [H, L, L] on the scores of the longest sequence; a shorter one has its corner
 
     @classmethod
     @torch.compiler.disable  # type: ignore[untyped-decorator]

@@ -27,6 +27,7 @@ from larvatus.nn.block import Block, NormOrder
 from larvatus.nn.embeddings import Embeddings
 from larvatus.nn.feedforward import Activation, FeedForward
 from larvatus.nn.layout import Grouped, Layout, Packed
+from larvatus.nn.relative import RelativeBias
 from larvatus.nn.rotary import rotation
 
 
@@ -75,6 +76,10 @@ class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Size of the input embeddings, where they are smaller and projected to `hidden` (factorised); 0 means `hidden`."""
     shared: bool = False
     """All layers have the same weights (ALBERT)."""
+    relative_buckets: int = 0
+    """Buckets of distances with a learnt bias on the scores of attention, besides positions (MPNet: 32); 0: none."""
+    relative_distance: int = 128
+    """From this distance on, all tokens share the last bucket."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "max_positions", "global_every"):
@@ -94,6 +99,7 @@ class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             )
         _check_positions(self)
         _check_windows(self)
+        _check_relative(self)
         if self.norm == "post" and not self.first_norm:
             raise RecipeError('model.first_norm = false needs pre-norm; set model.norm = "pre"')
         if self.shared and not self.first_norm:
@@ -145,6 +151,24 @@ def _check_windows(config: TransformerConfig) -> None:
         )
 
 
+def _check_relative(config: TransformerConfig) -> None:
+    buckets, distance = config.relative_buckets, config.relative_distance
+    if buckets < 0 or buckets % 2 or buckets == 2:
+        raise RecipeError(
+            f"model.relative_buckets = {buckets} must be even, half on either side, and at least 4, or 0 for none; "
+            "set model.relative_buckets = 32"
+        )
+    if buckets and distance <= buckets // 4:
+        raise RecipeError(
+            f"model.relative_distance = {distance} leaves no distance to share a bucket; "
+            f"set it above {buckets // 4}, such as 128"
+        )
+    if not buckets and distance != 128:
+        raise RecipeError(
+            f"model.relative_distance = {distance} has no effect without buckets; set model.relative_buckets = 32"
+        )
+
+
 class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, vocabulary: int) -> None:
         super().__init__()
@@ -162,6 +186,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(_block(config, layer) for layer in range(1 if config.shared else config.layers))
         # the residual stream of pre-norm blocks is never normed inside them
         self.final_norm = _norm(config) if config.norm == "pre" else nn.Identity()
+        self.relative = _relative(config)
 
     @overload
     def forward(
@@ -208,6 +233,9 @@ class Transformer(nn.Module):
         dtype = torch.get_autocast_dtype(device) if autocast else self.embeddings.words.weight.dtype
         head = self.config.hidden // self.config.heads
         flash = device == "cuda" and dtype in (torch.bfloat16, torch.float16) and head % 8 == 0 and head <= 256
+        if self.relative is not None:  # the variable-length kernel has no bias
+            grouped: Grouped = Grouped.of(lengths)
+            return dataclasses.replace(grouped, bias=self.relative.table(longest))
         return Packed.of(lengths, limit=longest) if flash else Grouped.of(lengths)
 
     def _layouts(self, layout: Layout, positions_N: Tensor) -> dict[int, Layout]:
@@ -229,6 +257,12 @@ class Transformer(nn.Module):
 
 def _norm(config: TransformerConfig) -> nn.Module:
     return nn.LayerNorm(config.hidden, eps=config.norm_epsilon, bias=config.biases)
+
+
+def _relative(config: TransformerConfig) -> RelativeBias | None:
+    if not config.relative_buckets:
+        return None
+    return RelativeBias(buckets=config.relative_buckets, distance=config.relative_distance, heads=config.heads)
 
 
 def _block(config: TransformerConfig, layer: int) -> Block:

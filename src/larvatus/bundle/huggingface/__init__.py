@@ -10,18 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.bundle.huggingface.bert import Bert
+from larvatus.bundle.huggingface.distilbert import DistilBert
 from larvatus.bundle.huggingface.layout import Architecture, Layout, Recast, their_shapes, to_ours, to_theirs
 from larvatus.bundle.huggingface.modernbert import ModernBert
+from larvatus.bundle.huggingface.mpnet import MPNet
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.huggingface.roberta import Roberta
-from larvatus.errors import ArtefactError, did_you_mean
+from larvatus.errors import ArtefactError, UsageError, did_you_mean
 
 __all__ = [
     "LAYOUTS",
     "Architecture",
     "Layout",
     "layout_for",
+    "layout_named",
     "layout_of",
+    "refusal",
     "their_shapes",
     "to_ours",
     "to_theirs",
@@ -32,6 +36,8 @@ LAYOUTS: tuple[Layout, ...] = (
     Roberta("roberta", "Roberta"),
     Roberta("xlm-roberta", "XLMRoberta"),
     ModernBert(),
+    DistilBert(),
+    MPNet(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
@@ -39,8 +45,22 @@ CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "tru
 
 def layout_for(architecture: Architecture, *, pad: int) -> Layout:
     """The layout in which to write a model whose vocabulary has the padding id `pad`."""
-    fitting = [layout for layout in LAYOUTS if not isinstance(layout, Recast) or layout.pad == pad]
-    return next(layout for layout in fitting if layout.refusal(architecture) is None)
+    return next(layout for layout in LAYOUTS if refusal(layout, architecture, pad=pad) is None)
+
+
+def layout_named(name: str) -> Layout:
+    """The layout of a `model_type`, as a user asks for it."""
+    for layout in LAYOUTS:
+        if layout.model_type == name:
+            return layout
+    raise UsageError(f"there is no layout {name!r}{did_you_mean(name, [layout.model_type for layout in LAYOUTS])}")
+
+
+def refusal(layout: Layout, architecture: Architecture, *, pad: int) -> str | None:
+    """Why a layout cannot express a model whose vocabulary has the padding id `pad`; None if it can."""
+    if isinstance(layout, Recast) and layout.pad != pad:
+        return f"{layout.model_type} counts on the padding id {layout.pad}, and this vocabulary's is {pad}"
+    return layout.refusal(architecture)
 
 
 def layout_of(config: Any, source: Path) -> Layout:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from larvatus.bundle.huggingface.layout import Architecture, convert
+from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, ObjectiveConfig, tag
@@ -94,10 +94,8 @@ class Bert:
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config): config for config in architecture.objectives}
-        usual = TransformerConfig()
-        for field in model.__struct_fields__:
-            if field not in FREE and getattr(model, field) != getattr(usual, field):
-                return f"BERT has no model.{field} = {getattr(model, field)!r}"
+        if found := misfits(model, FREE):
+            return f"BERT has no {found}"
         if not model.segments:
             return "BERT always has segments"
         if unknown := sorted(set(heads) - set(HEADS)):
@@ -180,11 +178,7 @@ def _objectives(theirs: BertSettings, *, source: Path, names: frozenset[str]) ->
 
     A head is recognised by a tensor of its own: the pooler stands in files without a next-sentence head too.
     """
-    promised = set()
-    for name in theirs.architectures or ():
-        if name not in ARCHITECTURES:
-            raise ArtefactError(f"{source}: architecture {name!r} is not one of {', '.join(ARCHITECTURES)}")
-        promised |= set(ARCHITECTURES[name])
+    promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
     own = {name: head for head, table in HEADS.items() for name in table.values() if name.startswith("cls.")}
     held = {head for name, head in own.items() if name in names}
     known: dict[str, ObjectiveConfig] = {"masked-lm": MaskedLMConfig(), "next-sentence": NextSentenceConfig()}

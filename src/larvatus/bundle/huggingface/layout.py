@@ -10,7 +10,7 @@ Where the tensors themselves differ (RoBERTa's positions begin at row 2), the la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -83,6 +83,27 @@ def convert(value: Mapping[str, Any], to: type[Any], source: Path) -> Any:
         return msgspec.convert(value, to)
     except (msgspec.ValidationError, RecipeError) as fault:
         raise ArtefactError(f"{source}: {fault}") from fault
+
+
+def misfits(model: TransformerConfig, free: Set[str], fixed: Mapping[str, Any] | None = None) -> str:
+    """The settings that a layout has no field for: all but the `free` must be as `fixed`, or else by default."""
+    usual = TransformerConfig()
+    wanted = {name: getattr(usual, name) for name in model.__struct_fields__ if name not in free} | dict(fixed or {})
+    found = {name: getattr(model, name) for name, value in wanted.items() if getattr(model, name) != value}
+    return ", ".join(f"model.{name} = {value!r}" for name, value in found.items())
+
+
+def promised_heads(
+    architectures: Sequence[str] | None, known: Mapping[str, Sequence[str]], source: Path
+) -> frozenset[str]:
+    """The heads that the `architectures` of config.json name; one that is not known is refused."""
+    for name in architectures or ():
+        if name not in known:
+            raise ArtefactError(
+                f"{source}: architecture {name!r} is not one of {', '.join(known)}, and its head is not read; to take "
+                "its encoder alone, save that with transformers: AutoModel.from_pretrained(…).save_pretrained(…)"
+            )
+    return frozenset(head for name in architectures or () for head in known[name])
 
 
 def to_theirs(layout: Layout, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

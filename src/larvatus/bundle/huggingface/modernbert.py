@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from larvatus.bundle.huggingface.layout import Architecture, convert
+from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, tag
@@ -89,10 +89,8 @@ class ModernBert:
     spare: frozenset[str] = frozenset()
 
     def refusal(self, architecture: Architecture) -> str | None:
-        model, usual = architecture.model, TransformerConfig()
-        for field in model.__struct_fields__:
-            if field not in FREE and getattr(model, field) != FIXED.get(field, getattr(usual, field)):
-                return f"ModernBERT has no model.{field} = {getattr(model, field)!r}"
+        if found := misfits(architecture.model, FREE, FIXED):
+            return f"ModernBERT has no {found}"
         if unknown := sorted({tag(config) for config in architecture.objectives} - {"masked-lm"}):
             return f"ModernBERT has no head for {unknown[0]}"
         return None
@@ -217,8 +215,5 @@ def _base(theirs: ModernBertSettings, kind: str) -> float:
 
 def _objectives(theirs: ModernBertSettings, *, source: Path, names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
     """The head that the config promises, or that the file holds."""
-    for name in theirs.architectures or ():
-        if name not in ARCHITECTURES:
-            raise ArtefactError(f"{source}: architecture {name!r} is not one of {', '.join(ARCHITECTURES)}")
-    promised = any("masked-lm" in ARCHITECTURES[name] for name in theirs.architectures or ())
+    promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
     return (MaskedLMConfig(),) if promised or "head.dense.weight" in names else ()

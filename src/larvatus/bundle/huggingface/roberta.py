@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from larvatus.bundle.huggingface.bert import FREE, Bert, BertSettings
-from larvatus.bundle.huggingface.layout import Architecture, convert
+from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.errors import ArtefactError
-from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, tag
 
 HEAD = {
@@ -60,12 +59,8 @@ class Roberta:
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config) for config in architecture.objectives}
-        usual = TransformerConfig()
-        for field in model.__struct_fields__:
-            if field not in FREE and getattr(model, field) != getattr(usual, field):
-                return f"RoBERTa has no model.{field} = {getattr(model, field)!r}"
-        if model.segments:
-            return "RoBERTa has no segments"
+        if found := misfits(model, FREE - {"segments"}, {"segments": 0}):
+            return f"RoBERTa has no {found}"
         if unknown := sorted(heads - {"masked-lm"}):
             return f"RoBERTa has no head for {unknown[0]}"
         if heads and model.activation != "gelu":
@@ -84,11 +79,8 @@ class Roberta:
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
         theirs: RobertaSettings = convert(config, RobertaSettings, source)
-        for name in theirs.architectures or ():
-            if name not in self.architectures:
-                raise ArtefactError(f"{source}: architecture {name!r} is not one of {', '.join(self.architectures)}")
-        promised = any(self.architectures[name] for name in theirs.architectures or ())
-        fills = promised or not names.isdisjoint(HEAD.values())
+        promised = promised_heads(theirs.architectures, self.architectures, source)
+        fills = bool(promised) or not names.isdisjoint(HEAD.values())
         if fills and theirs.hidden_act != "gelu":
             raise ArtefactError(
                 f"{source}: hidden_act is {theirs.hidden_act!r}, but the masked-lm head of a {self.model_type} always "

@@ -1,0 +1,155 @@
+"""From one layout of model directories to another: ours, and those of Hugging Face.
+
+    done = convert_bundle("runs/mine", Path("as-bert"), to="bert")
+    done.kept, done.left_out                                # heads that the layout has a place for, and others
+
+The encoder must fit the layout whole, or nothing is written. A head may be left out, which is said. Numbers never
+change, but for their precision where another one is asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import torch
+
+from larvatus import files
+from larvatus.bundle.directory import CARD, WEIGHTS, Bundle, load_bundle, write_bundle
+from larvatus.bundle.hub import blobs_of
+from larvatus.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_for, layout_named, refusal
+from larvatus.bundle.huggingface.native import Native
+from larvatus.bundle.weights import find_weights
+from larvatus.errors import ArtefactError, UsageError
+from larvatus.objectives import ObjectiveConfig, tag
+from larvatus.version import VERSION
+
+Precision = Literal["float32", "bfloat16", "float16"]
+PRECISIONS: dict[Precision, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+LONGEST_CARD = 1_000_000  # characters of a card that are taken over
+
+
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """What was written."""
+
+    path: Path
+    layout: str
+    architecture: str
+    """The class of `transformers` that loads it."""
+    dtype: Precision
+    kept: tuple[str, ...]
+    """Heads."""
+    left_out: tuple[str, ...]
+    fits: tuple[str, ...]
+    """Layouts that can express the encoder, this one among them."""
+    unused: tuple[str, ...]
+    """Tensors of the source that no model of ours has a place for."""
+    bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "path": str(self.path)}
+
+
+def convert_bundle(
+    source: str | Path,
+    out: Path,
+    *,
+    to: str | None = None,
+    dtype: Precision = "float32",
+    revision: str | None = None,
+    online: bool = False,
+) -> Converted:
+    """Read any directory or hub model that loads and write it in the layout `to`; None: the one that fits best."""
+    asked = layout_named(to) if to is not None else None
+    if dtype not in PRECISIONS:
+        raise UsageError(f"dtype {dtype!r} is not one of {', '.join(PRECISIONS)}")
+    bundle = load_bundle(source, revision=revision, online=online)
+    if out.exists() and out.resolve() == bundle.path.resolve():
+        raise UsageError(f"{out} is the model itself; write the converted one to another directory")
+    architecture = bundle.architecture
+    pad = bundle.tokenizer.pad_id
+    layout = asked or layout_for(architecture, pad=pad)
+    kept = fitting_heads(layout, architecture, pad=pad)
+    if kept is None:
+        raise ArtefactError(_refused(layout, architecture, pad=pad, source=bundle.path))
+    left_out = tuple(tag(config) for config in bundle.objectives if config not in kept)
+    note = {
+        "from": os.fspath(source),
+        "revision": bundle.path.name if blobs_of(bundle.path) else None,
+        "layout": layout.model_type,
+        "dtype": dtype,
+        "left_out": list(left_out),
+        "weights": {path.name: files.sha256(path) for path in find_weights(bundle.path)},
+    }
+    converted = dataclasses.replace(bundle, objectives=kept, lineage={**bundle.lineage, "converted": note})
+    write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=_card(bundle, note, name=out.name))
+    written = layout.config(converted.architecture, pad=pad)
+    return Converted(
+        path=out,
+        layout=layout.model_type,
+        architecture=written["architectures"][0],
+        dtype=dtype,
+        kept=tuple(tag(config) for config in kept),
+        left_out=left_out,
+        fits=_fitting(architecture, pad=pad),
+        unused=bundle.unused,
+        bytes=(out / WEIGHTS).stat().st_size,
+    )
+
+
+def fitting_heads(layout: Layout, architecture: Architecture, *, pad: int) -> tuple[ObjectiveConfig, ...] | None:
+    """The most heads with which a layout can express a model; None where it cannot express the encoder alone."""
+    return next(
+        (
+            heads
+            for heads in _fewer(architecture.objectives)
+            if refusal(layout, msgspec.structs.replace(architecture, objectives=heads), pad=pad) is None
+        ),
+        None,
+    )
+
+
+def _fewer(heads: tuple[ObjectiveConfig, ...]) -> Iterator[tuple[ObjectiveConfig, ...]]:
+    for count in range(len(heads), -1, -1):
+        yield from itertools.combinations(heads, count)
+
+
+def _refused(layout: Layout, architecture: Architecture, *, pad: int, source: Path) -> str:
+    """Why the encoder does not fit, and which layouts it does fit."""
+    why = refusal(layout, _alone(architecture), pad=pad)
+    fit = ", ".join(_fitting(architecture, pad=pad))
+    return f"{source} cannot be written in the layout {layout.model_type}: {why}; it fits {fit}"
+
+
+def _fitting(architecture: Architecture, *, pad: int) -> tuple[str, ...]:
+    return tuple(one.model_type for one in LAYOUTS if refusal(one, _alone(architecture), pad=pad) is None)
+
+
+def _alone(architecture: Architecture) -> Architecture:
+    return msgspec.structs.replace(architecture, objectives=())
+
+
+def _card(bundle: Bundle, note: dict[str, Any], *, name: str) -> str:
+    """The source's card, which says what the model has read and under which licence, and what was done here."""
+    path = bundle.path / CARD
+    card = path.read_text(encoding="utf-8", errors="replace")[:LONGEST_CARD] if path.is_file() else f"# {name}\n"
+    native = note["layout"] == Native.model_type
+    before, after = ("transformers", "larvatus") if native else ("larvatus", "transformers")
+    card = card.replace(f"\nlibrary_name: {before}\n", f"\nlibrary_name: {after}\n", 1)  # of the front matter
+    loads = "Larvatus alone loads it" if native else "`transformers` loads it too"
+    heads = f" without its head for {', '.join(note['left_out'])}" if note["left_out"] else ""
+    return (
+        f"{card.rstrip()}\n\n## Converted\n\nBy Larvatus {VERSION} from `{note['from']}`, of which the card above "
+        f"speaks, to the layout `{note['layout']}` in {note['dtype']}{heads}. {loads}.\n"
+    )

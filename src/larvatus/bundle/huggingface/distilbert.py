@@ -1,0 +1,128 @@
+"""DistilBERT as `transformers` writes it (Sanh et al. 2019): `DistilBertForMaskedLM`, `DistilBertModel`.
+
+BERT without segments and without a pooler, under names of its own. Its positions are learnt or sines
+(`sinusoidal_pos_embds`), but stand in the file either way, so they are read alike and written as learnt ones. Norms
+always add 1e-12. In training, its dropout after attention is ours to add: theirs has none there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from larvatus.bundle.huggingface.bert import ACTIVATIONS
+from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
+from larvatus.errors import ArtefactError
+from larvatus.nn.transformer import TransformerConfig
+from larvatus.objectives import MaskedLMConfig, tag
+
+EMBEDDINGS = {"words": "word_embeddings", "positions": "position_embeddings", "norm": "LayerNorm"}
+BLOCK = {
+    "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+    "attention.out": ("attention.out_lin",),
+    "attention_norm": ("sa_layer_norm",),
+    "feedforward.up": ("ffn.lin1",),
+    "feedforward.down": ("ffn.lin2",),
+    "feedforward_norm": ("output_layer_norm",),
+}
+HEAD = {"dense": "vocab_transform", "norm": "vocab_layer_norm", "": "vocab_projector"}
+ARCHITECTURES = {"DistilBertForMaskedLM": ("masked-lm",), "DistilBertModel": ()}
+FREE = frozenset(
+    {"layers", "hidden", "heads", "feedforward", "activation", "max_positions"}
+    | {"dropout", "attention_dropout", "init"}
+)
+FIXED = {"segments": 0, "norm_epsilon": 1e-12}
+
+
+class DistilBertSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of their config.json that change what is computed, with their defaults; the others are left alone."""
+
+    vocab_size: int = 30522
+    dim: int = 768
+    n_layers: int = 6
+    n_heads: int = 12
+    hidden_dim: int = 3072
+    activation: Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"] = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    max_position_embeddings: int = 512
+    initializer_range: float = 0.02
+    tie_word_embeddings: Literal[True] = True
+    pruned_heads: dict[str, Any] = {}
+    architectures: tuple[str, ...] | None = ()
+
+
+class DistilBert:
+    model_type = "distilbert"
+    aliases: Mapping[str, str] = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
+    spare: frozenset[str] = frozenset()
+
+    def refusal(self, architecture: Architecture) -> str | None:
+        if found := misfits(architecture.model, FREE, FIXED):
+            return f"DistilBERT has no {found}"
+        if unknown := sorted({tag(config) for config in architecture.objectives} - {"masked-lm"}):
+            return f"DistilBERT has no head for {unknown[0]}"
+        return None
+
+    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+        model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
+        return {
+            "model_type": self.model_type,
+            "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],
+            "vocab_size": architecture.vocabulary,
+            "dim": model.hidden,
+            "n_layers": model.layers,
+            "n_heads": model.heads,
+            "hidden_dim": model.inner,
+            "activation": next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation),
+            "dropout": model.dropout,
+            "attention_dropout": model.attention_dropout,
+            "max_position_embeddings": model.max_positions,
+            "sinusoidal_pos_embds": False,
+            "initializer_range": model.init,
+            "tie_word_embeddings": True,
+            "pad_token_id": pad,
+            "dtype": "float32",
+        }
+
+    def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
+        theirs: DistilBertSettings = convert(config, DistilBertSettings, source)
+        if theirs.pruned_heads:
+            raise ArtefactError(f"{source}: pruned_heads is set, and pruned attention heads are not supported")
+        model = FIXED | {
+            "layers": theirs.n_layers,
+            "hidden": theirs.dim,
+            "heads": theirs.n_heads,
+            "feedforward": 0 if theirs.hidden_dim == 4 * theirs.dim else theirs.hidden_dim,
+            "activation": ACTIVATIONS[theirs.activation],
+            "max_positions": theirs.max_position_embeddings,
+            "dropout": theirs.dropout,
+            "attention_dropout": theirs.attention_dropout,
+            "init": theirs.initializer_range,
+        }
+        promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
+        fills = bool(promised) or any(name.startswith("vocab_transform.") for name in names)
+        return Architecture(
+            model=convert(model, TransformerConfig, source),
+            objectives=(MaskedLMConfig(),) if fills else (),
+            vocabulary=theirs.vocab_size,
+        )
+
+    def theirs(self, ours: str) -> tuple[str, ...]:
+        place, _, kind = ours.rpartition(".")
+        match place.split("."):
+            case ["encoder", "embeddings", part]:
+                return (f"distilbert.embeddings.{EMBEDDINGS[part]}.{kind}",)
+            case ["encoder", "blocks", i, *part]:
+                return tuple(f"distilbert.transformer.layer.{i}.{name}.{kind}" for name in BLOCK[".".join(part)])
+            case ["objectives", "masked-lm", *part]:
+                return (f"{HEAD['.'.join(part)]}.{kind}",)
+        raise KeyError(ours)
+
+    def canonical(self, name: str) -> str | None:
+        if name.endswith("position_ids"):  # a constant that older versions saved as a buffer
+            return None
+        return f"distilbert.{name}" if name.startswith(("embeddings.", "transformer.")) else name

@@ -1,0 +1,46 @@
+"""`larvatus convert DIR OUT --to bert`: a model directory in another layout, such as one that `transformers` loads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from larvatus.bundle.convert import Converted, Precision, convert_bundle
+from larvatus.bundle.huggingface import LAYOUTS
+from larvatus.bundle.huggingface.native import Native
+from larvatus.cli.options import Json
+
+NAMES = ", ".join(layout.model_type for layout in LAYOUTS)
+
+
+def convert(
+    source: Annotated[str, typer.Argument(metavar="DIR", help="Model directory, or a model of the hub (org/name).")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where the converted model goes.")],
+    to: Annotated[str | None, typer.Option("--to", help=f"{NAMES}; else the first of these that fits.")] = None,
+    dtype: Annotated[Precision, typer.Option("--dtype", help="Precision of the weights.")] = "float32",
+    revision: Annotated[str | None, typer.Option("--revision", help="Commit of a hub model, 40 digits.")] = None,
+    online: Annotated[bool, typer.Option("--online", help="Fetch a hub model that is not in the cache.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out."""
+    done = convert_bundle(source, out, to=to, dtype=dtype, revision=revision, online=online)
+    if as_json:
+        print(json.dumps(done.to_dict()))
+    else:
+        _show(done, Console(soft_wrap=True, highlight=False, markup=False))
+
+
+def _show(done: Converted, console: Console) -> None:
+    console.print(f"saved {done.path} in the layout {done.layout} ({done.architecture}, {done.dtype})")
+    console.print(f"  weights: {done.bytes / 1e6:,.1f} MB")
+    console.print(f"  heads kept: {', '.join(done.kept) or 'none'}")
+    console.print(f"  heads left out: {', '.join(done.left_out) or 'none'}")
+    elsewhere = [name for name in done.fits if name != Native.model_type]
+    if done.layout == Native.model_type and elsewhere:
+        console.print(f"  transformers loads it with --to {' or '.join(elsewhere)}, which may leave out heads")
+    if done.unused:
+        console.print(f"  tensors not read: {', '.join(done.unused)}")
