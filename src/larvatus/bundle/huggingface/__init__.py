@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from larvatus.bundle.huggingface.albert import Albert
 from larvatus.bundle.huggingface.bert import Bert
 from larvatus.bundle.huggingface.layout import Architecture, Layout, Recast, their_shapes, to_ours, to_theirs
 from larvatus.bundle.huggingface.modernbert import ModernBert
@@ -32,6 +33,7 @@ LAYOUTS: tuple[Layout, ...] = (
     Roberta("roberta", "Roberta"),
     Roberta("xlm-roberta", "XLMRoberta"),
     ModernBert(),
+    Albert(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
@@ -39,7 +41,7 @@ CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "tru
 
 def layout_for(architecture: Architecture, *, pad: int) -> Layout:
     """The layout in which to write a model whose vocabulary has the padding id `pad`."""
-    fitting = [layout for layout in LAYOUTS if not isinstance(layout, Recast) or layout.pad == pad]
+    fitting = [layout for layout in LAYOUTS if not isinstance(layout, Recast) or layout.pad in (None, pad)]
     return next(layout for layout in fitting if layout.refusal(architecture) is None)
 
 
