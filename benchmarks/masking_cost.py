@@ -15,7 +15,15 @@ import numpy as np
 import torch
 
 from larvatus.batch import Ints, TokenBatch, TrainingBatch
-from larvatus.corrupt import Corruption, CorruptionConfig, MaskingConfig, MaskVocabulary, SpansConfig, WholeWordConfig
+from larvatus.corrupt import (
+    Corruption,
+    CorruptionConfig,
+    MaskingConfig,
+    MaskVocabulary,
+    NGramsConfig,
+    SpansConfig,
+    WholeWordConfig,
+)
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.objectives import MaskedLMConfig, Pretraining, SpanBoundaryConfig
 from larvatus.rng import stream
@@ -49,7 +57,7 @@ def seconds(work: Callable[[], object]) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     batch = text()
-    ways: list[CorruptionConfig] = [MaskingConfig(), WholeWordConfig(), SpansConfig()]
+    ways: list[CorruptionConfig] = [MaskingConfig(), WholeWordConfig(), SpansConfig(), NGramsConfig()]
     model = Pretraining.build(MINI, [MaskedLMConfig(), SpanBoundaryConfig()], VOCABULARY, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     hidden = on_device(Corruption(SpansConfig(), KNOWN, 1)(batch, 0, 0), "cpu")

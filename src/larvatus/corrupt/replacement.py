@@ -141,6 +141,9 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             way_out = f"set corruption.keep = {rest:g}" if rest >= 0 else "lower corruption.mask or corruption.random"
             raise RecipeError(f"corruption.mask + random + keep = {total:g} must be 1; {way_out}")
 
+    def check(self, room: int) -> None:
+        """Refuse a recipe whose sequences, of at most `room` tokens of text, are too short for this corruption."""
+
     def choose(self, keys: Bits, sequences: Ints, words: Ints, *, count: int) -> Ints:
         """Which of the ordinary tokens are predicted: see `MaskingConfig`."""
         raise NotImplementedError(f"{type(self).__name__} says neither which tokens to choose nor how to hide them")

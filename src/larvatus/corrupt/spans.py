@@ -12,7 +12,10 @@ would have 4.5. Spans of a sequence are drawn one after another until its budget
   it may touch another. Where no l such words stand together, l is the most that do.
 - The budget is never exceeded. The span that would is cut before the word that does not fit, and is the last: so a
   sequence falls short by less than that one word. (The release cuts its last span too, inside a word if need be.)
-- Where no word fits at all, the sequence has no targets.
+- Where no word fits at all (its only words are longer than its budget), the sequence has no targets; a block of
+  nothing else is refused. A recipe whose full sequences cannot hide one span of mean length is refused when read.
+
+Another law over the same algorithm is a config with its own `law`: see `n_grams.py`.
 
 The k-th span of a sequence hangs on the random numbers of (seed, epoch, item, k), whatever batch it comes in.
 
@@ -36,29 +39,37 @@ from larvatus.rng import random_bits
 _TWO_32 = float(1 << 32)
 
 
-class SpansConfig(
-    ReplacementConfig, tag_field="type", tag="spans", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class SpanMaskingConfig(ReplacementConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all maskings of spans share: the algorithm above; a kind of span says by which law lengths are drawn."""
+
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens, SpanTargets)
 
-    geometric: float = 0.2
-    """Parameter p of the span length's law: the larger, the shorter the spans; 1 hides single words."""
     longest: int = 10
     """No span has more words."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.0 < self.geometric <= 1.0:
-            raise RecipeError(f"corruption.geometric = {self.geometric} must lie above 0 and at most at 1")
         if not 1 <= self.longest <= 1000:
             raise RecipeError(f"corruption.longest = {self.longest} must lie between 1 and 1000 words")
 
     @property
     def law(self) -> npt.NDArray[np.float64]:
         """P(l) for l = 1 … longest."""
-        weights = self.geometric * (1.0 - self.geometric) ** np.arange(self.longest)
-        law: npt.NDArray[np.float64] = weights / weights.sum()
-        return law
+        raise NotImplementedError(f"{type(self).__name__} does not say how long its spans are")
+
+    @property
+    def decided_at_once(self) -> bool:
+        """Whether a whole span is hidden, replaced or kept by one draw, not each of its tokens by its own."""
+        return True
+
+    def check(self, room: int) -> None:
+        """Where even an average span of one-token words overshoots the budget, what is hidden is not the law's."""
+        mean, budget = float(self.law @ np.arange(1, self.longest + 1)), int(budgets(np.array([room]), self.rate)[0])
+        if self.rate > 0 and mean > budget:
+            raise RecipeError(
+                f"{room} tokens of text at corruption.rate = {self.rate:g} may hide {budget}, too few for a span of "
+                f"{mean:.1f} words (the mean); lengthen the phase, raise corruption.rate or lower corruption.longest"
+            )
 
     def hide(self, text: Text) -> Hidden:
         words = Words.of(text, rate=self.rate)
@@ -71,8 +82,29 @@ class SpansConfig(
         targets = SpanTargets(
             left=left_M, right=np.repeat(end_S, sizes_S), place=place_M, ids=text.tokens.ids[places_M]
         )
-        bits_3M = np.concatenate([np.repeat(spans.bits, sizes_S)[None], text.bits(places_M)[2:]])
+        bits_3M = text.bits(places_M)[1:]
+        if self.decided_at_once:
+            bits_3M[0] = np.repeat(spans.bits, sizes_S)
         return Hidden(places_M=places_M, bits_3M=bits_3M, targets={SpanTargets: targets})
+
+
+class SpansConfig(
+    SpanMaskingConfig, tag_field="type", tag="spans", frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    geometric: float = 0.2
+    """Parameter p of the span length's law: the larger, the shorter the spans; 1 hides single words."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 < self.geometric <= 1.0:
+            raise RecipeError(f"corruption.geometric = {self.geometric} must lie above 0 and at most at 1")
+
+    @property
+    def law(self) -> npt.NDArray[np.float64]:
+        """P(l) for l = 1 … longest."""
+        weights = self.geometric * (1.0 - self.geometric) ** np.arange(self.longest)
+        law: npt.NDArray[np.float64] = weights / weights.sum()
+        return law
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +151,7 @@ class Spans:
         return Spans(self.words[by], self.lengths[by], self.bits[by], self.rounds[by])
 
 
-def draw_spans(words: Words, config: SpansConfig, text: Text) -> Spans:
+def draw_spans(words: Words, config: SpanMaskingConfig, text: Text) -> Spans:
     """The spans of all sequences: a round draws one for each sequence that is not done."""
     sums = np.cumsum(config.law)
     sizes = words.ends - words.firsts

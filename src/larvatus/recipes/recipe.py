@@ -97,6 +97,8 @@ def _check_phases(recipe: Recipe) -> None:
     total = sum(phase.share for phase in recipe.phases)
     if abs(total - 1) > 1e-6:
         raise RecipeError(f"phases.share must sum to 1, not {total:g}")
+    for phase in recipe.phases:
+        recipe.corruption.check(phase.length - recipe.packing.specials)
     longest = max(phase.length for phase in recipe.phases)
     if longest > recipe.model.max_positions:
         raise RecipeError(
