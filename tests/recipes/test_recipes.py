@@ -76,7 +76,8 @@ def test_albert_says_what_lan_et_al_published():
     assert table["tokenizer"] | {"type": "unigram", "size": 30_000, "lowercase": True} == table["tokenizer"]
     assert table["packing"] == {"type": "sentence-order", "short": 0.1, "swapped": 0.5}
     assert [o["type"] for o in table["objectives"]] == ["masked-lm", "sentence-order"]
-    assert (albert.corruption.rate, albert.corruption.mask, albert.corruption.random) == (0.15, 0.8, 0.1)
+    assert (table["corruption"]["type"], albert.corruption.longest, albert.corruption.rate) == ("n-grams", 3, 0.15)
+    assert (albert.corruption.mask, albert.corruption.random, albert.corruption.keep) == (0.8, 0.1, 0.1)
     assert (albert.batch, albert.schedule.steps, albert.schedule.type) == (4_096, 125_000, "linear")
     assert albert.schedule.warmup * albert.schedule.steps == 3_125
     optimizer = albert.optimizer
@@ -90,7 +91,7 @@ def test_albert_says_what_lan_et_al_published():
         (
             "albert",
             ["packing.type=sentence-pairs"],
-            'segments in and out of order, but packing "sentence-pairs" gives none; set packing.type = "sentence-order"',
+            'in and out of order, but packing "sentence-pairs" gives none; set packing.type = "sentence-order"',
         ),
         (
             "bert",

@@ -159,8 +159,8 @@ class Albert:
             return dict(tensors)
         if bias.any() or not torch.equal(weight, torch.eye(len(weight)).to(weight)):
             raise ArtefactError(
-                f"{PROJECTION} is not the identity, though embedding_size equals hidden_size: embeddings as wide as the "
-                "layers are read without a projection (no published ALBERT has both)"
+                f"{PROJECTION} is not the identity, though embedding_size equals hidden_size: embeddings as wide as "
+                "the layers are read without a projection (no published ALBERT has both)"
             )
         return {name: tensor for name, tensor in tensors.items() if not name.startswith(PROJECTION)}
 
