@@ -186,6 +186,18 @@ def test_both_losses_are_theirs_labels_included(tmp_path: Path, tokenizer: Token
     assert int(losses["sentence-order"].count) == 4
 
 
+def test_shared_layers_may_be_more_than_there_are_tensors_but_not_just_any_number(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    directory = save_ours(tmp_path, our_model(tokenizer, layers=48), tokenizer)
+    assert load_bundle(directory).model.layers == 48
+    (directory / "larvatus.json").unlink()
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": 100_000}))
+    with pytest.raises(ArtefactError, match="100,000 layers"):
+        load_bundle(directory)
+
+
 def rewrite(directory: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
     path = directory / "model.safetensors"
     save_file(change({n: t.clone() for n, t in load_file(path).items()}), path, metadata={"format": "pt"})
