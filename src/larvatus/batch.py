@@ -140,22 +140,34 @@ class MaskedTokens(_Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
-class PairLabels(_Mapped, Generic[A]):
-    """For each sequence of two segments: 0 if the second really follows the first, 1 if it was drawn at random."""
+class SequenceLabels(_Mapped, Generic[A]):
+    """One label for each sequence; what it says is up to the kinds below."""
 
-    what: ClassVar[str] = "sentence pairs"
+    what: ClassVar[str] = "labels of sequences"
     labels: A  # [B]
 
     @property
     def count(self) -> int:
         return len(self.labels)  # type: ignore[arg-type]
 
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> PairLabels[A]:
-        return PairLabels(labels=self.labels[slice(*sequences)])  # type: ignore[index]
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> Self:
+        return type(self)(labels=self.labels[slice(*sequences)])  # type: ignore[index]
 
     @classmethod
-    def join(cls, parts: Sequence[tuple[PairLabels[Ints], int, int]]) -> PairLabels[Ints]:
-        return PairLabels(labels=np.concatenate([part.labels for part, _, _ in parts]))
+    def join(cls, parts: Sequence[tuple[Self, int, int]]) -> Self:
+        return cls(labels=np.concatenate([part.labels for part, _, _ in parts]))  # type: ignore[arg-type]
+
+
+class PairLabels(SequenceLabels[A]):
+    """For each sequence of two segments: 0 if the second really follows the first, 1 if it was drawn at random."""
+
+    what: ClassVar[str] = "sentence pairs"
+
+
+class OrderLabels(SequenceLabels[A]):
+    """For each sequence of two segments that stood side by side: 0 in the order of the text, 1 if swapped."""
+
+    what: ClassVar[str] = "segments in and out of order"
 
 
 @dataclass(frozen=True, eq=False)

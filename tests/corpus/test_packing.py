@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus import rng
-from larvatus.batch import Ints, PairLabels, TrainingBatch, edges
+from larvatus.batch import Ints, OrderLabels, PairLabels, TrainingBatch, edges
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing import (
     DocumentsConfig,
     FullSentencesConfig,
     PackingConfig,
+    SentenceOrderConfig,
     SentencePairsConfig,
     SingleSegmentConfig,
     SpecialIds,
@@ -28,7 +29,13 @@ from larvatus.errors import DataError, RecipeError
 
 CLS, SEP, FIRST = 1, 2, 10
 SPECIAL = SpecialIds(cls=CLS, sep=SEP)
-ALL: list[PackingConfig] = [SentencePairsConfig(), FullSentencesConfig(), SingleSegmentConfig(), DocumentsConfig()]
+ALL: list[PackingConfig] = [
+    SentencePairsConfig(),
+    FullSentencesConfig(),
+    SingleSegmentConfig(),
+    DocumentsConfig(),
+    SentenceOrderConfig(),
+]
 
 
 @st.composite
@@ -87,11 +94,13 @@ def test_no_token_is_lost_and_no_sequence_is_too_long(
     config: PackingConfig, block: Block, length: int, seed: int
 ) -> None:
     batch = packed(block, config, length, seed)
-    assert batch.tokens.lengths.max() <= length
+    assert batch.tokens.lengths.max(initial=0) <= length
     assert batch.tokens.size == batch.tokens.lengths.sum()
     seen = np.bincount(batch.tokens.ids, minlength=FIRST + len(block.ids))[FIRST:]
+    if isinstance(config, SentenceOrderConfig):  # a document of one token has no order
+        seen = seen[np.repeat(np.diff(block.documents) > 1, np.diff(block.documents))]
     assert (seen >= 1).all()
-    if not isinstance(config, SentencePairsConfig):
+    if not config.gives:
         assert (seen == 1).all()
     assert set(batch.targets) == set(config.gives)
 
@@ -136,6 +145,43 @@ def test_next_follows_in_the_same_document_and_random_comes_from_another(block: 
             assert homes[0] == homes[1]
         else:
             assert homes[0] != homes[1]
+
+
+@given(block=blocks(least_documents=1), length=st.integers(8, 64), seed=st.integers(0, 99))
+@settings(max_examples=100, deadline=None)
+def test_segments_in_order_and_out_of_order_stood_side_by_side(block: Block, length: int, seed: int) -> None:
+    batch = packed(block, SentenceOrderConfig(), length, seed)
+    labels = batch.targets[OrderLabels].labels.tolist()
+    taken = []
+    for sequence, label in zip(taken_apart(batch), labels, strict=True):
+        earlier, later = sequence.stretches[::-1] if label else sequence.stretches
+        assert later[0] == earlier[-1] + 1
+        assert document_of(block, earlier[0]) == document_of(block, later[-1])
+        taken.append((earlier[0], later[-1], min(len(earlier), len(later)) == 1))
+    for (_, end, alone), (start, _, next_alone) in pairwise(sorted(taken)):
+        assert start > end or alone or next_alone, "only a single token's neighbour comes twice"
+
+
+def test_the_two_segments_are_cut_at_sentences_where_there_are_two() -> None:
+    block = Block.of([[[FIRST + 5 * s + i for i in range(5)] for s in range(40)]])
+    for sequence in taken_apart(packed(block, SentenceOrderConfig(), 40)):
+        assert all(stretch[0] % 5 == 0 and len(stretch) % 5 == 0 for stretch in sequence.stretches)
+
+
+@pytest.mark.parametrize("sizes", [[1, 30], [30, 1], [1, 30, 1], [1, 1], [2], [1]])
+def test_a_single_token_takes_its_neighbour_along(sizes: list[int]) -> None:
+    ids = iter(range(FIRST, FIRST + sum(sizes)))
+    batch = packed(Block.of([[[next(ids) for _ in range(n)] for n in sizes]]), SentenceOrderConfig(), 16)
+    seen = set(batch.tokens.ids.tolist()) - {CLS, SEP}
+    assert seen == (set(range(FIRST, FIRST + sum(sizes))) if sum(sizes) > 1 else set())
+    assert all(len(sequence.stretches) == 2 and all(sequence.stretches) for sequence in taken_apart(batch))
+
+
+def test_swapped_sets_how_many_are() -> None:
+    block = Block.of([[[FIRST + i] * 4 for i in range(50)] for _ in range(4)])
+    for share in (0.0, 1.0):
+        labels = packed(block, SentenceOrderConfig(swapped=share), 32).targets[OrderLabels].labels
+        assert labels.tolist() == [int(share)] * len(labels)
 
 
 def test_parts_of_one_document_are_never_random_to_each_other() -> None:
@@ -183,8 +229,11 @@ def test_a_long_sentence_is_cut_at_words_and_a_long_word_where_it_must() -> None
     assert [s[0] for s in sequences] == [0, 5, 9, 17, 25, 33]
 
 
-def test_100_000_pairs_are_half_next_and_half_random_however_short_the_documents() -> None:
-    """Show 3: 50% ± 0.5, with many documents of one sentence and of one token, where BERT's own script is biased."""
+@pytest.mark.parametrize(
+    ("config", "kind"), [(SentencePairsConfig(), PairLabels), (SentenceOrderConfig(), OrderLabels)]
+)
+def test_100_000_pairs_are_half_of_either_label_however_short_the_documents(config: PackingConfig, kind: type) -> None:
+    """Show 3: 50% ± 0.5, with many documents of one sentence and of one token, where released scripts are biased."""
     random = np.random.default_rng(0)
     sizes = np.maximum(1, random.gamma(1.5, 10, 200_000).astype(np.int64))
     sentences = edges(sizes)
@@ -197,26 +246,33 @@ def test_100_000_pairs_are_half_next_and_half_random_however_short_the_documents
         documents=np.append(sentences[documents], sentences[-1]),
         numbers=np.arange(len(documents)),
     )
-    batch = packed(block, SentencePairsConfig(), 128)
-    labels = batch.targets[PairLabels].labels
-    assert len(labels) > 60_000
-    more = packed(block, SentencePairsConfig(), 128, seed=1).targets[PairLabels].labels
-    assert abs(np.concatenate([labels, more]).mean() - 0.5) < 0.005
+    batch = packed(block, config, 128)
+    labels = batch.targets[kind].labels
+    every = np.concatenate([labels, *(packed(block, config, 128, seed).targets[kind].labels for seed in (1, 2))])
+    assert len(every) > 100_000
+    assert abs(every.mean() - 0.5) < 0.005
     # lengths say little about the label: what a length alone could guess stays near chance
-    lengths, random_ones = batch.tokens.lengths, labels == 1
-    assert abs(lengths[random_ones].mean() - lengths[~random_ones].mean()) < 0.15 * lengths.mean()
+    lengths, ones = batch.tokens.lengths, labels == 1
+    assert abs(lengths[ones].mean() - lengths[~ones].mean()) < 0.15 * lengths.mean()
+    if kind is OrderLabels:  # nor which segment is the longer: a long sentence that did not fit opens the next pair
+        second = (np.add.reduceat(batch.tokens.segments, edges(lengths)[:-1]) - 1) / (lengths - 3)
+        assert abs(second[ones].mean() - second[~ones].mean()) < 0.04
 
 
-def test_lengths_vary_and_a_tenth_of_the_pairs_is_short() -> None:
+@pytest.mark.parametrize("config", [SentencePairsConfig(), SentenceOrderConfig()])
+def test_lengths_vary_and_a_tenth_of_the_pairs_is_short(config: PackingConfig) -> None:
     block = Block.of([[[5] * 8 for _ in range(200)] for _ in range(20)])
-    lengths = packed(block, SentencePairsConfig(), 128).tokens.lengths
+    lengths = packed(block, config, 128).tokens.lengths
     assert np.mean(lengths > 110) > 0.8
     assert 0.04 < np.mean(lengths < 100) < 0.16
 
 
-def test_the_order_is_shuffled_and_hangs_on_the_stream_alone() -> None:
+@pytest.mark.parametrize("config", [FullSentencesConfig(), SentenceOrderConfig()])
+def test_the_order_is_shuffled_and_hangs_on_the_stream_alone(config: PackingConfig) -> None:
     block = Block.of([[[FIRST + i] * 4 for i in range(50)] for _ in range(4)])
-    one, same, other = (packed(block, FullSentencesConfig(), 32, seed) for seed in (1, 1, 2))
+    one, same, other = (packed(block, config, 32, seed) for seed in (1, 1, 2))
+    for kind in config.gives:
+        assert one.targets[kind].labels.tolist() == same.targets[kind].labels.tolist()
     assert one.tokens.ids.tolist() == same.tokens.ids.tolist()
     assert one.tokens.ids.tolist() != other.tokens.ids.tolist()
     firsts = one.tokens.ids[edges(one.tokens.lengths)[:-1] + 1].tolist()
@@ -233,7 +289,10 @@ def test_sentence_pairs_of_one_document_are_refused_with_the_way_out() -> None:
 def test_a_sentence_pair_task_without_sentences_is_refused() -> None:
     with pytest.raises(DataError, match=r"without sentences.*--sentences"):
         check(SentencePairsConfig(), Counts(documents=9, sentences=9, words=90, tokens=90))
+    with pytest.raises(DataError, match=r"without sentences.*--sentences"):
+        check(SentenceOrderConfig(), Counts(documents=9, sentences=9, words=90, tokens=90))
     check(SentencePairsConfig(), Counts(documents=9, sentences=10, words=90, tokens=90))
+    check(SentenceOrderConfig(), Counts(documents=1, sentences=2, words=90, tokens=90))
     check(FullSentencesConfig(), Counts(documents=9, sentences=9, words=90, tokens=90))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,11 +12,19 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
-from larvatus.batch import Ints, MaskedTokens, PairLabels, TokenBatch, TrainingBatch
+from larvatus.batch import Ints, MaskedTokens, OrderLabels, PairLabels, TokenBatch, TrainingBatch
 from larvatus.errors import DataError, RecipeError, UsageError
 from larvatus.nn import TransformerConfig, fill, on_device
 from larvatus.nn.buckets import filler_lengths
-from larvatus.objectives import Loss, MaskedLMConfig, NextSentenceConfig, ObjectiveConfig, Pretraining, combine
+from larvatus.objectives import (
+    Loss,
+    MaskedLMConfig,
+    NextSentenceConfig,
+    ObjectiveConfig,
+    Pretraining,
+    SentenceOrderConfig,
+    combine,
+)
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.rng import stream
 
@@ -68,9 +77,12 @@ def test_masked_lm_is_the_mean_negative_log_probability_of_hidden_words() -> Non
 
 
 @pytest.mark.parametrize("pooler", [True, False])
-def test_next_sentence_classifies_the_first_token_of_each_sequence(pooler: bool) -> None:
-    model, batch = build([NextSentenceConfig(pooler=pooler)]), make([6, 4, 9], 1)
-    head = model.objectives["next-sentence"]
+@pytest.mark.parametrize(("config", "kind"), [(NextSentenceConfig, PairLabels), (SentenceOrderConfig, OrderLabels)])
+def test_a_pair_is_classified_by_the_first_token_of_each_sequence(config: Any, kind: Any, pooler: bool) -> None:
+    model, batch = build([config(pooler=pooler)]), make([6, 4, 9], 1)
+    labels = batch.targets.pop(PairLabels).labels
+    batch.targets[kind] = kind(labels=labels)
+    (name, head), *_ = model.objectives.items()
     assert ("pooler.dense.weight" in dict(head.named_parameters())) == pooler
     with torch.no_grad():
         z_ND = model.encoder(on_device(batch.tokens, "cpu"))
@@ -78,10 +90,25 @@ def test_next_sentence_classifies_the_first_token_of_each_sequence(pooler: bool)
         if pooler:
             h_BD = torch.tanh(h_BD @ head.pooler.dense.weight.T + head.pooler.dense.bias)
         probabilities = torch.softmax(h_BD @ head.classifier.weight.T + head.classifier.bias, dim=-1)
-        right = probabilities[range(3), batch.targets[PairLabels].labels]
-        loss = model(on_device(batch, "cpu"), accuracy=True)["next-sentence"]
+        right = probabilities[range(3), labels]
+        loss = model(on_device(batch, "cpu"), accuracy=True)[name]
     assert_close(loss.mean, -right.log().mean())
     assert int(loss.correct) == int((right > 0.5).sum())
+
+
+def test_sentence_order_takes_no_sentence_pairs_and_fillers_change_no_loss() -> None:
+    model, pairs = build([SentenceOrderConfig()]), make([6, 4, 9], 1)
+    with pytest.raises(DataError, match="sentence-order needs segments in and out of order"):
+        model(on_device(pairs, "cpu"))
+    order = TrainingBatch(tokens=pairs.tokens, targets={OrderLabels: OrderLabels(labels=np.array([1, 0, 1]))})
+    filled = fill(order, tokens=32, sequences=8, targets=0, limit=16, pad_id=0)
+    assert filled.targets[OrderLabels].labels.tolist() == [1, 0, 1, *[-100] * 5]
+    with torch.no_grad():
+        bare, full = (model(on_device(batch, "cpu"))["sentence-order"] for batch in (order, filled))
+    assert_close(full.total, bare.total)
+    assert int(full.count) == 3
+    joined = TrainingBatch.join([order, order.cut(1, 3)])
+    assert joined.targets[OrderLabels].labels.tolist() == [1, 0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("rows", [1, 200, 9])

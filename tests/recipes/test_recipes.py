@@ -67,6 +67,55 @@ def test_spanbert_says_what_joshi_et_al_published():
     assert [(p.share, p.length) for p in spanbert.phases] == [(1.0, 512)]
 
 
+def test_albert_says_what_lan_et_al_published():
+    albert = read_recipe("albert")
+    table = recipe_table(albert)
+    assert (albert.model.layers, albert.model.hidden, albert.model.heads) == (12, 768, 12)
+    assert (albert.model.embedding, albert.model.shared, albert.model.activation) == (128, True, "gelu-tanh")
+    assert (albert.model.segments, albert.model.max_positions, albert.model.norm) == (2, 512, "post")
+    assert table["tokenizer"] | {"type": "unigram", "size": 30_000, "lowercase": True} == table["tokenizer"]
+    assert table["packing"] == {"type": "sentence-order", "short": 0.1, "swapped": 0.5}
+    assert [o["type"] for o in table["objectives"]] == ["masked-lm", "sentence-order"]
+    assert (table["corruption"]["type"], albert.corruption.longest, albert.corruption.rate) == ("n-grams", 3, 0.15)
+    assert (albert.corruption.mask, albert.corruption.random, albert.corruption.keep) == (0.8, 0.1, 0.1)
+    assert (albert.batch, albert.schedule.steps, albert.schedule.type) == (4_096, 125_000, "linear")
+    assert albert.schedule.warmup * albert.schedule.steps == 3_125
+    optimizer = albert.optimizer
+    assert (optimizer.type, optimizer.rate, optimizer.decay, optimizer.epsilon) == ("lamb", 1.76e-3, 0.01, 1e-6)
+    assert [(p.share, p.length) for p in albert.phases] == [(1.0, 512)]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "line"),
+    [
+        (
+            "albert",
+            ["packing.type=sentence-pairs"],
+            'in and out of order, but packing "sentence-pairs" gives none; set packing.type = "sentence-order"',
+        ),
+        (
+            "bert",
+            ["packing.type=sentence-order"],
+            'needs sentence pairs, but packing "sentence-order" gives none; set packing.type = "sentence-pairs"',
+        ),
+        ("albert", ["model.segments=0"], 'packing "sentence-order" gives two segments'),
+        ("albert", ["packing.swapped=1.5"], "packing.swapped is a probability"),
+        ("albert", ["objectives.sentence-order.weight=-1"], "sentence-order: weight = -1.0 must not be negative"),
+        ("albert", ["optimizer.type=lam"], "optimizer.type: invalid enum value 'lam'"),
+    ],
+)
+def test_the_order_of_segments_is_not_the_next_sentence(name, settings, line):
+    with pytest.raises(RecipeError) as caught:
+        read_recipe(name, settings=settings)
+    assert line in str(caught.value)
+
+
+def test_another_optimizer_or_schedule_keeps_what_else_was_said():
+    recipe = read_recipe("roberta", settings=["optimizer.type=lamb", "schedule.type=cosine"])
+    assert (recipe.optimizer.type, recipe.optimizer.rate, recipe.optimizer.clip) == ("lamb", 6e-4, 0.0)
+    assert (recipe.schedule.type, recipe.schedule.steps) == ("cosine", 500_000)
+
+
 @pytest.mark.parametrize(
     ("settings", "line"),
     [

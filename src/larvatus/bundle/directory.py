@@ -41,6 +41,8 @@ from larvatus.text.tokenizer import Tokenizer
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
 PACKAGE = "modules.json"  # of a sentence-transformers package: an encoder with its pooling beside it
+MOST_SHARED = 1_000
+"""Layers of one block: no number of tensors says how many times it is used, so a config may not say just any."""
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
 
 
@@ -199,7 +201,7 @@ def _shell(architecture: Architecture) -> Pretraining:
 
 
 def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path, *, tensors: int) -> None:
-    if architecture.model.layers > tensors:
+    if architecture.model.layers > (MOST_SHARED if architecture.model.shared else tensors):
         raise ArtefactError(f"{source} says {architecture.model.layers:,} layers, but has only {tensors:,} tensors")
     if tokenizer.size > architecture.vocabulary:
         raise ArtefactError(

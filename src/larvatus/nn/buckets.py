@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.batch import NO_WORD, Ints, MaskedTokens, PairLabels, SpanTargets, TokenBatch, TrainingBatch, ranges
+from larvatus.batch import (
+    NO_WORD,
+    Ints,
+    MaskedTokens,
+    OrderLabels,
+    PairLabels,
+    SequenceLabels,
+    SpanTargets,
+    TokenBatch,
+    TrainingBatch,
+    ranges,
+)
 from larvatus.errors import UsageError
 
 IGNORE = -100
@@ -28,8 +39,8 @@ def _masked_tokens(masked: MaskedTokens[Ints], *, tokens: int, sequences: int, t
     return MaskedTokens(places=_grown(masked.places, targets, tokens - 1), ids=_grown(masked.ids, targets, IGNORE))
 
 
-def _pair_labels(pairs: PairLabels[Ints], *, tokens: int, sequences: int, targets: int) -> PairLabels[Ints]:
-    return PairLabels(labels=_grown(pairs.labels, sequences, IGNORE))
+def _sequence_labels(given: SequenceLabels[Ints], *, tokens: int, sequences: int, targets: int) -> SequenceLabels[Ints]:
+    return type(given)(labels=_grown(given.labels, sequences, IGNORE))
 
 
 def _span_targets(spans: SpanTargets[Ints], *, tokens: int, sequences: int, targets: int) -> SpanTargets[Ints]:
@@ -43,8 +54,9 @@ def _span_targets(spans: SpanTargets[Ints], *, tokens: int, sequences: int, targ
 
 FILLERS: dict[type, Callable[..., Any]] = {
     MaskedTokens: _masked_tokens,
-    PairLabels: _pair_labels,
+    PairLabels: _sequence_labels,
     SpanTargets: _span_targets,
+    OrderLabels: _sequence_labels,
 }
 
 

@@ -4,6 +4,7 @@ from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.objectives.pretraining import ObjectiveConfig, Pretraining, tag
+from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "NextSentenceConfig",
     "ObjectiveConfig",
     "Pretraining",
+    "SentenceOrder",
+    "SentenceOrderConfig",
     "SpanBoundary",
     "SpanBoundaryConfig",
     "combine",

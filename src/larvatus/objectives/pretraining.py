@@ -24,10 +24,11 @@ from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
+from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
-ObjectiveConfig = MaskedLMConfig | NextSentenceConfig | SpanBoundaryConfig
-Objective = MaskedLM | NextSentence | SpanBoundary
+ObjectiveConfig = MaskedLMConfig | NextSentenceConfig | SpanBoundaryConfig | SentenceOrderConfig
+Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder
 
 
 def tag(config: Struct) -> str:

@@ -146,7 +146,7 @@ def _set(table: Table, setting: str, *, word: str = "--set") -> None:
         place = _enter(place, key, f"{word} {path}")
     if isinstance(place, list):
         raise RecipeError(f"{word} {path}: {keys[-2]} is a list; name a field of one of its elements")
-    if keys[-1] == "type" and place.get("type") != value:
+    if keys[-1] == "type" and place.get("type") != value and keys[0] not in ("optimizer", "schedule"):
         place.clear()  # another type has other fields
     place[keys[-1]] = value
 

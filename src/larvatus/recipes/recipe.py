@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from larvatus.batch import PairLabels
+from larvatus.batch import OrderLabels, PairLabels
 from larvatus.corpus.packing import PackingConfig
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
@@ -66,7 +66,7 @@ def _check_objectives(recipe: Recipe) -> None:
     for objective in recipe.objectives:
         if objective.needs not in given:
             raise RecipeError(_what_is_missing(recipe, objective))
-    if PairLabels in given and recipe.model.segments < 2:
+    if given & {PairLabels, OrderLabels} and recipe.model.segments < 2:
         raise RecipeError(
             f'packing "{_tag(recipe.packing)}" gives two segments, but the model has embeddings for '
             f"{recipe.model.segments}; set model.segments = 2"

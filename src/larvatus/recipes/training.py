@@ -16,7 +16,7 @@ from larvatus.errors import RecipeError
 
 
 class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """AdamW with bias correction (Loshchilov & Hutter 2019); norms and biases are not decayed."""
+    """AdamW (Loshchilov & Hutter 2019) or LAMB (You et al. 2020); norms and biases are not decayed."""
 
     rate: float = 1e-4
     """Peak learning rate."""
@@ -27,6 +27,8 @@ class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Decoupled weight decay of matrices."""
     clip: float = 1.0
     """Largest norm of the whole gradient; 0 switches clipping off."""
+    type: Literal["adamw", "lamb"] = "adamw"
+    """lamb: each matrix moves in proportion to its own norm, for batches of thousands of sequences."""
 
     def __post_init__(self) -> None:
         if self.rate <= 0:

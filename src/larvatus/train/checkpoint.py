@@ -2,7 +2,7 @@
 
     runs/mine/checkpoints/step-00000400/
         model.safetensors        the weights
-        optimizer.safetensors    the moments of AdamW
+        optimizer.safetensors    the moments of AdamW or LAMB
         state.json               step, place in the corpus, the recipe, and SHA-256 of the other two
 
 There is no random state to keep: every draw is a function of seed, step and item.

@@ -1,32 +1,53 @@
-"""AdamW (Loshchilov & Hutter 2019) with bias correction, no decay of norms and biases; its state as named tensors."""
+"""The optimizer of a recipe: AdamW (Loshchilov & Hutter 2019) or LAMB (`lamb.py`); its state as named tensors.
+
+Both correct their moments for bias and decay no norms and biases.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from larvatus.errors import ArtefactError
 from larvatus.recipes import OptimizerConfig
+from larvatus.train.lamb import Lamb
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """What the recipe asks for, over all parameters."""
+    return {"adamw": adamw, "lamb": lamb}[config.type](model, config)
+
+
 def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """One fused AdamW over all parameters: matrices decay, vectors (norms, biases) do not."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
+    """One fused AdamW over all parameters."""
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
+        _groups(model, config),
         lr=config.rate,
         betas=(config.beta1, config.beta2),
         eps=config.epsilon,
         fused=True,
     )
+
+
+def lamb(model: nn.Module, config: OptimizerConfig) -> Lamb:
+    """LAMB over all parameters; norms and biases have no ratio either."""
+    groups = [{**group, "adapt": group["params"][0].ndim >= 2} for group in _groups(model, config)]
+    return Lamb(groups, config.rate, betas=(config.beta1, config.beta2), eps=config.epsilon)
+
+
+def _groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
+    """Matrices, which decay, and vectors (norms, biases), which do not."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

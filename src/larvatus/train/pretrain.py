@@ -39,7 +39,7 @@ from larvatus.train.distribution import Ranks, ranks
 from larvatus.train.evaluation import HeldOut, evaluate
 from larvatus.train.loop import Loop
 from larvatus.train.monitor import Metrics, Monitor
-from larvatus.train.optimizer import adamw
+from larvatus.train.optimizer import build_optimizer
 from larvatus.train.prepare import Prepared
 from larvatus.train.settings import Budget, Runtime
 from larvatus.train.signals import Stop, listening
@@ -105,7 +105,7 @@ class Run:
         self.model = Pretraining.build(
             job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed
         ).to(job.runtime.device)
-        self.optimizer = adamw(self.model, job.recipe.optimizer)
+        self.optimizer = build_optimizer(self.model, job.recipe.optimizer)
         self.stepper = Stepper(
             self.model,
             self.optimizer,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from larvatus.bundle.huggingface.albert import Albert
 from larvatus.bundle.huggingface.bert import Bert
 from larvatus.bundle.huggingface.distilbert import DistilBert
 from larvatus.bundle.huggingface.layout import Architecture, Layout, Recast, their_shapes, to_ours, to_theirs
@@ -38,6 +39,7 @@ LAYOUTS: tuple[Layout, ...] = (
     ModernBert(),
     DistilBert(),
     MPNet(),
+    Albert(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
@@ -58,7 +60,7 @@ def layout_named(name: str) -> Layout:
 
 def refusal(layout: Layout, architecture: Architecture, *, pad: int) -> str | None:
     """Why a layout cannot express a model whose vocabulary has the padding id `pad`; None if it can."""
-    if isinstance(layout, Recast) and layout.pad != pad:
+    if isinstance(layout, Recast) and layout.pad not in (None, pad):
         return f"{layout.model_type} counts on the padding id {layout.pad}, and this vocabulary's is {pad}"
     return layout.refusal(architecture)
 

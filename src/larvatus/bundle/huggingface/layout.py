@@ -64,8 +64,8 @@ class Layout(Protocol):
 class Recast(Protocol):
     """What a layout has besides, where renaming and splitting is not enough. Both ways under canonical names."""
 
-    pad: int
-    """The padding id on which their form rests: a model with another is not written in this layout."""
+    pad: int | None
+    """The padding id on which their form rests: a model with another is not written in this layout. None: any."""
 
     def recast(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Our tensors as their file has them. Works on tensors without memory, which show the shapes."""

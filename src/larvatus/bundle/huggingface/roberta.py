@@ -51,7 +51,7 @@ class RobertaSettings(BertSettings, frozen=True, kw_only=True):
 class Roberta:
     aliases: Mapping[str, str] = {"lm_head.decoder.weight": WORDS, "lm_head.decoder.bias": "lm_head.bias"}
     spare = frozenset({"roberta.pooler.dense.weight", "roberta.pooler.dense.bias"})  # RobertaModel's, never trained
-    pad = PAD
+    pad: int | None = PAD
 
     def __init__(self, model_type: str, family: str) -> None:
         self.model_type = model_type

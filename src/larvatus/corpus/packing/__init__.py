@@ -4,10 +4,11 @@
     full-sentences     sentences up to the limit, across documents with a separator (RoBERTa)
     single-segment     sentences of one document up to the limit (SpanBERT)
     documents          whole documents, windowed where they are longer (no leaking across documents)
+    sentence-order     [CLS] A [SEP] B [SEP], neighbours in one document, half of them swapped (ALBERT)
 
 In every packing each token of the block comes at least once in an epoch: long sentences are cut into successive
-pieces, never lost. A new packing is a new file with its settings and its `plan`, its line in `PackingConfig`, and
-nothing else.
+pieces, never lost (a document of one token has no order, and is left out of `sentence-order`). A new packing is a new
+file with its settings and its `plan`, its line in `PackingConfig`, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.documents import DocumentsConfig
 from larvatus.corpus.packing.full_sentences import FullSentencesConfig
 from larvatus.corpus.packing.pieces import SpecialIds, assemble
+from larvatus.corpus.packing.sentence_order import SentenceOrderConfig
 from larvatus.corpus.packing.sentence_pairs import SentencePairsConfig
 from larvatus.corpus.packing.single_segment import SingleSegmentConfig
 from larvatus.errors import RecipeError
 
-PackingConfig = SentencePairsConfig | FullSentencesConfig | SingleSegmentConfig | DocumentsConfig
+PackingConfig = SentencePairsConfig | FullSentencesConfig | SingleSegmentConfig | DocumentsConfig | SentenceOrderConfig
 
 __all__ = [
     "DocumentsConfig",
     "FullSentencesConfig",
     "PackingConfig",
+    "SentenceOrderConfig",
     "SentencePairsConfig",
     "SingleSegmentConfig",
     "SpecialIds",

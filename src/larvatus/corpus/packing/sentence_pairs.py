@@ -18,20 +18,27 @@ themselves, and no text is lost:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 
-from larvatus.batch import Ints, PairLabels
+from larvatus.batch import PairLabels
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
-from larvatus.corpus.packing.pieces import Pieces, as_array, cut_long
+from larvatus.corpus.packing.pairs import (
+    Cut,
+    Gathering,
+    aim,
+    check_probabilities,
+    check_sentences,
+    draws,
+    pair_pieces,
+)
+from larvatus.corpus.packing.pieces import Pieces
 from larvatus.errors import DataError
 
 NEXT, RANDOM = 0, 1
-_DRAWS = 4096
 
 
 class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,9 +53,7 @@ class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_
     different_documents: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        for name in ("short", "random"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"packing.{name} is a probability, from 0 to 1")
+        check_probabilities(self, "short", "random")
 
     def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
         if len(np.unique(block.numbers)) < 2:
@@ -64,47 +69,35 @@ class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_
                 "sentence pairs need at least two documents, and the corpus has one; "
                 "give more, or put blank lines between documents"
             )
-        if counts.sentences <= counts.documents:
-            raise DataError(
-                "a sentence pair task without sentences: every document of the corpus is one sentence; rebuild it with "
-                '--sentences library (or newline), or set packing.type = "single-segment"'
-            )
+        check_sentences(counts)
 
 
-class _Pairing:
-    """One pass over a block. Places are tokens of it; unit i (a sentence, or a piece of one) starts at `edge[i]`."""
+class _Pairing(Gathering):
+    """One pass over a block."""
 
     def __init__(self, config: SentencePairsConfig, block: Block, room: int, random: np.random.Generator) -> None:
-        self.config, self.room = config, room
-        starts = cut_long(block.sentences, block, room)
-        self.edge: list[int] = starts.tolist()
-        self.units: list[int] = np.searchsorted(
-            starts, block.documents
-        ).tolist()  # first unit of each document, and the end
+        super().__init__(block, room)
+        self.config = config
         self.numbers: list[int] = block.numbers.tolist()
-        self.words: Ints = np.flatnonzero(block.words)
-        self.draws = _draws(random)
+        self.draws = draws(random, 6)
         self.owed = 0  # pairs that should have been next but were forced, not yet made good
 
     def pieces(self) -> Pieces:
-        cuts: list[tuple[int, int, int, int]] = []  # start and end of A, start and end of B
+        cuts: list[Cut] = []
         labels: list[int] = []
         for document in range(len(self.numbers)):
             self._document(document, cuts, labels)
-        flat = as_array([place for cut in cuts for place in cut]).reshape(-1, 2)  # [2B, 2]: A, B, A, B …
-        pair = np.arange(len(flat), dtype=np.int64)
-        targets: dict[type, object] = {PairLabels: PairLabels(labels=as_array(labels))}
-        return Pieces(flat[:, 0], flat[:, 1], pair // 2, pair % 2, targets)
+        return pair_pieces(cuts, labels, PairLabels)
 
-    def _document(self, document: int, cuts: list[tuple[int, int, int, int]], labels: list[int]) -> None:
+    def _document(self, document: int, cuts: list[Cut], labels: list[int]) -> None:
         edge, last = self.edge, self.units[document + 1]
         unit, at = self.units[document], edge[self.units[document]]  # `at` may lie within the unit
         while unit < last:
             coin, short, size, border, other, place = next(self.draws)
-            target = self.room if short >= self.config.short else 2 + int(size * (self.room - 1))
-            end = self._gather(unit, at, last, target, least=2)
-            middle, forced = self._cut(unit, at, end, border)
-            if self._label(coin, forced) == NEXT:
+            target = aim(self.room, self.config.short, (short, size))
+            end = self.gather(unit, at, last, target, least=2)
+            middle = self.cut(unit, at, end, border)
+            if self._label(coin, forced=middle == edge[end]) == NEXT:
                 cuts.append((at, middle, middle, edge[end]))
                 labels.append(NEXT)
                 unit, at = end, edge[end]
@@ -114,25 +107,7 @@ class _Pairing:
                 at = middle  # what B would have been is put back
                 unit = bisect_right(edge, at, unit, end + 1) - 1
 
-    def _gather(self, unit: int, at: int, last: int, target: int, *, least: int) -> int:
-        """The end of the units from `at` that reach `target` tokens and fit; at least `least` units if those fit."""
-        reach = bisect_left(self.edge, at + target, unit + 1, last)
-        fits = bisect_right(self.edge, at + self.room, unit + 1, last + 1) - 1
-        return max(min(max(reach, unit + least), fits), unit + 1)
-
-    def _cut(self, unit: int, at: int, end: int, border: float) -> tuple[int, bool]:
-        """Where A ends: a random border of units, or of words in a single one; and whether nothing follows it."""
-        if end - unit >= 2:
-            return self.edge[unit + 1 + int(border * (end - unit - 1))], False
-        stop = self.edge[end]
-        if stop - at == 1:
-            return stop, True
-        first, last = np.searchsorted(self.words, (at + 1, stop)).tolist()
-        if last > first:
-            return int(self.words[first + int(border * (last - first))]), False
-        return at + 1 + int(border * (stop - at - 1)), False
-
-    def _label(self, coin: float, forced: bool) -> int:
+    def _label(self, coin: float, *, forced: bool) -> int:
         wanted = NEXT if coin >= self.config.random else RANDOM
         if forced:
             self.owed += wanted == NEXT
@@ -157,9 +132,3 @@ class _Pairing:
             return at, self.edge[min(reach, fits)]
         word = int(self.words[np.searchsorted(self.words, at + space, side="right") - 1])
         return at, word if word > at else at + space
-
-
-def _draws(random: np.random.Generator) -> Iterator[list[float]]:
-    """Six uniform numbers for each pair, drawn many at a time."""
-    while True:
-        yield from random.random((_DRAWS, 6)).tolist()
