@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from larvatus.cli import corpus, demo, doctor, fill, pretrain, recipes, tokenizer
+from larvatus.cli import ablate, compare, corpus, demo, doctor, fill, pretrain, recipes, tokenizer
 from larvatus.errors import LarvatusError, UsageError
 from larvatus.version import VERSION
 
@@ -30,6 +30,8 @@ app.add_typer(recipes.app, name="recipes")
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(corpus.app, name="corpus")
 app.command("doctor")(doctor.doctor)
+app.command("compare")(compare.compare)
+app.command("ablate")(ablate.ablate)
 
 
 def _version(asked: bool) -> None:
