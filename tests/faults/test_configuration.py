@@ -59,4 +59,14 @@ KNOWN_FLAGS = {
     "larvatus corpus show": "--json",
     "larvatus corpus verify": "--json",
     "larvatus convert": "--dtype --json --online --revision --to",
+    "larvatus compare": (
+        "--compile --corpus --device --json --language --licence --microbatch --minutes --no-compile --on-bad --out "
+        "--precision --resume --seed --seeds --sentences --set --size --split --steps --text-field --tokens --valid "
+        "--workers"
+    ),
+    "larvatus ablate": (
+        "--compile --corpus --device --json --language --licence --microbatch --minutes --no-compile --on-bad --out "
+        "--precision --recipe --resume --seed --seeds --sentences --set --size --split --steps --text-field --tokens "
+        "--valid --workers"
+    ),
 }

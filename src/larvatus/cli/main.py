@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from larvatus.cli import convert, corpus, demo, doctor, fill, pretrain, recipes, tokenizer
+from larvatus.cli import ablate, compare, convert, corpus, demo, doctor, fill, pretrain, recipes, tokenizer
 from larvatus.errors import LarvatusError, UsageError
 from larvatus.version import VERSION
 
@@ -31,6 +31,8 @@ app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(corpus.app, name="corpus")
 app.command("convert")(convert.convert)
 app.command("doctor")(doctor.doctor)
+app.command("compare")(compare.compare)
+app.command("ablate")(ablate.ablate)
 
 
 def _version(asked: bool) -> None:

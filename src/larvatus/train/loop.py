@@ -109,7 +109,7 @@ class Loop:
         if self.monitor and evaluating:
             result = self.evaluate(progress.phase)
             if result is not None:
-                self.monitor.held_out(progress.step, result)
+                self.monitor.held_out(progress.step, result, seen=progress.tokens, seconds=progress.seconds)
         if saving:
             self.save(progress)
         if stopping and not last:

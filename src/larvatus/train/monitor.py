@@ -106,9 +106,11 @@ class Monitor:
             self._last_line = time.monotonic()
             self.console.print(f"  {words}  {left}", highlight=False, soft_wrap=True)
 
-    def held_out(self, step: int, result: HeldOut) -> None:
+    def held_out(self, step: int, result: HeldOut, *, seen: int, seconds: float) -> None:
+        """A point of the curve: after `seen` training tokens and `seconds` of training."""
         self._speed.pause()
-        self.metrics.write("valid", step, _flat(result.to_dict()))
+        values = {"seen": seen, "seconds": round(seconds, 3), **_flat(result.to_dict())}
+        self.metrics.write("valid", step, values)
         self.console.print(f"  held out at step {step:,}: {result}", highlight=False, soft_wrap=True)
 
     def saved(self, step: int, path: Path) -> None:

@@ -105,11 +105,12 @@ def _documents(corpus: Sequence[str], out: Path, options: TextOptions) -> Docume
         if len(corpus) > 1:
             raise UsageError("--corpus embedded stands alone")
         return lambda: embedded_documents("train")
-    paths = [str(_kept_input(out)) if path == "-" else path for path in corpus]
+    paths = [str(kept_input(out)) if path == "-" else path for path in corpus]
     return lambda: read_documents(paths, options=options.reading, skipped=Skipped())
 
 
-def _kept_input(out: Path) -> Path:
+def kept_input(out: Path) -> Path:
+    """Standard input, kept in a file beside the run, so that it can be read again."""
     path = out / "corpus" / "input.txt"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,6 +119,20 @@ def _kept_input(out: Path) -> Path:
             shutil.copyfileobj(sys.stdin.buffer, file)
         aside.rename(path)
     return path
+
+
+def held_out_documents(
+    corpus: Sequence[str], *, out: Path, valid: str | None, options: TextOptions
+) -> Documents | None:
+    """The held-out text itself, as `prepare` set it apart in `out`; None where there is none, or only shards of it."""
+    if valid is not None:
+        return None if is_corpus(Path(valid)) else _documents([valid], out, options)
+    if len(corpus) == 1 and is_corpus(Path(corpus[0])):
+        return None
+    if EMBEDDED in corpus:
+        return lambda: embedded_documents("valid")
+    apart = is_corpus(out / "corpus" / "valid")
+    return _every(_documents(corpus, out, options), kept=False) if apart else None
 
 
 def _every(documents: Documents, *, kept: bool) -> Documents:

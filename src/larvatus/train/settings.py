@@ -74,16 +74,18 @@ class Runtime:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How long to train: steps, minutes or epochs; the recipe's own number of steps where none is given."""
+    """How long to train: steps, minutes, epochs or tokens; the recipe's own number of steps where none is given."""
 
     steps: int | None = None
     minutes: float | None = None
     epochs: float | None = None
+    tokens: int | None = None
+    """Tokens seen in all, special ones included; a step holds `batch × length` of them."""
 
     def __post_init__(self) -> None:
-        given = [n for n in ("steps", "minutes", "epochs") if getattr(self, n) is not None]
+        given = [n for n in ("steps", "minutes", "epochs", "tokens") if getattr(self, n) is not None]
         if len(given) > 1:
-            raise UsageError(f"give one of --steps, --minutes and --epochs, not {' and '.join(given)}")
+            raise UsageError(f"give one of --steps, --minutes, --epochs and --tokens, not {' and '.join(given)}")
         for name in given:
             if getattr(self, name) <= 0:
                 raise UsageError(f"--{name} must be above 0, not {getattr(self, name)}")

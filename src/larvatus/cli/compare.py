@@ -1,0 +1,64 @@
+"""`larvatus compare`: several recipes on the same text under the same budget, in one table.
+
+larvatus compare bert,roberta,spanbert --size tiny --corpus my_texts/ --out runs/compare --minutes 10
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from larvatus.cli import comparing as shared
+from larvatus.cli.options import Json, Language, Licence, OnBad, Sentences, Size, Split, TextField
+from larvatus.evaluate.compare import Comparison, contestants_of
+from larvatus.text.readers import ReadOptions
+from larvatus.train.prepare import TextOptions
+from larvatus.train.settings import Budget, Runtime
+
+
+def compare(
+    recipes: Annotated[str, typer.Argument(help="Names or TOML files with commas between: bert,roberta,mine.toml.")],
+    corpus: Annotated[list[str], typer.Option(help="Text (files, folders, globs, -), or a built corpus; repeatable.")],
+    out: Annotated[Path, typer.Option(help="Where the runs, the table and the plot go.")],
+    size: Size = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="field=value for all, or bert:field=value for one of them.")
+    ] = None,
+    tokens: shared.Tokens = None,
+    minutes: shared.Minutes = None,
+    steps: shared.Steps = None,
+    valid: shared.Valid = None,
+    seed: shared.Seed = 0,
+    seeds: shared.Seeds = None,
+    resume: shared.Resume = False,
+    as_json: Json = False,
+    device: shared.Device = "auto",
+    precision: shared.Precision = "auto",
+    compile: shared.Compile = None,
+    microbatch: shared.Microbatch = None,
+    workers: shared.Workers = None,
+    language: Language = "en",
+    sentences: Sentences = "library",
+    split: Split = "blank-line",
+    on_bad: OnBad = "fail",
+    text_field: TextField = "text",
+    licence: Licence = "",
+) -> None:
+    """Train several recipes on the same text under the same budget, and show them in one table and a plot."""
+    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field)
+    plan = Comparison(
+        contestants=contestants_of(recipes, size=size, settings=settings or []),
+        corpus=corpus,
+        out=out,
+        budget=Budget(tokens=tokens, minutes=minutes, steps=steps),
+        seeds=shared.seeds_of(seed, seeds),
+        valid=valid,
+        options=TextOptions(reading=reading, language=language, sentences=sentences, licence=licence),
+        runtime=Runtime.here(
+            device=device, precision=precision, compile=compile, microbatch=microbatch, workers=workers
+        ),
+        resume=resume,
+    )
+    shared.compare_and_show(plan, as_json=as_json)

@@ -1,0 +1,62 @@
+"""What `compare` and `ablate` share: options, and how the results are shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from larvatus.errors import UsageError
+from larvatus.evaluate.compare import Comparison, as_dict, compare
+from larvatus.evaluate.plot import can_draw, draw
+from larvatus.evaluate.results import Results
+from larvatus.evaluate.table import as_table
+
+PLOT = "compare.png"
+WIDE = 240  # where there is no terminal whose width must be kept
+
+Steps = Annotated[int | None, typer.Option(help="Train each this many steps.")]
+Tokens = Annotated[int | None, typer.Option(help="Train each on this many tokens.")]
+Minutes = Annotated[float | None, typer.Option(help="Train each for this long: measured, then fixed as steps.")]
+Valid = Annotated[str | None, typer.Option(help="Held-out text; else every fiftieth document.")]
+Seed = Annotated[int, typer.Option(help="All randomness follows from it.")]
+Seeds = Annotated[str | None, typer.Option(help="Several, such as 1,2,3: the table shows mean ± deviation.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Take finished runs as they are, go on with the others.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto.")]
+Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto.")]
+Compile = Annotated[bool | None, typer.Option(help="Compile the step (auto: on CUDA).")]
+Microbatch = Annotated[int | None, typer.Option(help="Tokens of one forward pass.")]
+Workers = Annotated[int | None, typer.Option(help="Processes that pack and mask ahead.")]
+
+
+def seeds_of(seed: int, seeds: str | None) -> tuple[int, ...]:
+    """`--seeds 1,2,3`, or the one of `--seed`."""
+    if seeds is None:
+        return (seed,)
+    try:
+        return tuple(int(number) for number in seeds.split(","))
+    except ValueError as fault:
+        raise UsageError(f"--seeds wants numbers with commas between, such as 1,2,3, not {seeds!r}") from fault
+
+
+def compare_and_show(plan: Comparison, *, as_json: bool) -> None:
+    """Carry out a comparison; the table (or JSON) goes to standard output, and the plot beside the runs."""
+    console = Console(stderr=as_json, highlight=False)
+    results = compare(plan, console)
+    if as_json:
+        print(json.dumps(as_dict(results)))
+    else:
+        wide = console if console.is_terminal else Console(width=WIDE, highlight=False)
+        wide.print()
+        wide.print(as_table(results))
+    console.print(f"results: {plan.out / 'results.json'}{_plot(plan, results)}", soft_wrap=True, markup=False)
+
+
+def _plot(plan: Comparison, results: Results) -> str:
+    path: Path = plan.out / PLOT
+    if not can_draw():
+        return "; no plot was drawn: that wants matplotlib, pip install 'larvatus[plots]'"
+    return f" · plot: {path}" if draw(results, path) else "; no plot was drawn: nothing was evaluated on the way"

@@ -1,0 +1,162 @@
+"""One run of a comparison: train it or go on with it, measure it, and keep what was found beside it.
+
+`result.json` in the run's directory says what was measured and of what: a resume takes it only if recipe, seed, text,
+budget and the model itself are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from rich.console import Console
+
+from larvatus.bundle.directory import load_bundle
+from larvatus.bundle.manifest import NAME as MANIFEST
+from larvatus.corpus import Corpus
+from larvatus.errors import ArtefactError, LarvatusError
+from larvatus.evaluate.passages import Yardstick
+from larvatus.evaluate.results import ObjectiveScore, Point, RunResult
+from larvatus.evaluate.yardstick import measure
+from larvatus.files import read_json, sha256, write_json
+from larvatus.objectives import Pretraining
+from larvatus.recipes import Recipe, differences, recipe_table
+from larvatus.train.checkpoint import newest_checkpoint
+from larvatus.train.evaluation import HeldOut
+from larvatus.train.prepare import Prepared
+from larvatus.train.pretrain import Job, train
+from larvatus.train.settings import Budget, Runtime
+
+RESULT = "result.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One contestant from one seed."""
+
+    label: str
+    recipe: Recipe
+    out: Path
+    seed: int
+    budget: Budget
+    runtime: Runtime
+    prepared: Prepared
+    resume: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}, seed {self.seed}"
+
+
+def run_trial(trial: Trial, yardstick: Yardstick | None, console: Console) -> RunResult:
+    """The result of a trial: found beside a finished run, or made."""
+    corpus = Corpus.open(trial.prepared.train)
+    identity: dict[str, Any] = {
+        "recipe": recipe_table(trial.recipe),
+        "seed": trial.seed,
+        "budget": msgspec.to_builtins(trial.budget),
+        "corpus": corpus.fingerprint,
+        "yardstick": yardstick.fingerprint if yardstick else None,
+    }
+    if trial.resume and (trial.out / RESULT).exists():
+        console.print(f"{trial.out} is finished: taken as it is", soft_wrap=True, markup=False)
+        return _finished(trial, identity)
+    job = Job(
+        recipe=trial.recipe,
+        out=trial.out,
+        runtime=trial.runtime,
+        budget=trial.budget,
+        seed=trial.seed,
+        resume=trial.resume,
+    )
+    try:
+        held_out = train(job, lambda: trial.prepared, console)
+    except LarvatusError as fault:
+        raise type(fault)(f"{trial.name}: {fault}") from fault
+    result = _measured(trial, corpus, held_out, yardstick)
+    identity["manifest"] = sha256(trial.out / MANIFEST)
+    write_json(trial.out / RESULT, {"of": identity, "result": msgspec.to_builtins(result)})
+    return result
+
+
+def _finished(trial: Trial, identity: dict[str, Any]) -> RunResult:
+    """What was measured before, if it was of the same; the model is checked against its manifest."""
+    path = trial.out / RESULT
+    kept = read_json(path)
+    try:
+        of, result = dict(kept["of"]), msgspec.convert(kept["result"], RunResult)
+    except (KeyError, TypeError, ValueError) as fault:
+        raise ArtefactError(f"{path} is no result of a comparison: {fault}; delete it to measure again") from fault
+    manifest = of.pop("manifest", None)
+    if changed := differences(of, identity):
+        raise ArtefactError(f"{trial.out} is of something else: {'; '.join(changed[:8])}; choose another --out")
+    load_bundle(trial.out)  # refuses what does not match its checksum
+    if manifest != sha256(trial.out / MANIFEST):
+        raise ArtefactError(f"{trial.out} holds another model than was measured; delete {path} to measure it again")
+    return result
+
+
+def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardstick: Yardstick | None) -> RunResult:
+    bundle, recipe = load_bundle(trial.out), trial.recipe
+    length = recipe.phases[-1].length
+    last = held_out.get(length)
+    room = max(phase.length for phase in recipe.phases) - 2  # no further than it was trained to read
+    with torch.device("meta"):
+        shell = Pretraining(recipe.model, recipe.objectives, corpus.tokenizer.size)
+    checkpoint = newest_checkpoint(trial.out, warn=lambda line: None)
+    if checkpoint is None:
+        raise ArtefactError(f"{trial.out} has no checkpoint to say how far it came; choose another --out")
+    progress, score = checkpoint.state.progress, None
+    steps, tokens, seconds = progress.step, progress.tokens, progress.seconds
+    if yardstick is not None:
+        score = measure(bundle.pretraining.to(trial.runtime.device), bundle.tokenizer, yardstick, room=room)
+    curve = _curve(trial.out / "metrics.jsonl")
+    if last and last.guess_loss and "masked-lm" in last.scores:
+        loss = last.scores["masked-lm"].loss
+        curve[steps] = Point(step=steps, tokens=tokens, seconds=seconds, loss=loss, guess=last.guess_loss)
+    scores = last.scores if last else {}
+    return RunResult(
+        label=trial.label,
+        seed=trial.seed,
+        path=str(trial.out),
+        parameters=sum(parameter.numel() for parameter in shell.parameters()),
+        vocabulary=corpus.tokenizer.size,
+        tokenizer=corpus.tokenizer.fingerprint,
+        cased=not corpus.tokenizer.lowercase,
+        steps=steps,
+        tokens=tokens,
+        seconds=seconds,
+        epochs=tokens / corpus.tokens,
+        length=length,
+        objectives={n: ObjectiveScore(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items()},
+        guess_loss=last.guess_loss if last else None,
+        guess_accuracy=last.guess_accuracy if last else None,
+        yardstick=score,
+        curve=tuple(curve[step] for step in sorted(curve)),
+    )
+
+
+def _curve(path: Path) -> dict[int, Point]:
+    """Held-out points by step, from the run's metrics; of a step that was done twice after a kill, the later."""
+    points: dict[int, Point] = {}
+    if not path.exists():
+        return points
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+            if record["kind"] != "valid" or not record["guess_loss"]:
+                continue
+            points[record["step"]] = Point(
+                step=record["step"],
+                tokens=record["seen"],
+                seconds=record["seconds"],
+                loss=record["scores/masked-lm/loss"],
+                guess=record["guess_loss"],
+            )
+        except (ValueError, KeyError):  # half a line of a killed run, or a recipe without masked-lm: no point
+            continue
+    return points

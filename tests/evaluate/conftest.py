@@ -1,0 +1,29 @@
+"""Text of some sixty documents in files, and small recipes that train on it in a second."""
+
+import itertools
+
+import pytest
+
+from larvatus.text.embedded import embedded_documents
+from tests.text.conftest import tokenizers  # noqa: F401  (vocabularies of every kind)
+
+SMALL = (
+    "model.layers=1",
+    "model.hidden=32",
+    "model.heads=2",
+    "tokenizer.size=700",
+    "batch=16",
+    "phases.0.length=32",
+    "optimizer.rate=3e-3",
+)
+BERT = ("bert:phases.1.length=48",)
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory):
+    """Files of training and of held-out text."""
+    folder = tmp_path_factory.mktemp("texts")
+    documents = [d.text.replace("\n\n", "\n") for d in itertools.islice(embedded_documents("train"), 60)]
+    (folder / "train.txt").write_text("\n\n".join(documents[:52]), encoding="utf-8")
+    (folder / "valid.txt").write_text("\n\n".join(documents[52:]), encoding="utf-8")
+    return folder
