@@ -150,6 +150,6 @@ def _card(bundle: Bundle, note: dict[str, Any], *, name: str) -> str:
     loads = "Larvatus alone loads it" if native else "`transformers` loads it too"
     heads = f" without its head for {', '.join(note['left_out'])}" if note["left_out"] else ""
     return (
-        f"{card.rstrip()}\n\n## Converted\n\nBy Larvatus {VERSION} from `{note['from']}`, of which the card above speaks, "
-        f"to the layout `{note['layout']}` in {note['dtype']}{heads}. {loads}.\n"
+        f"{card.rstrip()}\n\n## Converted\n\nBy Larvatus {VERSION} from `{note['from']}`, of which the card above "
+        f"speaks, to the layout `{note['layout']}` in {note['dtype']}{heads}. {loads}.\n"
     )
