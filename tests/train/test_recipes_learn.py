@@ -44,6 +44,7 @@ class Learns:
 
 LEARNS = {
     "roberta": Learns(steps=500, margin=0.3),
+    "xlm-r": Learns(steps=500, margin=0.3),
 }
 
 

@@ -74,7 +74,7 @@ def save_bundle(
         objectives=tuple(objective_configs),
         vocabulary=pretraining.encoder.embeddings.words.num_embeddings,
     )
-    layout = layout_for(architecture, pad=tokenizer.pad_id)
+    layout = layout_for(architecture, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
     tensors = {name: t.to(torch.float32) for name, t in to_theirs(layout, pretraining.state_dict()).items()}
     before = _own_files(directory)
     size = stored_bytes(tensors) + 200 * tokenizer.size + len(card)  # a vocabulary takes some 100 bytes a token

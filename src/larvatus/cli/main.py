@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from larvatus.cli import corpus, demo, doctor, fill, pretrain, recipes, tokenizer
+from larvatus.cli import corpus, demo, doctor, evaluate, fill, pretrain, recipes, tokenizer
 from larvatus.errors import LarvatusError, UsageError
 from larvatus.version import VERSION
 
@@ -30,6 +30,7 @@ app.add_typer(recipes.app, name="recipes")
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(corpus.app, name="corpus")
 app.command("doctor")(doctor.doctor)
+app.command("evaluate")(evaluate.evaluate)
 
 
 def _version(asked: bool) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from larvatus import files
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import JOURNAL, MANIFEST, REBUILD, TOKENIZER, ChunkInfo, Manifest, read_manifest, schema
+from larvatus.corpus.mixture import Part
 from larvatus.corpus.shards import check_shards
 from larvatus.errors import DataError
 from larvatus.text.tokenizer import Tokenizer
@@ -77,6 +78,12 @@ class Corpus:
         return self.manifest.counts.tokens
 
     @property
+    def languages(self) -> tuple[str, ...]:
+        """Languages that can be read apart: all of them, or none in an old corpus whose chunks mix several."""
+        names = tuple(self.manifest.languages)
+        return names if len(names) == 1 or all(chunk.language for chunk in self.chunks) else ()
+
+    @property
     def fingerprint(self) -> str:
         """A checksum of the shards and the tokenizer: two corpora that share it hold the same."""
         parts = [self.manifest.settings.tokenizer, *(shard.sha256 for shard in self.manifest.shards)]
@@ -106,8 +113,15 @@ class Corpus:
 
     def block(self, chunks: Sequence[int]) -> Block:
         """Several chunks, end to end, as flat arrays."""
-        name = f"{self.path}: chunk {chunks[0]}" + (" …" if len(chunks) > 1 else "")
-        return Block.join([self.batch(chunk) for chunk in chunks], self.manifest.settings.vocabulary, name)
+        return self.parts([Part(chunk, 0, self.chunks[chunk].tokens) for chunk in chunks])
+
+    def parts(self, parts: Sequence[Part]) -> Block:
+        """The same of stretches of chunks."""
+        name = f"{self.path}: chunk {parts[0].chunk}" + (" …" if len(parts) > 1 else "")
+        whole = [part.first == 0 and part.last == self.chunks[part.chunk].tokens for part in parts]
+        stretches = [None if all_of_it else part[1:] for part, all_of_it in zip(parts, whole, strict=True)]
+        batches = [self.batch(part.chunk) for part in parts]
+        return Block.join(batches, self.manifest.settings.vocabulary, name, stretches)
 
     def _path(self, shard: int) -> Path:
         return self.path / self.manifest.shards[shard].file

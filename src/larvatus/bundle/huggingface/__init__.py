@@ -30,17 +30,22 @@ __all__ = [
 LAYOUTS: tuple[Layout, ...] = (
     Bert(),
     Roberta("roberta", "Roberta"),
-    Roberta("xlm-roberta", "XLMRoberta"),
+    Roberta("xlm-roberta", "XLMRoberta", vocabulary="unigram"),
     ModernBert(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
 
 
-def layout_for(architecture: Architecture, *, pad: int) -> Layout:
-    """The layout in which to write a model whose vocabulary has the padding id `pad`."""
+def layout_for(architecture: Architecture, *, pad: int, vocabulary: str = "") -> Layout:
+    """The layout in which to write a model whose vocabulary has the padding id `pad`.
+
+    Of families that differ in nothing but their kind of vocabulary, the one that has this kind.
+    """
     fitting = [layout for layout in LAYOUTS if not isinstance(layout, Recast) or layout.pad == pad]
-    return next(layout for layout in fitting if layout.refusal(architecture) is None)
+    able = [layout for layout in fitting if layout.refusal(architecture) is None]
+    own = (layout for layout in able if isinstance(layout, Roberta) and layout.vocabulary == vocabulary)
+    return next(own, able[0])
 
 
 def layout_of(config: Any, source: Path) -> Layout:

@@ -1,0 +1,1 @@
+"""Benchmark suites, and comparisons of recipes and of models."""
