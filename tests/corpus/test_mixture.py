@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -168,14 +168,14 @@ def test_stretches_of_a_chunk_are_its_sentences_each_once(languages: Corpus, dat
     tokens = languages.chunks[chunk].tokens
     cuts = sorted({0, tokens, *data.draw(st.lists(st.integers(0, tokens), max_size=6))})
     whole = languages.block([chunk])
-    parts = [languages.parts([Part(chunk, a, b)]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts = [languages.parts([Part(chunk, a, b)]) for a, b in pairwise(cuts)]
     assert np.concatenate([part.ids for part in parts]).tolist() == whole.ids.tolist()
     assert np.concatenate([part.words for part in parts]).tolist() == whole.words.tolist()
     sizes = np.concatenate([np.diff(part.sentences) for part in parts])
     assert sizes.tolist() == np.diff(whole.sentences).tolist()
     owners = [np.repeat(part.numbers, np.diff(part.documents)) for part in parts]
     assert np.concatenate(owners).tolist() == np.repeat(whole.numbers, np.diff(whole.documents)).tolist()
-    joined = languages.parts([Part(chunk, a, b) for a, b in zip(cuts, cuts[1:], strict=False)])
+    joined = languages.parts([Part(chunk, a, b) for a, b in pairwise(cuts)])
     assert joined.ids.tolist() == whole.ids.tolist()
     assert joined.sentences.tolist() == whole.sentences.tolist()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -160,23 +160,26 @@ class _Bar:
 
 
 def _table(title: str, languages: Mapping[str, Counts], total: Counts, alpha: float) -> Table:
-    """Counts by language; shares as they come and as they are drawn where there are several; tokens a word."""
+    """Counts by language, and tokens a word; where there are several, their shares as they come and as drawn."""
     mixed = len(languages) > 1
-    shares = ("p", f"q (α {alpha:g})") if mixed else ()
+    fields = ["documents", "sentences", "words", "tokens", *([] if mixed else ["text_bytes"])]
+    shares = ("p", "q") if mixed else ()
     table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
-    for name in ("language", "documents", "sentences", "words", "tokens", "text bytes", *shares, "fertility"):
-        table.add_column(name, justify="left" if name == "language" else "right")
+    if mixed:
+        table.caption = f"p: share of the sentences; q: share that is drawn at α = {alpha:g}; fertility: tokens a word"
+    for name in ("language", *fields, *shares, "fertility"):
+        table.add_column(name.replace("_", " "), justify="left" if name == "language" else "right")
     for row in language_rows(languages, alpha):
         counts = languages[row.language]
         drawn = (f"{row.p:.4f}", f"{row.q:.4f}") if mixed else ()
-        table.add_row(escape(row.language), *_numbers(counts), *drawn, f"{row.fertility:.2f}")
+        table.add_row(escape(row.language), *_numbers(counts, fields), *drawn, f"{row.fertility:.2f}")
     if mixed:
-        table.add_row("all", *_numbers(total), "", "", f"{total.tokens / max(1, total.words):.2f}")
+        table.add_row("all", *_numbers(total, fields), "", "", f"{total.tokens / max(1, total.words):.2f}")
     return table
 
 
-def _numbers(counts: Counts) -> list[str]:
-    return [f"{getattr(counts, field):,}" for field in counts.__struct_fields__]
+def _numbers(counts: Counts, fields: Sequence[str]) -> list[str]:
+    return [f"{getattr(counts, field):,}" for field in fields]
 
 
 def _mixture_dict(languages: Mapping[str, Counts], alpha: float) -> dict[str, Any]:

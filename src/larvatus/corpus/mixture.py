@@ -74,7 +74,10 @@ def mixed_plan(
 ) -> list[list[Part]]:
     """The blocks of an epoch, of about `size` tokens each; `tokens` of every language, spread over all blocks."""
     count = max(1, round(sum(tokens.values()) / size))
-    rows = {name: _Row(name, chunks, shuffle) for name in sorted(tokens)}
+    mine: dict[str, list[int]] = {name: [] for name in sorted(tokens)}
+    for number, chunk in enumerate(chunks):
+        mine[chunk.language].append(number)
+    rows = {name: _Row(name, chunks, np.array(numbers, np.int64), shuffle) for name, numbers in mine.items()}
     blocks: list[list[Part]] = []
     for block in range(epoch * count, (epoch + 1) * count):
         ends = {name: (block * n // count, (block + 1) * n // count) for name, n in tokens.items()}
@@ -88,13 +91,12 @@ class _Row:
 
     language: str
     chunks: Sequence[ChunkInfo]
+    mine: Ints  # which of the chunks are of the language
     shuffle: Shuffle
     _pass: tuple[int, list[int], list[int]] = field(init=False, default=(-1, [], []))  # number, chunks, their edges
 
     def __post_init__(self) -> None:
-        named = (i for i, chunk in enumerate(self.chunks) if chunk.language == self.language)
-        self._mine = np.fromiter(named, np.int64)
-        self._length = sum(self.chunks[i].tokens for i in self._mine.tolist())
+        self._length = sum(self.chunks[i].tokens for i in self.mine.tolist())
 
     def parts(self, first: int, last: int) -> Iterator[Part]:
         """Tokens first … last − 1 of the row."""
@@ -108,7 +110,7 @@ class _Row:
 
     def _order(self, number: int) -> tuple[list[int], list[int]]:
         if self._pass[0] != number:
-            order = self.shuffle(self.language, number, self._mine)
+            order = self.shuffle(self.language, number, self.mine)
             edge = edges(np.array([self.chunks[i].tokens for i in order.tolist()], np.int64))
             self._pass = (number, order.tolist(), edge.tolist())
         return self._pass[1:]

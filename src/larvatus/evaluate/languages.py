@@ -8,8 +8,8 @@ A model of many languages serves each of them less well than one of few (the cur
 2020, §5.2): that is seen here. Masks are those of every other held-out evaluation, so results of two models with one
 vocabulary compare. Perplexities of two languages do not: a language cut into more pieces has easier pieces.
 
-The baseline guesses from the frequencies of the evaluated text itself, language by language: no guess without context
-can do better.
+The baseline guesses from the frequencies of the evaluated text itself, language by language: the best guess without
+context.
 """
 
 from __future__ import annotations
