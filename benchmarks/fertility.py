@@ -1,6 +1,6 @@
 """Fertility (tokens a word) of each language under vocabularies learnt with different mixtures of eq. 11.7.
 
-    python benchmarks/fertility.py en=en.txt.xz@4000000 sw=sw.txt.xz@300000 ee=ee.txt.xz@20000 --size 16000 --alphas 1 .3
+    python benchmarks/fertility.py en=en.txt.xz@4000000 sw=sw.txt.xz@90000 ee=ee.txt.xz@20000 --size 16000
 
 Each argument is a language, a file or folder, and how many characters to learn from (all without @). Fertility is
 measured on held-out text: the first characters of each, which no vocabulary sees.

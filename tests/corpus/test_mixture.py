@@ -288,6 +288,19 @@ def test_an_old_corpus_opens_and_only_its_mixture_is_refused(languages: Corpus, 
             loader(several, **changes)
 
 
+@pytest.mark.parametrize("language", ["de", "en"])
+def test_chunks_that_say_another_language_than_the_manifest_are_refused(
+    languages: Corpus, tmp_path: Path, language: str
+) -> None:
+    shutil.copytree(languages.path, tmp_path / "copy")
+    manifest = json.loads((tmp_path / "copy" / "manifest.json").read_text())
+    chunks = [chunk for shard in manifest["shards"] for chunk in shard["chunks"]]
+    next(chunk for chunk in chunks if chunk["language"] == "sw")["language"] = language
+    (tmp_path / "copy" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="languages of its chunks are not those of the manifest"):
+        Corpus.open(tmp_path / "copy")
+
+
 def test_a_document_cut_over_units_is_counted_once_among_languages(tokenizer: Tokenizer, tmp_path: Path) -> None:
     text = made_up_text(300).replace("\n\n", " ")  # some units long
     given = [Document(text, "x", n, language) for n, language in enumerate(("sw", "en", "sw", "ee"))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,12 @@ class Corpus:
             raise DataError(
                 f"{self.path}: the manifest counts {self.tokens:,} tokens, its shards {counted:,}; {REBUILD}"
             )
+        languages: Counter[str] = Counter()
+        for chunk in self.chunks:
+            languages[chunk.language] += chunk.tokens
+        told = {name: counts.tokens for name, counts in self.manifest.languages.items()}
+        if "" not in languages and languages != told:
+            raise DataError(f"{self.path}: the languages of its chunks are not those of the manifest; {REBUILD}")
 
     @property
     def documents(self) -> int:
