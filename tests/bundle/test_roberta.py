@@ -154,18 +154,18 @@ def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, famil
 def test_what_we_load_and_save_again_is_theirs_still(tmp_path: Path, family: str, tokenizer: Tokenizer) -> None:
     directory, theirs = their_directory(tmp_path / "theirs", tokenizer, f"{family}ForMaskedLM")
     again = save_ours(tmp_path / "again", load_bundle(directory).pretraining, tokenizer)
-    assert type(transformers.AutoModelForMaskedLM.from_pretrained(again)) is transformers.RobertaForMaskedLM
+    assert type(transformers.AutoModelForMaskedLM.from_pretrained(again)) is type(theirs)
     equal(load_bundle(again).pretraining, theirs, tokenizer)
 
 
-def test_their_tokenizer_gives_our_ids(tmp_path: Path, byte_bpe: Tokenizer) -> None:
-    theirs = transformers.AutoTokenizer.from_pretrained(save_ours(tmp_path / "m", our_model(byte_bpe), byte_bpe))
+def test_their_tokenizer_gives_our_ids(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    theirs = transformers.AutoTokenizer.from_pretrained(save_ours(tmp_path / "m", our_model(tokenizer), tokenizer))
     for text in [*TEXTS, " two  spaces ", "naïve\ncafé 🙂", "the river's"]:
-        ids = byte_bpe.encode(text).ids.tolist()
+        ids = tokenizer.encode(text).ids.tolist()
         assert theirs(text, add_special_tokens=False)["input_ids"] == ids
-        assert theirs(text)["input_ids"] == [byte_bpe.cls_id, *ids, byte_bpe.sep_id]
-        assert theirs(text)["input_ids"] == inputs(byte_bpe, [text]).ids.tolist()
-    assert (theirs.mask_token_id, theirs.pad_token_id) == (byte_bpe.mask_id, 1)
+        assert theirs(text)["input_ids"] == [tokenizer.cls_id, *ids, tokenizer.sep_id]
+        assert theirs(text)["input_ids"] == inputs(tokenizer, [text]).ids.tolist()
+    assert (theirs.mask_token_id, theirs.pad_token_id) == (tokenizer.mask_id, 1)
 
 
 def test_blanks_of_a_loaded_directory_are_filled_as_transformers_would(tmp_path: Path, byte_bpe: Tokenizer) -> None:
@@ -239,6 +239,15 @@ def test_a_config_that_we_cannot_follow_is_refused_by_field(
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
     with pytest.raises(ArtefactError, match=word):
         load_bundle(directory)
+
+
+@pytest.mark.parametrize(("kind", "layout"), [("byte-bpe", "roberta"), ("bpe", "roberta"), ("unigram", "xlm-roberta")])
+def test_the_kind_of_vocabulary_tells_roberta_from_xlm_r(kind: str, layout: str) -> None:
+    heads = (MaskedLMConfig(),)
+    same = Architecture(model=TransformerConfig(segments=0), objectives=heads, vocabulary=300)
+    assert layout_for(same, pad=1, vocabulary=kind).model_type == layout
+    pairs = Architecture(model=TransformerConfig(segments=2), objectives=heads, vocabulary=300)
+    assert layout_for(pairs, pad=1, vocabulary=kind).model_type == "bert"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ KNOWN_FLAGS = {
     "larvatus demo": "--minutes --out --seed --size",
     "larvatus pretrain": (
         "--compile --corpus --deterministic --device --epochs --evaluate-every --fork --language "
-        "--licence --microbatch --minutes --no-compile --on-bad --out --precision --resume "
+        "--language-field --licence --microbatch --minutes --no-compile --on-bad --out --precision --resume "
         "--save-every --seed --sentences --set --size --split --steps --tensorboard --text-field "
         "--valid --workers"
     ),
@@ -49,24 +49,32 @@ KNOWN_FLAGS = {
     "larvatus recipes": "--json",
     "larvatus recipes show": "--json --set --size",
     "larvatus tokenizer": "",
-    "larvatus tokenizer train": "--cased --json --lowercase --on-bad --out --size --split --text-field --type",
+    "larvatus tokenizer train": (
+        "--alpha --cased --json --language --language-field --lowercase --on-bad --out --size --split "
+        "--text-field --type"
+    ),
     "larvatus tokenizer show": "--json",
     "larvatus corpus": "",
     "larvatus corpus build": (
-        "--json --language --language-field --licence --on-bad --out --sentences --split "
+        "--alpha --json --language --language-field --licence --on-bad --out --sentences --split "
         "--text-field --tokenizer --workers"
     ),
-    "larvatus corpus show": "--json",
+    "larvatus corpus show": "--alpha --json",
     "larvatus corpus verify": "--json",
     "larvatus convert": "--dtype --json --online --revision --to",
     "larvatus compare": (
-        "--compile --corpus --device --json --language --licence --microbatch --minutes --no-compile --on-bad --out "
+        "--compile --corpus --device --json --language --language-field --licence --microbatch --minutes --no-compile "
+        "--on-bad --out "
         "--precision --resume --seed --seeds --sentences --set --size --split --steps --text-field --tokens --valid "
         "--workers"
     ),
     "larvatus ablate": (
-        "--compile --corpus --device --json --language --licence --microbatch --minutes --no-compile --on-bad --out "
+        "--compile --corpus --device --json --language --language-field --licence --microbatch --minutes --no-compile "
+        "--on-bad --out "
         "--precision --recipe --resume --seed --seeds --sentences --set --size --split --steps --text-field --tokens "
         "--valid --workers"
+    ),
+    "larvatus evaluate": (
+        "--by --corpus --device --json --language --language-field --on-bad --sentences --split --text-field --tokens"
     ),
 }

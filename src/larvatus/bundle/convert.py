@@ -79,7 +79,7 @@ def convert_bundle(
         raise UsageError(f"{out} is the model itself; write the converted one to another directory")
     architecture = bundle.architecture
     pad = bundle.tokenizer.pad_id
-    layout = asked or layout_for(architecture, pad=pad)
+    layout = asked or layout_for(architecture, pad=pad, vocabulary=bundle.tokenizer.kind)
     kept = fitting_heads(layout, architecture, pad=pad)
     if kept is None:
         raise ArtefactError(_refused(layout, architecture, pad=pad, source=bundle.path))

@@ -90,7 +90,8 @@ def save_bundle(
         recipe=recipe,
         lineage=lineage,
     )
-    write_bundle(directory, bundle, layout=layout_for(bundle.architecture, pad=tokenizer.pad_id), card=card)
+    layout = layout_for(bundle.architecture, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
+    write_bundle(directory, bundle, layout=layout, card=card)
 
 
 def write_bundle(

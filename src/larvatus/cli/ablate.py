@@ -14,7 +14,19 @@ import typer
 from rich.console import Console
 
 from larvatus.cli import comparing as shared
-from larvatus.cli.options import Json, Language, Licence, OnBad, Sentences, Set, Size, Split, TextField
+from larvatus.cli.options import (
+    Json,
+    LanguageField,
+    Languages,
+    Licence,
+    OnBad,
+    Sentences,
+    Set,
+    Size,
+    Split,
+    TextField,
+    text_of,
+)
 from larvatus.errors import UsageError
 from larvatus.evaluate.ablations import ablation_names, read_ablation
 from larvatus.evaluate.compare import Comparison
@@ -43,11 +55,12 @@ def ablate(
     compile: shared.Compile = None,
     microbatch: shared.Microbatch = None,
     workers: shared.Workers = None,
-    language: Language = "en",
+    languages: Languages = None,
     sentences: Sentences = "library",
     split: Split = "blank-line",
     on_bad: OnBad = "fail",
     text_field: TextField = "text",
+    language_field: LanguageField = None,
     licence: Licence = "",
 ) -> None:
     """Repeat a published ablation on your own text: variants of one recipe, everything else equal."""
@@ -55,12 +68,13 @@ def ablate(
         _list(as_json)
         return
     ablation = read_ablation(name)
-    if not corpus or out is None:
+    if not (corpus or languages) or out is None:
         raise UsageError(f"larvatus ablate {name} wants text and a place: --corpus my_texts/ --out runs/{name}")
-    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field)
+    text, language = text_of(corpus, languages, option="--corpus PATH")
+    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
     plan = Comparison(
         contestants=ablation.contestants(recipe=recipe, size=size, settings=settings or []),
-        corpus=corpus,
+        corpus=text,
         out=out,
         budget=Budget(tokens=tokens, minutes=minutes, steps=steps),
         seeds=shared.seeds_of(seed, seeds),

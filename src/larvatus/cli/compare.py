@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 
 from larvatus.cli import comparing as shared
-from larvatus.cli.options import Json, Language, Licence, OnBad, Sentences, Size, Split, TextField
+from larvatus.cli.options import (
+    Json,
+    LanguageField,
+    Languages,
+    Licence,
+    OnBad,
+    Sentences,
+    Size,
+    Split,
+    TextField,
+    text_of,
+)
 from larvatus.evaluate.compare import Comparison, contestants_of
 from larvatus.text.readers import ReadOptions
 from larvatus.train.prepare import TextOptions
@@ -20,8 +31,10 @@ from larvatus.train.settings import Budget, Runtime
 
 def compare(
     recipes: Annotated[str, typer.Argument(help="Names or TOML files with commas between: bert,roberta,mine.toml.")],
-    corpus: Annotated[list[str], typer.Option(help="Text (files, folders, globs, -), or a built corpus; repeatable.")],
     out: Annotated[Path, typer.Option(help="Where the runs, the table and the plot go.")],
+    corpus: Annotated[
+        list[str] | None, typer.Option(help="Text (files, folders, globs, -), or a built corpus; repeatable.")
+    ] = None,
     size: Size = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="field=value for all, or bert:field=value for one of them.")
@@ -39,18 +52,20 @@ def compare(
     compile: shared.Compile = None,
     microbatch: shared.Microbatch = None,
     workers: shared.Workers = None,
-    language: Language = "en",
+    languages: Languages = None,
     sentences: Sentences = "library",
     split: Split = "blank-line",
     on_bad: OnBad = "fail",
     text_field: TextField = "text",
+    language_field: LanguageField = None,
     licence: Licence = "",
 ) -> None:
     """Train several recipes on the same text under the same budget, and show them in one table and a plot."""
-    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field)
+    text, language = text_of(corpus, languages, option="--corpus PATH")
+    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
     plan = Comparison(
         contestants=contestants_of(recipes, size=size, settings=settings or []),
-        corpus=corpus,
+        corpus=text,
         out=out,
         budget=Budget(tokens=tokens, minutes=minutes, steps=steps),
         seeds=shared.seeds_of(seed, seeds),

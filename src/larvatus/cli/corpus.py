@@ -1,6 +1,7 @@
 """`larvatus corpus`: build token shards from text, show what is in them, verify them.
 
 larvatus corpus build judgments/ --tokenizer vocabulary/ --out corpus/
+larvatus corpus build --language sw=swahili/ --language en=english/ --tokenizer vocabulary/ --out corpus/
 larvatus corpus show corpus/
 larvatus corpus verify corpus/
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,9 +23,22 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from larvatus.cli.options import Json, Language, Licence, OnBad, Sentences, Split, TextField
+from larvatus.cli.options import (
+    Alpha,
+    Json,
+    LanguageField,
+    Languages,
+    Licence,
+    OnBad,
+    Sentences,
+    Split,
+    TextField,
+    text_of,
+)
 from larvatus.corpus.build import BuildOptions, CorpusSummary, build_corpus
 from larvatus.corpus.format import Counts
+from larvatus.corpus.mixture import MixtureConfig
+from larvatus.corpus.report import language_rows
 from larvatus.corpus.store import Corpus
 from larvatus.text.readers import ReadOptions
 from larvatus.text.tokenizer import Tokenizer
@@ -35,20 +50,25 @@ Where = Annotated[Path, typer.Argument(metavar="DIR", help="A built corpus.")]
 
 @app.command()
 def build(
-    paths: Annotated[list[str], typer.Argument(metavar="PATHS...", help="Files, directories, globs, or - for stdin.")],
     tokenizer: Annotated[Path, typer.Option(metavar="DIR", help="The vocabulary to encode with.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATHS]...", help="Files, directories, globs, or - for stdin.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
-    language: Language = "en",
+    languages: Languages = None,
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
     split: Split = "blank-line",
     text_field: TextField = "text",
-    language_field: Annotated[str | None, typer.Option(help="Field that holds the language.")] = None,
+    language_field: LanguageField = None,
     licence: Licence = "",
+    alpha: Alpha = 0.3,
     as_json: Json = False,
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
+    text, language = text_of(paths, languages, option="PATHS")
+    mixture = MixtureConfig(alpha=alpha)
     console = Console(stderr=True)
     with _Bar(console) as bar:
         options = BuildOptions(
@@ -60,31 +80,28 @@ def build(
             progress=bar.update,
             notice=lambda sentence: console.print(escape(sentence), highlight=False),
         )
-        summary = build_corpus(paths, Tokenizer.load(tokenizer), out, options)
+        summary = build_corpus(text, Tokenizer.load(tokenizer), out, options)
     if as_json:
-        _print_json(_summary_dict(summary))
+        _print_json(_summary_dict(summary) | _mixture_dict(summary.languages, mixture.alpha))
         return
+    if len(summary.languages) > 1:
+        Console(highlight=False).print(_table("", summary.languages, summary.counts, mixture.alpha))
     print(_sentence(summary))
     print(f"next: larvatus corpus show {out}    or    larvatus pretrain bert --corpus {out} --out …")
 
 
 @app.command()
-def show(path: Where, as_json: Json = False) -> None:
-    """Counts, sources and the first few sentences of a corpus."""
+def show(path: Where, alpha: Alpha = 0.3, as_json: Json = False) -> None:
+    """Counts, languages, sources and the first few sentences of a corpus."""
+    mixture = MixtureConfig(alpha=alpha)
     corpus = Corpus.open(path)
     m = corpus.manifest
     samples = first_sentences(corpus, 5)
     if as_json:
-        _print_json({**msgspec.to_builtins(m), "samples": samples})
+        _print_json({**msgspec.to_builtins(m), **_mixture_dict(m.languages, mixture.alpha), "samples": samples})
         return
-    table = Table(title=str(path), title_justify="left")
-    for name in ("language", "documents", "sentences", "words", "tokens", "text bytes"):
-        table.add_column(name, justify="left" if name == "language" else "right")
-    rows = [*m.languages.items()]
-    for name, counts in rows if len(rows) == 1 else [*rows, ("all", m.counts)]:
-        table.add_row(escape(name), *(f"{getattr(counts, field):,}" for field in counts.__struct_fields__))
     console = Console(highlight=False)
-    console.print(table)
+    console.print(_table(str(path), m.languages, m.counts, mixture.alpha))
     pieces = m.counts.tokens / max(1, m.counts.words)
     console.print(f"vocabulary: {m.settings.vocabulary:,} pieces, {pieces:.2f} a word · {len(m.shards)} shards")
     for source in m.sources:
@@ -140,6 +157,35 @@ class _Bar:
         if not self._console.is_terminal and now - self._said > 30:
             self._said = now
             print(line, file=sys.stderr)
+
+
+def _table(title: str, languages: Mapping[str, Counts], total: Counts, alpha: float) -> Table:
+    """Counts by language, and tokens a word; where there are several, their shares as they come and as drawn."""
+    mixed = len(languages) > 1
+    fields = ["documents", "sentences", "words", "tokens", *([] if mixed else ["text_bytes"])]
+    shares = ("p", "q") if mixed else ()
+    table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
+    if mixed:
+        table.caption = f"p: share of the sentences; q: share that is drawn at α = {alpha:g}; fertility: tokens a word"
+    for name in ("language", *fields, *shares, "fertility"):
+        table.add_column(name.replace("_", " "), justify="left" if name == "language" else "right")
+    for row in language_rows(languages, alpha):
+        counts = languages[row.language]
+        drawn = (f"{row.p:.4f}", f"{row.q:.4f}") if mixed else ()
+        table.add_row(escape(row.language), *_numbers(counts, fields), *drawn, f"{row.fertility:.2f}")
+    if mixed:
+        table.add_row("all", *_numbers(total, fields), "", "", f"{total.tokens / max(1, total.words):.2f}")
+    return table
+
+
+def _numbers(counts: Counts, fields: Sequence[str]) -> list[str]:
+    return [f"{getattr(counts, field):,}" for field in fields]
+
+
+def _mixture_dict(languages: Mapping[str, Counts], alpha: float) -> dict[str, Any]:
+    rows = language_rows(languages, alpha)
+    shares = {row.language: {"p": row.p, "q": row.q, "fertility": row.fertility} for row in rows}
+    return {"mixture": {"alpha": alpha, "languages": shares}}
 
 
 def _counted(counts: Counts) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from larvatus.cli import ablate, compare, convert, corpus, demo, doctor, fill, pretrain, recipes, tokenizer
+from larvatus.cli import ablate, compare, convert, corpus, demo, doctor, evaluate, fill, pretrain, recipes, tokenizer
 from larvatus.errors import LarvatusError, UsageError
 from larvatus.version import VERSION
 
@@ -33,6 +33,7 @@ app.command("convert")(convert.convert)
 app.command("doctor")(doctor.doctor)
 app.command("compare")(compare.compare)
 app.command("ablate")(ablate.ablate)
+app.command("evaluate")(evaluate.evaluate)
 
 
 def _version(asked: bool) -> None:

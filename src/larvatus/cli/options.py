@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import typer
 
+from larvatus.errors import UsageError
+from larvatus.text.languages import Given, LanguagePath
+from larvatus.text.sentences import is_language
+
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-Language = Annotated[str, typer.Option(help="Language of text that does not say.")]
+Alpha = Annotated[float, typer.Option(help="Exponent of the language mixture, 0 (all alike) to 1 (as they come).")]
+LanguageField = Annotated[str | None, typer.Option(help="Field of JSONL and Parquet that holds the language.")]
+Languages = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--language",
+        metavar="xx=PATH",
+        help="Text and its language, such as sw=swahili/; repeatable. A code alone: of text that does not say [en].",
+    ),
+]
 Licence = Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")]
 ModelName = Annotated[
     str, typer.Option("--model", help="Model directory, or a hub model in the local cache (org/name@COMMIT).")
@@ -20,3 +34,17 @@ Size = Annotated[
 ]
 Split = Annotated[Literal["blank-line", "file"], typer.Option(help="What ends a document in plain text.")]
 TextField = Annotated[str, typer.Option(help="Field of JSONL and Parquet that holds the text.")]
+
+
+def text_of(paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str) -> tuple[list[Given], str]:
+    """All text that a command names, and the language of what does not say. `option` names the plain paths."""
+    named = [LanguagePath.of(one) for one in languages or () if "=" in one or not paths]
+    codes = [one for one in languages or () if "=" not in one and paths]
+    if not (paths or named):
+        raise UsageError(f"no text was named; give {option}, or --language xx=PATH")
+    if len(codes) > 1:
+        raise UsageError(f"--language {codes[1]} names no text; say where it is: --language {codes[1]}=PATH")
+    for code in codes:
+        if not is_language(code):
+            raise UsageError(f"--language {code} is no language code; use one such as en, sw or zh-Hant")
+    return [*(paths or ()), *named], codes[0] if codes else "en"

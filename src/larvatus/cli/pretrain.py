@@ -1,6 +1,7 @@
 """`larvatus pretrain`: one command from raw text to a model.
 
 larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
+larvatus pretrain xlm-r --size tiny --language sw=swahili/ --language en=english/ --out runs/two
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from larvatus.cli.options import Language, Licence, OnBad, Sentences, Set, Size, Split, TextField
+from larvatus.cli.options import (
+    LanguageField,
+    Languages,
+    Licence,
+    OnBad,
+    Sentences,
+    Set,
+    Size,
+    Split,
+    TextField,
+    text_of,
+)
 from larvatus.recipes import read_recipe
 from larvatus.text.readers import ReadOptions
 from larvatus.text.tokenizer import Tokenizer
@@ -24,8 +36,10 @@ from larvatus.train.settings import Budget, Runtime
 
 def pretrain(
     recipe: Annotated[str, typer.Argument(help="A recipe's name (larvatus recipes), or a TOML file of your own.")],
-    corpus: Annotated[list[str], typer.Option(help="Text (files, folders, globs, -), or a built corpus; repeatable.")],
     out: Annotated[Path, typer.Option(help="The run's directory; it becomes the model's.")],
+    corpus: Annotated[
+        list[str] | None, typer.Option(help="Text (files, folders, globs, -), or a built corpus; repeatable.")
+    ] = None,
     size: Size = None,
     settings: Set = None,
     steps: Annotated[int | None, typer.Option(help="Train this many steps.")] = None,
@@ -44,11 +58,12 @@ def pretrain(
     evaluate_every: Annotated[int | None, typer.Option(help="Steps between evaluations.")] = None,
     save_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
-    language: Language = "en",
+    languages: Languages = None,
     sentences: Sentences = "library",
     split: Split = "blank-line",
     on_bad: OnBad = "fail",
     text_field: TextField = "text",
+    language_field: LanguageField = None,
     licence: Licence = "",
 ) -> None:
     """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
@@ -62,7 +77,8 @@ def pretrain(
         workers=workers,
         deterministic=deterministic,
     )
-    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field)
+    text, language = text_of(corpus, languages, option="--corpus PATH")
+    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
     options = TextOptions(reading=reading, language=language, sentences=sentences, licence=licence)
     job = Job(
         recipe=chosen,
@@ -76,7 +92,7 @@ def pretrain(
         save_every=save_every,
         tensorboard=tensorboard,
     )
-    train(job, partial(prepare, chosen, corpus, out=out, valid=valid, options=options, console=console), console)
+    train(job, partial(prepare, chosen, text, out=out, valid=valid, options=options, console=console), console)
     if os.environ.get("RANK", "0") == "0":
         _say_what_is_next(out, console)
 

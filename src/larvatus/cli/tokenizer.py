@@ -1,6 +1,7 @@
 """`larvatus tokenizer train` and `larvatus tokenizer show`: learn a vocabulary from text, and look at what it does.
 
 larvatus tokenizer train my_texts/ --type wordpiece --size 30522 --out vocabulary/
+larvatus tokenizer train --language sw=swahili/ --language en=english/ --alpha 0.3 --type unigram --size 32000 --out v/
 larvatus tokenizer show vocabulary/ "Mt. Sanitas is in Sunshine Canyon."
 """
 
@@ -15,10 +16,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from larvatus.cli.options import Json, OnBad, Split, TextField
+from larvatus.cli.options import Alpha, Json, LanguageField, Languages, OnBad, Split, TextField, text_of
+from larvatus.corpus.mixture import MixtureConfig
 from larvatus.errors import ArtefactError
 from larvatus.files import saying_what_is_full
-from larvatus.text.readers import ReadOptions, Skipped, read_documents
+from larvatus.text.languages import read_languages, train_mixed_vocabulary
+from larvatus.text.readers import Document, ReadOptions, Skipped
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import (
     BPEConfig,
@@ -26,7 +29,6 @@ from larvatus.text.vocabulary import (
     TokenizerConfig,
     UnigramConfig,
     WordPieceConfig,
-    train_vocabulary,
 )
 
 app = typer.Typer(help="Learn a vocabulary from text, and look at what it does.", no_args_is_help=True)
@@ -37,8 +39,10 @@ Kind = Literal["wordpiece", "byte-bpe", "bpe", "unigram"]
 
 @app.command()
 def train(
-    paths: Annotated[list[str], typer.Argument(help="Files, directories, globs, URLs, or - for standard input.")],
     out: Annotated[Path, typer.Option(help="New directory for the vocabulary.")],
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="Files, directories, globs, URLs, or - for standard input.")
+    ] = None,
     kind: Annotated[Kind, typer.Option("--type", help="What kind of pieces.")] = "wordpiece",
     size: Annotated[int, typer.Option(min=1, help="Pieces in all, special tokens included.")] = 30_522,
     lowercase: Annotated[
@@ -47,25 +51,35 @@ def train(
     on_bad: OnBad = "fail",
     split: Split = "blank-line",
     text_field: TextField = "text",
+    languages: Languages = None,
+    language_field: LanguageField = None,
+    alpha: Alpha = 1.0,
     as_json: Json = False,
 ) -> None:
     """Learn a vocabulary: the same one for the same text, every time."""
+    given, language = text_of(paths, languages, option="PATHS")
+    mixture = MixtureConfig(alpha=alpha)
     if (out / "tokenizer.json").exists():
         raise ArtefactError(f"{out} holds a vocabulary already; choose another --out, or remove it")
     with saying_what_is_full(out):
         out.mkdir(parents=True, exist_ok=True)  # an --out that cannot be written is refused before any text is read
-    options = ReadOptions(split=split, text_field=text_field, on_bad=on_bad)
+    options = ReadOptions(split=split, text_field=text_field, language_field=language_field, on_bad=on_bad)
     skipped, read = Skipped(), {"documents": 0, "characters": 0}
 
-    def texts() -> Iterator[str]:
-        for document in read_documents(paths, options=options, skipped=skipped):
+    def documents() -> Iterator[Document]:
+        for document in read_languages(given, options=options, skipped=skipped):
             read["documents"] += 1
             read["characters"] += len(document.text)
-            yield document.text
+            yield document
 
     console = Console(stderr=as_json)
     with console.status("learning the vocabulary …"):
-        tokenizer = train_vocabulary(texts(), _config(kind, size, lowercase))
+        tokenizer = train_mixed_vocabulary(
+            documents(),
+            _config(kind, size, lowercase),
+            mixture.repeats if mixture.alpha < 1 else None,
+            language=language,
+        )
     tokenizer.save(out)
     _report(tokenizer, out, read | {"skipped": skipped.total}, str(skipped), as_json=as_json)
 

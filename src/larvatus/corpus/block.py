@@ -5,6 +5,7 @@ words      [N]     does a word start at this token?
 sentences  [S+1]   where each sentence starts, and where the last one ends
 documents  [D+1]   the same for documents
 numbers    [D]     which document of the corpus each is; parts of a long one share their number
+languages  [D]     number of the language of each, where there are several
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Block:
     sentences: Ints
     documents: Ints
     numbers: Ints
+    languages: Ints | None = None
 
     @classmethod
     def of(cls, documents: Sequence[Sequence[Sequence[int]]], words: Sequence[bool] | None = None) -> Block:
@@ -47,18 +49,34 @@ class Block:
         )
 
     @classmethod
-    def join(cls, batches: Sequence[pa.RecordBatch], vocabulary: int, name: str = "a chunk") -> Block:
-        """From the record batches of a shard; a part that follows its predecessor is joined to it again."""
-        ids, words, sentences, rows, numbers, parts = [], [], [], [], [], []
+    def join(
+        cls,
+        batches: Sequence[pa.RecordBatch],
+        vocabulary: int,
+        name: str = "a chunk",
+        stretches: Sequence[tuple[int, int] | None] | None = None,
+    ) -> Block:
+        """From the record batches of a shard; a part that follows its predecessor is joined to it again.
+
+        Of a batch with a stretch (first, last), only the sentences that begin at tokens first … last − 1 are taken.
+        """
+        ids, words, sentences, rows, numbers, parts, languages = [], [], [], [], [], [], []
         before = 0
-        for batch in batches:
+        names: dict[str, int] = {}
+        for batch, stretch in zip(batches, stretches or [None] * len(batches), strict=True):
             chunk = _arrays(batch, vocabulary, name)
+            number, part = batch.column("document").to_numpy(), batch.column("part").to_numpy()
+            language = _languages(batch, names)
+            if stretch is not None:
+                chunk, taken = chunk.cut(*stretch)
+                number, part, language = number[taken], part[taken], language[taken]
             ids.append(chunk.ids)
             words.append(chunk.words)
             sentences.append(chunk.sentences + before)
             rows.append(chunk.rows[:-1] + before)
-            numbers.append(batch.column("document").to_numpy())
-            parts.append(batch.column("part").to_numpy())
+            numbers.append(number)
+            parts.append(part)
+            languages.append(language)
             before += len(chunk.ids)
         number, part = np.concatenate(numbers), np.concatenate(parts)
         goes_on = np.zeros(len(number), np.bool_)
@@ -70,6 +88,7 @@ class Block:
             sentences=np.concatenate([*sentences, end]),
             documents=np.concatenate([np.concatenate(rows)[~goes_on], end]),
             numbers=number[~goes_on],
+            languages=np.concatenate(languages)[~goes_on] if len(names) > 1 else None,
         )
 
 
@@ -79,6 +98,17 @@ class _Arrays:
     words: npt.NDArray[np.bool_]  # [N]
     sentences: Ints  # [S]
     rows: Ints  # [R + 1]
+
+    def cut(self, first: int, last: int) -> tuple[_Arrays, slice]:
+        """The sentences that begin at tokens first … last − 1, and which rows they are of."""
+        a, b = np.searchsorted(self.sentences, (first, last)).tolist()
+        if a == b:
+            return _Arrays(self.ids[:0], self.words[:0], self.sentences[:0], np.zeros(1, np.int64)), slice(0, 0)
+        begin = int(self.sentences[a])
+        end = int(self.sentences[b]) if b < len(self.sentences) else len(self.ids)
+        row, stop = int(np.searchsorted(self.rows, begin, side="right")) - 1, int(np.searchsorted(self.rows, end))
+        rows = np.clip(self.rows[row : stop + 1], begin, end) - begin
+        return _Arrays(self.ids[begin:end], self.words[begin:end], self.sentences[a:b] - begin, rows), slice(row, stop)
 
 
 def _arrays(batch: pa.RecordBatch, vocabulary: int, name: str) -> _Arrays:
@@ -113,6 +143,14 @@ def _arrays(batch: pa.RecordBatch, vocabulary: int, name: str) -> _Arrays:
         raise DataError(f"{name} is damaged: its ids, words and sentences do not fit together")
     bits = np.frombuffer(words.values.buffers()[1], np.uint8)
     return _Arrays(flat, np.unpackbits(bits, count=n, bitorder="little").view(np.bool_), starts, rows)
+
+
+def _languages(batch: pa.RecordBatch, names: dict[str, int]) -> Ints:
+    """[R] the number of each row's language; `names` grows with those that are new."""
+    column = batch.column("language").dictionary_encode()
+    known = [names.setdefault(name, len(names)) for name in column.dictionary.to_pylist()]
+    indices: Ints = column.indices.to_numpy()
+    return np.array(known, np.int64)[indices]
 
 
 def _cumulative(lengths: Sequence[int]) -> Ints:

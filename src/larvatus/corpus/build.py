@@ -38,6 +38,7 @@ from larvatus.corpus.sources import Text, left_out
 from larvatus.corpus.standing import ELSE, finished, keep_tokenizer, refuse_what_is_not_ours, take_up
 from larvatus.corpus.units import UNIT_CHARACTERS, Piece, Unit, units
 from larvatus.errors import ArtefactError, DataError, UsageError
+from larvatus.text.languages import Given
 from larvatus.text.readers import Document, ReadOptions
 from larvatus.text.tokenizer import Tokenizer
 
@@ -49,7 +50,7 @@ class BuildOptions:
     sentences: Literal["library", "newline"] = "library"
     """Split sentences by rule, or take each line as one."""
     reading: ReadOptions = field(default_factory=ReadOptions)
-    sources: Sequence[str] = ()
+    sources: Sequence[Given] = ()
     """For the datasheet: where the documents come from, when they are not given as paths."""
     licence: str = ""
     """Licence of the text, as given; it goes into the datasheet."""
@@ -75,7 +76,7 @@ class CorpusSummary:
 
 
 def build_corpus(
-    documents: str | Path | Sequence[str | Path] | Iterable[Document],
+    documents: Given | Sequence[Given] | Iterable[Document],
     tokenizer: Tokenizer,
     out: Path,
     options: BuildOptions | None = None,

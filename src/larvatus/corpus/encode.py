@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larvatus.batch import Ints, edges, runs
+from larvatus.batch import Ints, edges, ranges, runs
 from larvatus.corpus.format import ChunkInfo, Counts, schema
 from larvatus.corpus.stretches import StretchEncoder
 from larvatus.corpus.units import Piece
@@ -75,7 +76,7 @@ def encode_unit(encoder: Encoder, pieces: Sequence[Piece]) -> Encoded:
     lengths = found.lengths[found.lengths > 0]
     tokens = np.bincount(piece_of_sentence, weights=lengths, minlength=len(pieces)).astype(np.int64)
     kept = [i for i, n in enumerate(tokens.tolist()) if n]
-    rows = _Rows(
+    in_order = _Rows(
         pieces=[pieces[i] for i in kept],
         ids=found.ids,
         starts=found.starts,
@@ -83,8 +84,9 @@ def encode_unit(encoder: Encoder, pieces: Sequence[Piece]) -> Encoded:
         sentences=np.bincount(piece_of_sentence, minlength=len(pieces))[kept].astype(np.int64),
         sentence_lengths=lengths,
     )
+    rows = in_order.by_language()
     columns = schema(encoder.vocabulary)
-    cuts = list(runs(rows.tokens, CHUNK_TOKENS)) if kept else []
+    cuts = rows.cuts()
     edge = edges(rows.tokens)
     return Encoded(
         batches=[_record_batch(rows, a, b, columns) for a, b in cuts],
@@ -93,12 +95,13 @@ def encode_unit(encoder: Encoder, pieces: Sequence[Piece]) -> Encoded:
                 rows=b - a,
                 tokens=int(edge[b] - edge[a]),
                 documents=(rows.pieces[a].document, rows.pieces[b - 1].document),
+                language=rows.pieces[a].language,
             )
             for a, b in cuts
         ],
         languages=_counts(rows),
-        first=(rows.pieces[0].document, rows.pieces[0].language) if kept else None,
-        last=rows.pieces[-1].document if kept else None,
+        first=(in_order.pieces[0].document, in_order.pieces[0].language) if kept else None,
+        last=in_order.pieces[-1].document if kept else None,
     )
 
 
@@ -112,6 +115,33 @@ class _Rows:
     tokens: Ints  # [R]
     sentences: Ints  # [R]
     sentence_lengths: Ints  # [S]
+
+    def by_language(self) -> _Rows:
+        """The rows of each language together, languages in the order in which they first come."""
+        numbers: dict[str, int] = {}
+        language = np.array([numbers.setdefault(piece.language, len(numbers)) for piece in self.pieces], np.int64)
+        if len(numbers) < 2:
+            return self
+        order = np.argsort(language, kind="stable")
+        tokens, sentences = self.tokens[order], self.sentences[order]
+        token = ranges(tokens) + np.repeat(edges(self.tokens)[order], tokens)  # [N] where each comes from
+        sentence = ranges(sentences) + np.repeat(edges(self.sentences)[order], sentences)
+        return _Rows(
+            pieces=[self.pieces[i] for i in order.tolist()],
+            ids=self.ids[token],
+            starts=self.starts[token],
+            tokens=tokens,
+            sentences=sentences,
+            sentence_lengths=self.sentence_lengths[sentence],
+        )
+
+    def cuts(self) -> list[tuple[int, int]]:
+        """First and last row of each chunk: within the budget, and of one language."""
+        found: list[tuple[int, int]] = []
+        for _, group in groupby(range(len(self.pieces)), key=lambda row: self.pieces[row].language):
+            rows = list(group)
+            found += [(rows[0] + a, rows[0] + b) for a, b in runs(self.tokens[rows], CHUNK_TOKENS)]
+        return found
 
 
 def _record_batch(rows: _Rows, a: int, b: int, columns: pa.Schema) -> bytes:

@@ -4,7 +4,8 @@
       manifest.json     counts, sources, settings, and the SHA-256 of every shard; written last
       journal.jsonl     what a build has finished so far, so that a killed one goes on
       tokenizer/        the tokenizer the ids belong to
-      00000.arrow …     shards of about 64 MB; their record batches are the chunks that the loader shuffles
+      00000.arrow …     shards of about 64 MB; their record batches are the chunks that the loader shuffles, each of one
+                        language
 
 A row is a document, or a part of a long one (`document` is the same for all its parts, `part` counts them). Nothing is
 compressed, so a chunk is read where it lies. Special tokens are never stored: packing adds them.
@@ -59,6 +60,8 @@ class ChunkInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tokens: int
     documents: tuple[int, int]
     """Numbers of its first and last document: equal where the chunk lies within one long document."""
+    language: str = ""
+    """Of all its rows; empty in corpora built before chunks kept languages apart."""
 
 
 class ShardInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,7 +4,8 @@
     for batch, cursor in loader.steps():     # the cursor says where the next step begins: steps(cursor) goes on there
         …
 
-Each epoch permutes the chunks of the corpus and takes them in blocks of about two million tokens. A block is packed,
+Each epoch permutes the chunks of the corpus and takes them in blocks of about two million tokens (where languages are
+mixed in other shares than they come in, `mixture.py` says which stretches of which chunks). A block is packed,
 its sequences are shuffled and corrupted, all in one worker; a sequence is known as (epoch, block, place in the
 block), and every random choice about it hangs on that name. Steps of `tokens` tokens are cut from the row of blocks
 in this process, on across blocks and epochs, so each is full and no number of workers, and no resume, can change any.
@@ -24,6 +25,7 @@ import numpy as np
 
 from larvatus import rng
 from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.corpus.mixture import MixtureConfig, Part, epoch_tokens, mixed_plan, refuse_mixed_chunks
 from larvatus.corpus.packing import PackingConfig, SpecialIds, check, pack
 from larvatus.corpus.processes import Workers
 from larvatus.corpus.store import Corpus
@@ -58,17 +60,29 @@ class BlockMaker:
     seed: int
     purpose: str
     block_tokens: int
+    mixture: MixtureConfig
+    language: str | None
 
-    def plan(self, corpus: Corpus, epoch: int) -> list[list[int]]:
-        """The chunks of each block of an epoch."""
+    def plan(self, corpus: Corpus, epoch: int) -> list[list[Part]]:
+        """The chunks of each block of an epoch, or stretches of them."""
+        languages = corpus.manifest.languages
+        if self.purpose == "train" and self.mixture.alpha < 1 and len(languages) > 1:
+            tokens = epoch_tokens(languages, self.mixture)
+            return mixed_plan(corpus.chunks, tokens, epoch=epoch, size=self.block_tokens, shuffle=self._shuffled)
         order = np.arange(len(corpus.chunks))
+        if self.language is not None:
+            order = np.array([k for k in order.tolist() if corpus.chunks[k].language in ("", self.language)], np.int64)
         if self.purpose == "train":
             order = rng.stream(self.seed, f"{self.purpose}/order", epoch).permutation(order)
-        return plan_blocks(corpus, order, self.block_tokens, different=self.packing.different_documents)
+        blocks = plan_blocks(corpus, order, self.block_tokens, different=self.packing.different_documents)
+        return [[Part(k, 0, corpus.chunks[k].tokens) for k in block] for block in blocks]
 
-    def make(self, epoch: int, block: int, chunks: list[int]) -> TrainingBatch[Ints]:
+    def _shuffled(self, language: str, turn: int, chunks: Ints) -> Ints:
+        return rng.stream(self.seed, f"{self.purpose}/order/{language}", turn).permutation(chunks)
+
+    def make(self, epoch: int, block: int, parts: list[Part]) -> TrainingBatch[Ints]:
         random = rng.stream(self.seed, f"{self.purpose}/pack", epoch, block)
-        text = self._corpus.block(chunks)
+        text = self._corpus.parts(parts)
         batch = pack(text, self.packing, length=self.length, special=self.special, random=random)
         return batch if self.corruption is None else self.corruption(batch, epoch, block << 32)
 
@@ -99,7 +113,7 @@ def _one_document(corpus: Corpus, chunks: list[int]) -> bool:
     return len({number for k in chunks for number in corpus.chunks[k].documents}) == 1
 
 
-def _make(maker: BlockMaker, task: tuple[int, int, list[int]]) -> TrainingBatch[Ints]:
+def _make(maker: BlockMaker, task: tuple[int, int, list[Part]]) -> TrainingBatch[Ints]:
     return maker.make(*task)
 
 
@@ -117,12 +131,19 @@ class Loader:
         seed: int,
         workers: int = 0,
         purpose: str = "train",
+        mixture: MixtureConfig = MixtureConfig(),
+        language: str | None = None,
     ) -> None:
+        """`mixture` says how often languages come in training; `language` reads one alone."""
         if tokens < length:
             raise RecipeError(
                 f"a step of {tokens:,} tokens cannot hold one sequence of {length:,}; make the batch larger"
             )
         check(packing, corpus.manifest.counts)
+        if mixture.alpha < 1 or language is not None:
+            refuse_mixed_chunks(str(corpus.path), corpus.chunks, corpus.manifest.languages)
+        if language is not None and language not in corpus.manifest.languages:
+            raise DataError(f"{corpus.path} has no text in {language!r}; it has {', '.join(corpus.manifest.languages)}")
         self._corpus, self._tokens, self._workers = corpus, tokens, workers
         self._maker = BlockMaker(
             path=corpus.path,
@@ -133,6 +154,8 @@ class Loader:
             seed=seed,
             purpose=purpose,
             block_tokens=self.block_tokens,
+            mixture=mixture,
+            language=language,
         )
 
     def steps(self, cursor: Cursor = Cursor()) -> Iterator[tuple[TrainingBatch[Ints], Cursor]]:
@@ -162,7 +185,7 @@ class Loader:
         """Epoch, number and content of block after block, from the cursor's on, without end."""
         names: deque[tuple[int, int]] = deque()  # of the blocks under way
 
-        def tasks() -> Iterator[tuple[int, int, list[int]]]:
+        def tasks() -> Iterator[tuple[int, int, list[Part]]]:
             epoch, first = cursor.epoch, cursor.block
             while True:
                 plan = self._maker.plan(self._corpus, epoch)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from larvatus.corpus.format import Source
-from larvatus.text.readers import Document, ReadOptions, Skipped, list_files, read_documents
+from larvatus.text.languages import Given, LanguagePath, path_of, read_languages
+from larvatus.text.readers import Document, ReadOptions, Skipped, list_files
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,11 @@ class Text:
     @classmethod
     def of(
         cls,
-        documents: str | Path | Sequence[str | Path] | Iterable[Document],
+        documents: Given | Sequence[Given] | Iterable[Document],
         reading: ReadOptions,
         *,
         licence: str = "",
-        sources: Sequence[str] = (),
+        sources: Sequence[Given] = (),
     ) -> Text:
         """`sources` says where documents come from that are not given as paths."""
         skipped = Skipped()
@@ -39,7 +40,7 @@ class Text:
             return cls(lambda: given, named, None, skipped)
 
         def read() -> Iterable[Document]:
-            return read_documents(paths, options=reading, skipped=skipped)
+            return read_languages(paths, options=reading, skipped=skipped)
 
         return cls(read, describe(paths, licence), fingerprint(paths), skipped)
 
@@ -48,28 +49,28 @@ class Text:
         return ", ".join(source.name for source in self.sources[:3]) + (", …" if len(self.sources) > 3 else "")
 
 
-def _paths(documents: object) -> list[str | Path] | None:
-    if isinstance(documents, str | Path):
+def _paths(documents: object) -> list[Given] | None:
+    if isinstance(documents, Given):
         return [documents]
-    if isinstance(documents, Sequence) and documents and all(isinstance(d, str | Path) for d in documents):
+    if isinstance(documents, Sequence) and documents and all(isinstance(d, Given) for d in documents):
         return list(documents)
     return None
 
 
-def describe(paths: Sequence[str | Path], licence: str) -> tuple[Source, ...]:
+def describe(paths: Sequence[Given], licence: str) -> tuple[Source, ...]:
     """Each path as it was given, with the files and bytes found there (bytes of local files only)."""
     described = []
     for path in paths:
-        found = list_files([path]) if os.path.exists(path) else []
+        found = list_files([path_of(path)]) if os.path.exists(path_of(path)) else []
         size = sum(file.stat().st_size for file in found if isinstance(file, Path))
         described.append(Source(name=str(path), files=len(found), bytes=size, licence=licence))
     return tuple(described)
 
 
-def fingerprint(paths: Sequence[str | Path]) -> str | None:
+def fingerprint(paths: Sequence[Given]) -> str | None:
     """Names, sizes and times of the files, as `make` would look at them; none where not all are local."""
-    digest = hashlib.sha256()
-    for file in list_files(paths):
+    digest = hashlib.sha256("".join(f"{path}\x00" for path in paths if isinstance(path, LanguagePath)).encode())
+    for file in list_files([path_of(path) for path in paths]):
         if not isinstance(file, Path):
             return None
         found = file.stat()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import pyarrow as pa
 from larvatus import files
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import JOURNAL, MANIFEST, REBUILD, TOKENIZER, ChunkInfo, Manifest, read_manifest, schema
+from larvatus.corpus.mixture import Part
 from larvatus.corpus.shards import check_shards
 from larvatus.errors import DataError
 from larvatus.text.tokenizer import Tokenizer
@@ -59,6 +61,12 @@ class Corpus:
             raise DataError(
                 f"{self.path}: the manifest counts {self.tokens:,} tokens, its shards {counted:,}; {REBUILD}"
             )
+        languages: Counter[str] = Counter()
+        for chunk in self.chunks:
+            languages[chunk.language] += chunk.tokens
+        told = {name: counts.tokens for name, counts in self.manifest.languages.items()}
+        if "" not in languages and languages != told:
+            raise DataError(f"{self.path}: the languages of its chunks are not those of the manifest; {REBUILD}")
 
     @property
     def documents(self) -> int:
@@ -75,6 +83,12 @@ class Corpus:
     @property
     def tokens(self) -> int:
         return self.manifest.counts.tokens
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Languages that can be read apart: all of them, or none in an old corpus whose chunks mix several."""
+        names = tuple(self.manifest.languages)
+        return names if len(names) == 1 or all(chunk.language for chunk in self.chunks) else ()
 
     @property
     def fingerprint(self) -> str:
@@ -106,8 +120,15 @@ class Corpus:
 
     def block(self, chunks: Sequence[int]) -> Block:
         """Several chunks, end to end, as flat arrays."""
-        name = f"{self.path}: chunk {chunks[0]}" + (" …" if len(chunks) > 1 else "")
-        return Block.join([self.batch(chunk) for chunk in chunks], self.manifest.settings.vocabulary, name)
+        return self.parts([Part(chunk, 0, self.chunks[chunk].tokens) for chunk in chunks])
+
+    def parts(self, parts: Sequence[Part]) -> Block:
+        """The same of stretches of chunks."""
+        name = f"{self.path}: chunk {parts[0].chunk}" + (" …" if len(parts) > 1 else "")
+        whole = [part.first == 0 and part.last == self.chunks[part.chunk].tokens for part in parts]
+        stretches = [None if all_of_it else part[1:] for part, all_of_it in zip(parts, whole, strict=True)]
+        batches = [self.batch(part.chunk) for part in parts]
+        return Block.join(batches, self.manifest.settings.vocabulary, name, stretches)
 
     def _path(self, shard: int) -> Path:
         return self.path / self.manifest.shards[shard].file

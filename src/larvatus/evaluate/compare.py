@@ -37,6 +37,7 @@ from larvatus.evaluate.results import Results
 from larvatus.evaluate.runs import Trial, run_trial
 from larvatus.files import locked, read_json, sweep, write_json
 from larvatus.recipes import Recipe, differences, read_recipe, recipe_table
+from larvatus.text.languages import Given
 from larvatus.train.budget import steps_wanted
 from larvatus.train.prepare import Prepared, TextOptions, held_out_documents, kept_input, prepare
 from larvatus.train.settings import Budget, Runtime
@@ -60,7 +61,7 @@ class Comparison:
     """What to compare, on what, for how long."""
 
     contestants: tuple[Contestant, ...]
-    corpus: Sequence[str]
+    corpus: Sequence[Given]
     out: Path
     budget: Budget
     seeds: tuple[int, ...] = (0,)
@@ -165,7 +166,7 @@ def _begin(plan: Comparison) -> None:
     path = plan.out / PLAN
     own = {
         "contestants": {contestant.label: recipe_table(contestant.recipe) for contestant in plan.contestants},
-        "corpus": list(plan.corpus),
+        "corpus": [str(path) for path in plan.corpus],
         "valid": plan.valid,
         "options": msgspec.to_builtins(plan.options),
         "budget": msgspec.to_builtins(plan.budget),
@@ -185,9 +186,10 @@ def _begin(plan: Comparison) -> None:
 
 
 def _folder(plan: Comparison, contestant: Contestant) -> Path:
-    """Where its vocabulary and shards are: the same place for all whose tokenizer has the same settings."""
-    settings = msgspec.json.encode(contestant.recipe.tokenizer, order="sorted")
-    kind = msgspec.to_builtins(contestant.recipe.tokenizer)["type"]
+    """Where its vocabulary and shards are: the same place for all that learn the same vocabulary."""
+    recipe = contestant.recipe
+    settings = msgspec.json.encode((recipe.tokenizer, recipe.mixture), order="sorted")
+    kind = msgspec.to_builtins(recipe.tokenizer)["type"]
     return plan.out / TEXTS / f"{kind}-{hashlib.sha256(settings).hexdigest()[:8]}"
 
 

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from larvatus.batch import OrderLabels, PairLabels
+from larvatus.corpus.mixture import MixtureConfig
 from larvatus.corpus.packing import PackingConfig
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
@@ -44,6 +45,8 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     corruption: CorruptionConfig
     model: TransformerConfig
     objectives: tuple[ObjectiveConfig, ...]
+    mixture: MixtureConfig = MixtureConfig()
+    """How often each language comes, where there are several; it drives vocabulary and training alike."""
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     phases: tuple[Phase, ...] = (Phase(),)

@@ -31,11 +31,16 @@ def count_words(texts: Iterable[str], library: tokenizers.Tokenizer) -> list[tup
     """(word, count), ordered by the word: the same list for the same text, whatever the threads."""
     total: Counter[str] = Counter()
     for portion in _portions(texts):
-        for word, count in _count(portion, library).items():
-            total[word[:LONGEST_WORD]] += count
+        add_words(total, portion, library)
         while len(total) > MOST_WORDS:
-            total = _commoner_half(total)
+            total = commoner_half(total)
     return sorted(total.items())
+
+
+def add_words(total: Counter[str], portion: list[str], library: tokenizers.Tokenizer) -> None:
+    """Add the words of some texts to a table."""
+    for word, count in _count(portion, library).items():
+        total[word[:LONGEST_WORD]] += count
 
 
 def _count(portion: list[str], library: tokenizers.Tokenizer) -> dict[str, int]:
@@ -51,7 +56,7 @@ def _count(portion: list[str], library: tokenizers.Tokenizer) -> dict[str, int]:
     return words
 
 
-def _commoner_half(total: Counter[str]) -> Counter[str]:
+def commoner_half(total: Counter[str]) -> Counter[str]:
     ordered = sorted(total.items(), key=lambda item: (-item[1], item[0]))
     return Counter(dict(ordered[: len(ordered) // 2]))
 
@@ -62,7 +67,7 @@ def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
     size = 0
     for index, text in enumerate(texts):
         refuse_surrogates(text, f"text {index + 1}")
-        for part in _parts(text):
+        for part in parts(text):
             portion.append(part)
             size += len(part)
             if size >= PORTION:
@@ -72,7 +77,8 @@ def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
         yield portion
 
 
-def _parts(text: str) -> Iterator[str]:
+def parts(text: str) -> Iterator[str]:
+    """A text in parts of at most PORTION characters."""
     start = 0
     while len(text) - start > PORTION:
         cut = max(text.rfind(" ", start, start + PORTION), text.rfind("\n", start, start + PORTION))

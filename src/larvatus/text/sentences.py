@@ -21,6 +21,11 @@ Mode = Literal["library", "newline"]
 _LANGUAGE = regex.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*")
 
 
+def is_language(code: str) -> bool:
+    """Whether this looks like the code of a language: en, swa, zh-Hant."""
+    return _LANGUAGE.fullmatch(code) is not None
+
+
 def sentence_spans(text: str, *, language: str = "en", mode: Mode = "library") -> list[tuple[int, int]]:
     """Character spans of the sentences, without the white space around them; blank ones are left out.
 
@@ -35,7 +40,7 @@ def _segments(text: str, language: str, mode: Mode) -> list[str]:
     """What the library says."""
     if mode != "library":
         raise UsageError(f"there is no sentence mode {mode!r}; there are: library, newline")
-    if not _LANGUAGE.fullmatch(language):
+    if not is_language(language):
         raise UsageError(f"{language!r} is no language code; use one such as en, de or zh")
     refuse_surrogates(text, "the text")
     return list(sentencex.segment(language, text))

@@ -81,10 +81,14 @@ VocabularyConfig = TokenizerConfig
 
 def train_vocabulary(texts: Iterable[str], config: TokenizerConfig, *, allow_smaller: bool = False) -> Tokenizer:
     """Learn a vocabulary from texts. A size that the text cannot fill is refused, unless a smaller one will do."""
-    if config.size < 1:
-        raise DataError(f"a vocabulary of {config.size} pieces makes no sense; set tokenizer.size (--size)")
-    bare = _pipeline(config)
-    words = count_words(texts, bare)
+    bare = pipeline(config)
+    return learn_vocabulary(count_words(texts, bare), bare, config, allow_smaller=allow_smaller)
+
+
+def learn_vocabulary(
+    words: Words, bare: tokenizers.Tokenizer, config: TokenizerConfig, *, allow_smaller: bool = False
+) -> Tokenizer:
+    """The same from words that were counted with the pipeline `bare`."""
     if not words:
         raise DataError("there are no words in the text, so no vocabulary can be learnt; check the corpus paths")
     model, pieces = _learn(words, config)
@@ -99,8 +103,10 @@ def train_vocabulary(texts: Iterable[str], config: TokenizerConfig, *, allow_sma
     return Tokenizer.from_library(library, config=_transformers_config(config), counts=counts)
 
 
-def _pipeline(config: TokenizerConfig) -> tokenizers.Tokenizer:
+def pipeline(config: TokenizerConfig) -> tokenizers.Tokenizer:
     """Normaliser and pre-tokeniser of a family, without a model yet."""
+    if config.size < 1:
+        raise DataError(f"a vocabulary of {config.size} pieces makes no sense; set tokenizer.size (--size)")
     library = tokenizers.Tokenizer(models.BPE())
     if isinstance(config, ByteBPEConfig):
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)

@@ -77,6 +77,10 @@ def results_of(results: Mapping[int, HeldOut]) -> dict[str, Fact]:
         if result.guess_accuracy is not None and result.guess_loss is not None:
             facts[f"{at} accuracy of the unigram guess"] = result.guess_accuracy
             facts[f"{at} loss of the unigram guess"] = result.guess_loss
+        for language, part in result.languages.items():
+            if masked := part.scores.get("masked-lm"):
+                facts[f"{at} {language}: masked-lm loss"] = masked.loss
+                facts[f"{at} {language}: masked-lm accuracy"] = masked.accuracy
     return facts
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ class HeldOut:
     """Share of hidden tokens that the most frequent token of the training text would get right."""
     guess_loss: float | None = None
     """Loss of predicting every hidden token from the unigram counts of the training text."""
+    languages: dict[str, HeldOut] = field(default_factory=dict)
+    """The same language by language, where there are several."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -63,6 +65,34 @@ def perplexity(loss: float) -> float:
     return math.exp(min(loss, 700.0))
 
 
+def together(languages: Mapping[str, HeldOut]) -> HeldOut:
+    """Results of several languages as one: means over all their predictions."""
+    scores = {}
+    for name in sorted({name for result in languages.values() for name in result.scores}):
+        parts = [result.scores[name] for result in languages.values() if name in result.scores]
+        count = sum(part.count for part in parts)
+        scores[name] = Score(
+            loss=math.fsum(part.loss * part.count for part in parts) / count,
+            accuracy=math.fsum(part.accuracy * part.count for part in parts) / count,
+            count=count,
+        )
+    guessed = [r for r in languages.values() if r.guess_loss is not None and "masked-lm" in r.scores]
+    weights = [result.scores["masked-lm"].count for result in guessed]
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        if not weights:
+            return None
+        return math.fsum(w * v for w, v in zip(weights, values, strict=True) if v is not None) / sum(weights)
+
+    return HeldOut(
+        scores=scores,
+        tokens=sum(result.tokens for result in languages.values()),
+        guess_accuracy=mean([result.guess_accuracy for result in guessed]),
+        guess_loss=mean([result.guess_loss for result in guessed]),
+        languages=dict(languages),
+    )
+
+
 def evaluate(
     model: Pretraining,
     batches: Iterable[TrainingBatch[Ints]],
@@ -70,11 +100,12 @@ def evaluate(
     runtime: Runtime,
     limit: int,
     counts: npt.NDArray[np.int64] | None = None,
+    smoothing: float = 1.0,
 ) -> HeldOut:
-    """Every batch once, dropout off. `counts` are the unigram counts that the guess is made from."""
+    """Every batch once, dropout off. `counts` are the unigram counts that the guess is made from, smoothed."""
     totals: defaultdict[str, float] = defaultdict(float)
     tokens = 0
-    guess = UnigramGuess(counts) if counts is not None else None
+    guess = UnigramGuess(counts, smoothing) if counts is not None else None
     was_training = model.training
     model.eval()
     try:
@@ -108,11 +139,12 @@ def evaluate(
 
 
 class UnigramGuess:
-    """The baseline that knows only how frequent each token was in the training text (add-one smoothed)."""
+    """The baseline that knows only how frequent each token was in some text (add-one smoothed, or as is given)."""
 
-    def __init__(self, counts: npt.NDArray[np.int64]) -> None:
+    def __init__(self, counts: npt.NDArray[np.int64], smoothing: float = 1.0) -> None:
         self._best = int(np.argmax(counts))
-        self._surprise = -np.log((counts + 1) / (counts.sum() + len(counts)))
+        with np.errstate(divide="ignore"):  # without smoothing, what never came is infinitely surprising
+            self._surprise = -np.log((counts + smoothing) / (counts.sum() + smoothing * len(counts)))
         self.seen = self._right = 0
         self._loss = 0.0
 

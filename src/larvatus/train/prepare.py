@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +28,9 @@ from larvatus.errors import ArtefactError, UsageError
 from larvatus.files import read_json, write_json
 from larvatus.recipes import Recipe
 from larvatus.text.embedded import embedded_documents
-from larvatus.text.readers import Document, ReadOptions, Skipped, read_documents
+from larvatus.text.languages import Given, path_of, read_languages, train_mixed_vocabulary
+from larvatus.text.readers import Document, ReadOptions, Skipped
 from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.vocabulary import train_vocabulary
 
 EMBEDDED = "embedded"
 HELD_OUT_EVERY = 50
@@ -58,7 +59,7 @@ Documents = Callable[[], Iterable[Document]]
 
 def prepare(
     recipe: Recipe,
-    corpus: Sequence[str],
+    corpus: Sequence[Given],
     *,
     out: Path,
     valid: str | None,
@@ -66,8 +67,8 @@ def prepare(
     console: Console,
 ) -> Prepared:
     """Build what is not there yet. Called again after a kill, it goes on; when all is there, it does nothing."""
-    if len(corpus) == 1 and is_corpus(Path(corpus[0])):
-        train = Path(corpus[0])
+    if len(corpus) == 1 and is_corpus(Path(path_of(corpus[0]))):
+        train = Path(path_of(corpus[0]))
         tokenizer = Corpus.open(train).tokenizer
         _check_vocabulary(recipe, tokenizer, train)
         held_out = _held_out(valid, tokenizer, out, options, console)
@@ -76,14 +77,14 @@ def prepare(
         return Prepared(train=train, valid=held_out)
     folder = out / "corpus"
     marker = out / "corpus" / "text.json"
-    given = {"corpus": list(corpus), "valid": valid, "options": msgspec.to_builtins(options)}
+    given = {"corpus": [str(path) for path in corpus], "valid": valid, "options": msgspec.to_builtins(options)}
     if marker.exists():
         if read_json(marker) != given:
             raise ArtefactError(f"{folder} was built from other text or options; choose another --out")
         return Prepared(train=folder / "train", valid=folder / "valid" if is_corpus(folder / "valid") else None)
     documents = _documents(corpus, out, options)
     apart = valid is None and EMBEDDED not in corpus
-    tokenizer, count = _vocabulary(recipe, documents, out, console)
+    tokenizer, count = _vocabulary(recipe, documents, out, options, console)
     apart = apart and count >= 2 * HELD_OUT_EVERY
     build = _Build(tokenizer, options, sources=corpus, console=console)
     build(_every(documents, kept=True) if apart else documents, folder / "train")
@@ -99,14 +100,14 @@ def prepare(
     return Prepared(train=folder / "train", valid=held_out)
 
 
-def _documents(corpus: Sequence[str], out: Path, options: TextOptions) -> Documents:
+def _documents(corpus: Sequence[Given], out: Path, options: TextOptions) -> Documents:
     """The text, to be read as often as needed (standard input is kept beside the run for that)."""
     if EMBEDDED in corpus:
         if len(corpus) > 1:
             raise UsageError("--corpus embedded stands alone")
         return lambda: embedded_documents("train")
     paths = [str(kept_input(out)) if path == "-" else path for path in corpus]
-    return lambda: read_documents(paths, options=options.reading, skipped=Skipped())
+    return lambda: read_languages(paths, options=options.reading, skipped=Skipped())
 
 
 def kept_input(out: Path) -> Path:
@@ -122,12 +123,12 @@ def kept_input(out: Path) -> Path:
 
 
 def held_out_documents(
-    corpus: Sequence[str], *, out: Path, valid: str | None, options: TextOptions
+    corpus: Sequence[Given], *, out: Path, valid: str | None, options: TextOptions
 ) -> Documents | None:
     """The held-out text itself, as `prepare` set it apart in `out`; None where there is none, or only shards of it."""
     if valid is not None:
         return None if is_corpus(Path(valid)) else _documents([valid], out, options)
-    if len(corpus) == 1 and is_corpus(Path(corpus[0])):
+    if len(corpus) == 1 and is_corpus(Path(path_of(corpus[0]))):
         return None
     if EMBEDDED in corpus:
         return lambda: embedded_documents("valid")
@@ -136,33 +137,44 @@ def held_out_documents(
 
 
 def _every(documents: Documents, *, kept: bool) -> Documents:
-    """All documents but every fiftieth, or every fiftieth alone."""
+    """All documents but every fiftieth of each language, or every fiftieth alone."""
 
     def some() -> Iterator[Document]:
-        for number, document in enumerate(documents()):
-            if (number % HELD_OUT_EVERY != HELD_OUT_EVERY - 1) == kept:
+        seen: Counter[str | None] = Counter()
+        for document in documents():
+            seen[document.language] += 1
+            if (seen[document.language] % HELD_OUT_EVERY != 0) == kept:
                 yield document
 
     return some
 
 
-def _vocabulary(recipe: Recipe, documents: Documents, out: Path, console: Console) -> tuple[Tokenizer, int]:
+def _vocabulary(
+    recipe: Recipe, documents: Documents, out: Path, options: TextOptions, console: Console
+) -> tuple[Tokenizer, int]:
     """Learn the recipe's vocabulary, or take up the one that an interrupted run left; and count the documents."""
     folder = out / "vocabulary"
     note = folder / "vocabulary.json"
-    wanted = msgspec.to_builtins(recipe.tokenizer)
+    mixed = recipe.mixture.alpha < 1
+    wanted = msgspec.to_builtins(recipe.tokenizer) | ({"alpha": recipe.mixture.alpha} if mixed else {})
     if note.exists() and read_json(note).get("settings") == wanted:
         return Tokenizer.load(folder), int(read_json(note)["documents"])
     count = 0
 
-    def texts() -> Iterator[str]:
+    def counted() -> Iterator[Document]:
         nonlocal count
         for document in documents():
             count += 1
-            yield document.text
+            yield document
 
     console.print("learning the vocabulary …")
-    tokenizer = train_vocabulary(texts(), recipe.tokenizer)
+    tokenizer = train_mixed_vocabulary(
+        counted(),
+        recipe.tokenizer,
+        recipe.mixture.repeats if mixed else None,
+        language=options.language,
+        sentences=options.sentences,
+    )
     tokenizer.save(folder)
     write_json(note, {"settings": wanted, "documents": count})
     return tokenizer, count
@@ -188,7 +200,7 @@ class _Build:
 
     tokenizer: Tokenizer
     options: TextOptions
-    sources: Sequence[str]
+    sources: Sequence[Given]
     console: Console
 
     def __call__(self, documents: Documents, folder: Path) -> Path:

@@ -26,6 +26,8 @@ from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
+from larvatus.corpus.mixture import epoch_tokens
+from larvatus.corpus.report import language_rows
 from larvatus.corrupt import Corruption, MaskVocabulary
 from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.files import locked, sweep
@@ -36,7 +38,7 @@ from larvatus.train.budget import steps_of_minutes, steps_wanted
 from larvatus.train.card import card_of, training_facts
 from larvatus.train.checkpoint import FOLDER, Checkpoint, Progress, newest_checkpoint, restore, save_checkpoint
 from larvatus.train.distribution import Ranks, ranks
-from larvatus.train.evaluation import HeldOut, evaluate
+from larvatus.train.evaluation import HeldOut, evaluate, together
 from larvatus.train.loop import Loop
 from larvatus.train.monitor import Metrics, Monitor
 from larvatus.train.optimizer import build_optimizer
@@ -137,6 +139,9 @@ class Run:
             f" · vocabulary: {self.tokenizer.size:,} pieces, {corpus.tokens / max(corpus.words, 1):.2f} per word",
             soft_wrap=True,
         )
+        if len(corpus.manifest.languages) > 1:
+            for row in language_rows(corpus.manifest.languages, recipe.mixture.alpha):
+                self.console.print(f"  {row}", soft_wrap=True)
         parameters = sum(p.numel() for p in self.model.parameters())
         lengths = " then ".join(str(phase.length) for phase in recipe.phases)
         step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
@@ -154,6 +159,8 @@ class Run:
             if result is not None:
                 results[phase.length] = result
                 self.console.print(f"held out, length {phase.length}: {result}", soft_wrap=True)
+                for language, part in result.languages.items():
+                    self.console.print(f"  {language}: {part}", soft_wrap=True)
         return results
 
     def _train(self, progress: Progress, metrics: Metrics) -> Progress:
@@ -187,7 +194,7 @@ class Run:
             sweep(job.out / FOLDER)
         checkpoint = newest_checkpoint(job.out, lambda line: self.console.print(f"[yellow]{line}[/]", soft_wrap=True))
         if checkpoint is None:
-            steps = steps_wanted(job.recipe, job.budget, self.corpus.tokens) or self._measure()
+            steps = steps_wanted(job.recipe, job.budget, self._epoch_tokens()) or self._measure()
             return Progress(steps=steps)
         self._check_identity(checkpoint)
         restore(checkpoint, self.model, self.optimizer)
@@ -214,7 +221,11 @@ class Run:
     def _steps_asked(self) -> int | None:
         """What the command asks for, if it says anything; minutes are not measured again."""
         asked = self.job.budget != Budget()
-        return steps_wanted(self.job.recipe, self.job.budget, self.corpus.tokens) if asked else None
+        return steps_wanted(self.job.recipe, self.job.budget, self._epoch_tokens()) if asked else None
+
+    def _epoch_tokens(self) -> int:
+        """As the languages are mixed, which is the size of the corpus where there is one."""
+        return sum(epoch_tokens(self.corpus.manifest.languages, self.job.recipe.mixture).values())
 
     def _identity(self) -> dict[str, object]:
         return {"recipe": recipe_table(self.job.recipe), "seed": self.job.seed, "corpus": self.corpus.fingerprint}
@@ -244,6 +255,7 @@ class Run:
             tokens=recipe.batch * length,
             seed=seed,
             workers=self.job.runtime.workers,
+            mixture=recipe.mixture,
         )
 
     def _corruption(self, seed: int, length: int) -> Corruption:
@@ -254,17 +266,25 @@ class Run:
         return Corruption(self.job.recipe.corruption, vocabulary, seed, limit=length)
 
     def _evaluate(self, phase: int, tokens: int) -> HeldOut | None:
+        """On held-out text, `tokens` in all; of each language as much where there are several."""
         if self.valid is None:
             return None
+        names = self.valid.languages
+        if len(names) < 2:
+            return self._evaluated(self.valid, phase, tokens, None)
+        return together({name: self._evaluated(self.valid, phase, tokens // len(names), name) for name in names})
+
+    def _evaluated(self, valid: Corpus, phase: int, tokens: int, language: str | None) -> HeldOut:
         recipe, length = self.job.recipe, self.job.recipe.phases[phase].length
         loader = Loader(
-            self.valid,
+            valid,
             packing=recipe.packing,
             length=recipe.corruption.text_length(length),
             corruption=self._corruption(HELD_OUT_SEED, length),
             tokens=self.job.runtime.microbatch,
             seed=HELD_OUT_SEED,
             purpose="valid",
+            language=language,
         )
         return evaluate(
             self.model,

@@ -35,7 +35,7 @@ __all__ = [
 LAYOUTS: tuple[Layout, ...] = (
     Bert(),
     Roberta("roberta", "Roberta"),
-    Roberta("xlm-roberta", "XLMRoberta"),
+    Roberta("xlm-roberta", "XLMRoberta", vocabulary="unigram"),
     ModernBert(),
     DistilBert(),
     MPNet(),
@@ -45,9 +45,14 @@ LAYOUTS: tuple[Layout, ...] = (
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
 
 
-def layout_for(architecture: Architecture, *, pad: int) -> Layout:
-    """The layout in which to write a model whose vocabulary has the padding id `pad`."""
-    return next(layout for layout in LAYOUTS if refusal(layout, architecture, pad=pad) is None)
+def layout_for(architecture: Architecture, *, pad: int, vocabulary: str = "") -> Layout:
+    """The layout in which to write a model whose vocabulary has the padding id `pad`.
+
+    Of families that differ in nothing but their kind of vocabulary, the one that has this kind.
+    """
+    able = [layout for layout in LAYOUTS if refusal(layout, architecture, pad=pad) is None]
+    own = (layout for layout in able if isinstance(layout, Roberta) and layout.vocabulary == vocabulary)
+    return next(own, able[0])
 
 
 def layout_named(name: str) -> Layout:

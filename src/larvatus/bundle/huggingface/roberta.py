@@ -1,5 +1,5 @@
 """RoBERTa (Liu et al. 2019) and XLM-R (Conneau et al. 2020) as `transformers` writes them: `RobertaForMaskedLM`,
-`RobertaModel`, and the same two of XLM-R, which differ in the name alone.
+`RobertaModel`, and the same two of XLM-R, which differ in the name alone, and in the kind of vocabulary.
 
 The encoder is BERT's, under other names, but for three things:
 
@@ -53,8 +53,8 @@ class Roberta:
     spare = frozenset({"roberta.pooler.dense.weight", "roberta.pooler.dense.bias"})  # RobertaModel's, never trained
     pad: int | None = PAD
 
-    def __init__(self, model_type: str, family: str) -> None:
-        self.model_type = model_type
+    def __init__(self, model_type: str, family: str, *, vocabulary: str = "byte-bpe") -> None:
+        self.model_type, self.vocabulary = model_type, vocabulary
         self.architectures = {f"{family}ForMaskedLM": ("masked-lm",), f"{family}Model": ()}
 
     def refusal(self, architecture: Architecture) -> str | None:

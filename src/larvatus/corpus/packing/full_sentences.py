@@ -4,6 +4,7 @@ document.
     [CLS] the last sentences of one document [SEP] the first of the next [SEP]
 
 Every sequence starts at a sentence; a separator marks where a document ends. Sentences longer than a sequence are cut.
+Where the next document is of another language, a new sequence begins (XLM-R, Conneau et al. 2020).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
+from larvatus.batch import Ints
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.pieces import Pieces, as_array, cut_long, owners
@@ -30,11 +32,12 @@ class FullSentencesConfig(msgspec.Struct, tag="full-sentences", frozen=True, kw_
         owner = owners(starts, block.documents)  # [S]
         end = (starts[1:] + owner).tolist()  # a separator for every document finished before: what `room` must hold
         begin = (starts[:-1] + owner).tolist()
+        stop = _language_ends(block, owner)
         firsts = []
         i = 0
         while i < len(begin):  # one step a sequence
             firsts.append(i)
-            i = max(bisect_right(end, begin[i] + room, i), i + 1)
+            i = max(bisect_right(end, begin[i] + room, i, stop[i] if stop else None), i + 1)
         # a piece starts at each sequence, and at each document within one
         begins = np.union1d(starts[as_array(firsts)], block.documents[:-1])
         sequences = np.searchsorted(starts[as_array(firsts)], begins, side="right") - 1
@@ -43,3 +46,12 @@ class FullSentencesConfig(msgspec.Struct, tag="full-sentences", frozen=True, kw_
 
     def check(self, counts: Counts) -> None:
         """Any text will do."""
+
+
+def _language_ends(block: Block, owner: Ints) -> list[int] | None:
+    """[S] the sentence after the last that goes on in the same language; nothing where there is one language."""
+    if block.languages is None:
+        return None
+    language = block.languages[owner]
+    ends = np.append(np.flatnonzero(np.diff(language)) + 1, len(language))
+    return np.repeat(ends, np.diff(ends, prepend=0)).tolist()

@@ -4,13 +4,14 @@
 
 Consecutive sentences are gathered up to the limit (in one case of ten up to a random shorter length) and cut at a
 random border into A and B. Half the time B is replaced by sentences of another document, and the ones it replaces are
-put back, as in BERT's `create_pretraining_data`. Three differences, so that labels stay even, tell nothing by
+put back, as in BERT's `create_pretraining_data`. Four differences, so that labels stay even, tell nothing by
 themselves, and no text is lost:
 
 - The label is drawn first, and A is chosen in the same way for both labels. Where only one sentence is left (BERT
   then always draws a random B, which makes random pairs more frequent), it is cut in two at a random word.
 - Only a single left-over token must take a random B. Where its label was to be next, the next random one is made next
   instead.
+- B comes from a document of A's language where the block has another of it: a change of language would tell the label.
 - Sentences that do not fit wait for the next pair, and longer ones are cut into successive pieces; BERT cuts tokens
   off.
 """
@@ -79,6 +80,7 @@ class _Pairing(Gathering):
         super().__init__(block, room)
         self.config = config
         self.numbers: list[int] = block.numbers.tolist()
+        self.others = _same_language(block)
         self.draws = draws(random, 6)
         self.owed = 0  # pairs that should have been next but were forced, not yet made good
 
@@ -117,12 +119,18 @@ class _Pairing(Gathering):
             return NEXT
         return wanted
 
+    def _other(self, document: int, other: float) -> int:
+        """Another document: of the same language, or of any where there is none."""
+        rows, place = self.others[document] if self.others else (None, document)
+        count = len(rows) if rows else len(self.numbers)
+        at = (place + 1 + int(other * (count - 1))) % count
+        while self.numbers[rows[at] if rows else at] == self.numbers[document]:  # another part of the same document
+            at = (at + 1) % count
+        return rows[at] if rows else at
+
     def _elsewhere(self, document: int, taken: int, target: int, other: float, place: float) -> tuple[int, int]:
         """A stretch of another document to stand for B, as long as the pair still wants and can hold."""
-        count = len(self.numbers)
-        choice = (document + 1 + int(other * (count - 1))) % count
-        while self.numbers[choice] == self.numbers[document]:  # another part of the same document
-            choice = (choice + 1) % count
+        choice = self._other(document, other)
         first, last = self.units[choice], self.units[choice + 1]
         unit = first + int(place * (last - first))
         at, space = self.edge[unit], self.room - taken
@@ -132,3 +140,17 @@ class _Pairing(Gathering):
             return at, self.edge[min(reach, fits)]
         word = int(self.words[np.searchsorted(self.words, at + space, side="right") - 1])
         return at, word if word > at else at + space
+
+
+def _same_language(block: Block) -> list[tuple[list[int] | None, int]] | None:
+    """[D] the documents of the same language and the place among them; none where there is no other to draw."""
+    if block.languages is None:
+        return None
+    others: list[tuple[list[int] | None, int]] = [(None, d) for d in range(len(block.numbers))]
+    for language in np.unique(block.languages).tolist():
+        rows = np.flatnonzero(block.languages == language)
+        if len(np.unique(block.numbers[rows])) > 1:
+            kept = rows.tolist()
+            for place, document in enumerate(kept):
+                others[document] = (kept, place)
+    return others
