@@ -75,6 +75,7 @@ class ModelsVocabulary:
 
     def make(self, documents: Documents, folder: Path, console: Console) -> int:
         tokenizer = self.origin.bundle.tokenizer
+        (folder / EXTENSION).unlink(missing_ok=True)  # of an earlier try that was asked for other words
         if tokenizer.counts is not None and not self.add_words:
             tokenizer.save(folder)
             return sum(1 for _ in islice(documents(), 2 * HELD_OUT_EVERY))
