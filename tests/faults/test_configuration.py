@@ -39,8 +39,8 @@ KNOWN_FLAGS = {
     "larvatus": "--version",
     "larvatus demo": "--minutes --out --seed --size",
     "larvatus pretrain": (
-        "--compile --corpus --deterministic --device --epochs --evaluate-every --fork --language "
-        "--language-field --licence --microbatch --minutes --no-compile --on-bad --out --precision --resume "
+        "--add-words --compile --corpus --deterministic --device --epochs --evaluate-every --fork --from --language "
+        "--language-field --licence --microbatch --minutes --no-compile --old --on-bad --out --precision --resume "
         "--save-every --seed --sentences --set --size --split --steps --tensorboard --text-field "
         "--valid --workers"
     ),

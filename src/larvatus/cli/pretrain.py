@@ -2,6 +2,7 @@
 
 larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
 larvatus pretrain xlm-r --size tiny --language sw=swahili/ --language en=english/ --out runs/two
+larvatus pretrain --from bert-base/ --corpus my_texts/ --out runs/mine --add-words 500 --old embedded
 """
 
 from __future__ import annotations
@@ -26,17 +27,27 @@ from larvatus.cli.options import (
     TextField,
     text_of,
 )
-from larvatus.recipes import read_recipe
+from larvatus.errors import UsageError
+from larvatus.recipes import Recipe, read_recipe
 from larvatus.text.readers import ReadOptions
 from larvatus.text.tokenizer import Tokenizer
+from larvatus.train.adapt import AdaptedTexts, ModelsVocabulary
+from larvatus.train.adapted_recipe import EPOCHS, adapted_recipe
+from larvatus.train.origin import Origin
 from larvatus.train.prepare import TextOptions, prepare
 from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
 
 
 def pretrain(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name (larvatus recipes), or a TOML file of your own.")],
     out: Annotated[Path, typer.Option(help="The run's directory; it becomes the model's.")],
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="A recipe's name (larvatus recipes), or a TOML file of your own; with --from, that model's own.",
+            show_default=False,
+        ),
+    ] = None,
     corpus: Annotated[
         list[str] | None, typer.Option(help="Text (files, folders, globs, -), or a built corpus; repeatable.")
     ] = None,
@@ -46,6 +57,16 @@ def pretrain(
     minutes: Annotated[float | None, typer.Option(help="Measure, then train as many steps as fit.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Read the corpus this many times.")] = None,
     valid: Annotated[str | None, typer.Option(help="Held-out text; else every fiftieth document.")] = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="Go on from this model directory, with its vocabulary (3 epochs).")
+    ] = None,
+    add_words: Annotated[
+        list[str] | None,
+        typer.Option(help="With --from: learn so many new words from the text, or take those of a file; repeatable."),
+    ] = None,
+    old: Annotated[
+        str | None, typer.Option(help="With --from: text of the old domain, to see what is forgotten; or embedded.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest sound checkpoint.")] = False,
     fork: Annotated[bool, typer.Option("--fork", help="Resume although settings were edited.")] = False,
@@ -67,8 +88,9 @@ def pretrain(
     licence: Licence = "",
 ) -> None:
     """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
-    console = Console(stderr=False, highlight=False)
-    chosen = read_recipe(recipe, size=size, settings=settings or [])
+    console = Console(stderr=False, highlight=False, quiet=os.environ.get("RANK", "0") != "0")
+    origin = _origin(from_, out, add_words=add_words, old=old)
+    chosen = _recipe(recipe, origin, size=size, settings=settings or [], console=console)
     runtime = Runtime.here(
         device=device,
         precision=precision,
@@ -80,21 +102,48 @@ def pretrain(
     text, language = text_of(corpus, languages, option="--corpus PATH")
     reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
     options = TextOptions(reading=reading, language=language, sentences=sentences, licence=licence)
+    budget = Budget(steps=steps, minutes=minutes, epochs=epochs)
     job = Job(
         recipe=chosen,
         out=out,
         runtime=runtime,
-        budget=Budget(steps=steps, minutes=minutes, epochs=epochs),
+        budget=Budget(epochs=EPOCHS) if origin and budget == Budget() else budget,
         seed=seed,
         resume=resume,
         fork=fork,
         evaluate_every=evaluate_every,
         save_every=save_every,
         tensorboard=tensorboard,
+        origin=origin,
     )
-    train(job, partial(prepare, chosen, text, out=out, valid=valid, options=options, console=console), console)
-    if os.environ.get("RANK", "0") == "0":
+    texts = partial(prepare, chosen, text, out=out, valid=valid, options=options, console=console)
+    if origin is None:
+        train(job, texts, console)
+    else:
+        train(job, AdaptedTexts(ModelsVocabulary(origin, add_words or ()), texts, old), console)
+    if not console.quiet:
         _say_what_is_next(out, console)
+
+
+def _origin(path: Path | None, out: Path, *, add_words: list[str] | None, old: str | None) -> Origin | None:
+    if path is not None:
+        return Origin.load(path, out=out)
+    for flag, given in (("--add-words", add_words), ("--old", old)):
+        if given:
+            raise UsageError(f"{flag} goes with --from DIR: there is no model whose words or domain could be old")
+    return None
+
+
+def _recipe(
+    name: str | None, origin: Origin | None, *, size: str | None, settings: list[str], console: Console
+) -> Recipe:
+    if origin is not None:
+        adapted = adapted_recipe(origin.bundle, name, size=size, settings=settings)
+        console.print(f"going on from {origin.path}, {adapted.why}", soft_wrap=True, markup=False)
+        return adapted.recipe
+    if name is None:
+        raise UsageError("name a recipe (larvatus recipes lists them), or a model to go on from with --from DIR")
+    return read_recipe(name, size=size, settings=settings)
 
 
 def _say_what_is_next(out: Path, console: Console) -> None:

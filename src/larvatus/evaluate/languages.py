@@ -22,15 +22,14 @@ import numpy as np
 from larvatus.batch import Ints, PairLabels
 from larvatus.bundle.directory import Bundle
 from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
-from larvatus.corpus.loader import Loader
 from larvatus.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig
-from larvatus.corrupt import Corruption, CorruptionConfig, MaskingConfig, MaskVocabulary
+from larvatus.corrupt import CorruptionConfig, MaskingConfig
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.recipes import recipe_of
 from larvatus.text.languages import Given, path_of
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.train.evaluation import HeldOut, evaluate, together
-from larvatus.train.pretrain import HELD_OUT_SEED
+from larvatus.train.held_out import held_out_batches
 from larvatus.train.settings import Runtime
 
 LONGEST = 512
@@ -64,23 +63,12 @@ def evaluate_text(bundle: Bundle, corpus: Corpus, *, runtime: Runtime, tokens: i
 
 def _evaluate(bundle: Bundle, corpus: Corpus, language: str | None, *, runtime: Runtime, tokens: int) -> HeldOut:
     packing, corruption, length = _settings(bundle)
-    known = bundle.tokenizer
-    vocabulary = MaskVocabulary(
-        mask_id=known.mask_id, size=known.size, special_ids=known.special_ids, counts=known.counts
-    )
-    loader = Loader(
-        corpus,
-        packing=packing,
-        length=length,
-        corruption=Corruption(corruption, vocabulary, HELD_OUT_SEED),
-        tokens=max(runtime.microbatch, length),
-        seed=HELD_OUT_SEED,
-        purpose="valid",
-        language=language,
+    batches = held_out_batches(
+        corpus, packing, corruption, length=length, tokens=tokens, microbatch=runtime.microbatch, language=language
     )
     return evaluate(
         bundle.pretraining,
-        loader.evaluation(tokens),
+        batches,
         runtime=runtime,
         limit=length,
         counts=_frequencies(corpus, language),

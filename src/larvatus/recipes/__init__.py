@@ -1,6 +1,14 @@
 """Recipes: the schema, and one TOML file per published system (`larvatus recipes`, `larvatus recipes show bert`)."""
 
-from larvatus.recipes.reading import differences, read_recipe, recipe_names, recipe_of, recipe_table, recipe_text
+from larvatus.recipes.reading import (
+    differences,
+    edited_recipe,
+    read_recipe,
+    recipe_names,
+    recipe_of,
+    recipe_table,
+    recipe_text,
+)
 from larvatus.recipes.recipe import SIZES, Recipe
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig, steps_of_phases
 
@@ -11,6 +19,7 @@ __all__ = [
     "Recipe",
     "ScheduleConfig",
     "differences",
+    "edited_recipe",
     "read_recipe",
     "recipe_names",
     "recipe_of",

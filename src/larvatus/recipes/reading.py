@@ -38,17 +38,22 @@ def read_recipe(name: str, *, size: str | None = None, settings: Sequence[str] =
     """A recipe by name or file, at a size, with single fields set. Later words win: file, then size, then settings."""
     table = _table(name, seen=())
     table.setdefault("name", Path(name).stem)
-    besides = _sizes(table, where=name)
+    return edited_recipe(table, size=size, settings=settings, where=name)
+
+
+def edited_recipe(table: Table, *, size: str | None = None, settings: Sequence[str] = (), where: str) -> Recipe:
+    """A recipe from a table (which is changed), at a size, with single fields set."""
+    besides = _sizes(table, where=where)
     if size is not None:
         if size not in SIZES:
             raise RecipeError(f"there is no size {size!r}{did_you_mean(size, SIZES)}")
         layers, hidden, heads = SIZES[size]
         table.setdefault("model", {}).update(layers=layers, hidden=hidden, heads=heads)
         for setting in besides.get(size, []):
-            _set(table, setting, word=f"{name}: sizes.{size}:")
+            _set(table, setting, word=f"{where}: sizes.{size}:")
     for setting in settings:
         _set(table, setting)
-    return recipe_of(table, where=name)
+    return recipe_of(table, where=where)
 
 
 def _sizes(table: Table, *, where: str) -> dict[str, list[str]]:

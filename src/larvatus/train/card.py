@@ -25,8 +25,9 @@ def card_of(
     model: Pretraining,
     corpus: Corpus,
     training: dict[str, Fact],
-    results: Mapping[int, HeldOut],
+    results: Mapping[str, Fact],
     transformers: bool,
+    parent: str | None = None,
 ) -> Card:
     """All that the card says of a pretraining run."""
     settings = recipe.model
@@ -39,11 +40,12 @@ def card_of(
         vocabulary=corpus.tokenizer.size,
         architecture=sizes,
         training=training,
-        results=results_of(results),
+        results=results,
         corpus=datasheet_of(corpus),
         fills="masked-lm" in model.objectives,
         mask=corpus.tokenizer.special.mask,
         transformers=transformers,
+        parent=parent,
     )
 
 

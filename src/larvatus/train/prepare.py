@@ -5,18 +5,20 @@
     runs/mine/corpus/valid/      shards of the held-out text: --valid, or every fiftieth document
 
 A corpus that was built before (`larvatus corpus build`) is taken as it is, with its own vocabulary. The word
-``embedded`` stands for the English prose that every Python ships.
+``embedded`` stands for the English prose that every Python ships. A run that goes on from a model brings its vocabulary
+(`Vocabulary`, carried out in `adapt.py`); held-out text is then encoded with the one before it was extended, too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from rich.console import Console
@@ -47,14 +49,43 @@ class TextOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Domain:
+    """Held-out shards of one kind of text."""
+
+    name: str
+    path: Path
+    before: Path
+    """The same text in the vocabulary before it was extended; the same shards where it was not."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prepared:
     """Where the shards are."""
 
     train: Path
     valid: Path | None
+    domains: tuple[Domain, ...] = ()
+    """What a run that goes on from a model compares before and after."""
 
 
 Documents = Callable[[], Iterable[Document]]
+
+
+class Vocabulary(Protocol):
+    """A vocabulary that is not learnt from the corpus alone."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What it is made of: a run under way keeps to it."""
+
+    def check(self, tokenizer: Tokenizer, corpus: Path) -> None:
+        """Refuse a built corpus of another vocabulary."""
+
+    def make(self, documents: Documents, folder: Path, console: Console) -> int:
+        """Save the tokenizer in the folder; the number of documents (or as many as tell whether to set some apart)."""
+
+    def before(self, folder: Path) -> Tokenizer | None:
+        """The tokenizer before it was extended, from the folder that `make` filled; None where it was not."""
 
 
 def prepare(
@@ -65,35 +96,42 @@ def prepare(
     valid: str | None,
     options: TextOptions,
     console: Console,
+    vocabulary: Vocabulary | None = None,
 ) -> Prepared:
     """Build what is not there yet. Called again after a kill, it goes on; when all is there, it does nothing."""
     if len(corpus) == 1 and is_corpus(Path(path_of(corpus[0]))):
         train = Path(path_of(corpus[0]))
         tokenizer = Corpus.open(train).tokenizer
-        _check_vocabulary(recipe, tokenizer, train)
-        held_out = _held_out(valid, tokenizer, out, options, console)
+        if vocabulary is None:
+            _check_vocabulary(recipe, tokenizer, train)
+        else:
+            vocabulary.check(tokenizer, train)
+        build = Build(tokenizer, options, sources=[valid or ""], console=console)
+        held_out = held_out_shards(valid, out / "corpus" / "valid", build=build)
         if held_out is None:
             console.print("no held-out text: nothing will be evaluated; give some with --valid PATH")
         return Prepared(train=train, valid=held_out)
     folder = out / "corpus"
     marker = out / "corpus" / "text.json"
     given = {"corpus": [str(path) for path in corpus], "valid": valid, "options": msgspec.to_builtins(options)}
+    given |= {} if vocabulary is None else {"vocabulary": vocabulary.identity}
     if marker.exists():
         if read_json(marker) != given:
             raise ArtefactError(f"{folder} was built from other text or options; choose another --out")
         return Prepared(train=folder / "train", valid=folder / "valid" if is_corpus(folder / "valid") else None)
     documents = _documents(corpus, out, options)
     apart = valid is None and EMBEDDED not in corpus
-    tokenizer, count = _vocabulary(recipe, documents, out, options, console)
+    tokenizer, count = _vocabulary(recipe, documents, out, options, console, vocabulary)
     apart = apart and count >= 2 * HELD_OUT_EVERY
-    build = _Build(tokenizer, options, sources=corpus, console=console)
+    shorter = vocabulary.before(out / "vocabulary") if vocabulary else None
+    build = Build(tokenizer, options, sources=corpus, console=console, before=shorter)
     build(_every(documents, kept=True) if apart else documents, folder / "train")
     if apart:
         held_out = build(_every(documents, kept=False), folder / "valid")
     elif valid is None and EMBEDDED in corpus:
         held_out = build(lambda: embedded_documents("valid"), folder / "valid")
     else:
-        held_out = _held_out(valid, tokenizer, out, options, console)
+        held_out = held_out_shards(valid, folder / "valid", build=build)
     if held_out is None:
         console.print(f"{count:,} documents are too few to set any apart: nothing will be evaluated; give --valid PATH")
     write_json(marker, given)
@@ -150,13 +188,19 @@ def _every(documents: Documents, *, kept: bool) -> Documents:
 
 
 def _vocabulary(
-    recipe: Recipe, documents: Documents, out: Path, options: TextOptions, console: Console
+    recipe: Recipe,
+    documents: Documents,
+    out: Path,
+    options: TextOptions,
+    console: Console,
+    own: Vocabulary | None,
 ) -> tuple[Tokenizer, int]:
     """Learn the recipe's vocabulary, or take up the one that an interrupted run left; and count the documents."""
     folder = out / "vocabulary"
     note = folder / "vocabulary.json"
     mixed = recipe.mixture.alpha < 1
     wanted = msgspec.to_builtins(recipe.tokenizer) | ({"alpha": recipe.mixture.alpha} if mixed else {})
+    wanted = wanted if own is None else own.identity
     if note.exists() and read_json(note).get("settings") == wanted:
         return Tokenizer.load(folder), int(read_json(note)["documents"])
     count = 0
@@ -167,6 +211,10 @@ def _vocabulary(
             count += 1
             yield document
 
+    if own is not None:
+        count = own.make(documents, folder, console)
+        write_json(note, {"settings": wanted, "documents": count})
+        return Tokenizer.load(folder), count
     console.print("learning the vocabulary …")
     tokenizer = train_mixed_vocabulary(
         counted(),
@@ -180,30 +228,36 @@ def _vocabulary(
     return tokenizer, count
 
 
-def _held_out(
-    valid: str | None, tokenizer: Tokenizer, out: Path, options: TextOptions, console: Console
-) -> Path | None:
-    """Held-out shards: a built corpus of the same vocabulary, or built from text."""
-    if valid is None:
+def held_out_shards(given: str | None, folder: Path, *, build: Build, flag: str = "--valid") -> Path | None:
+    """Held-out shards: a built corpus of the same vocabulary, or built from text in `folder`."""
+    if given is None:
         return None
-    if is_corpus(Path(valid)):
-        if Corpus.open(Path(valid)).tokenizer.pieces != tokenizer.pieces:
-            raise UsageError(f"--valid {valid} was built with another vocabulary; give the text itself")
-        return Path(valid)
-    build = _Build(tokenizer, options, sources=[valid], console=console)
-    return build(_documents([valid], out, options), out / "corpus" / "valid")
+    if is_corpus(Path(given)):
+        if Corpus.open(Path(given)).tokenizer.pieces != build.tokenizer.pieces:
+            raise UsageError(f"{flag} {given} was built with another vocabulary; give the text itself")
+        return Path(given)
+    return dataclasses.replace(build, sources=[given])(_documents([given], folder.parent.parent, build.options), folder)
+
+
+def before(folder: Path) -> Path:
+    """Where the shards of a folder stand in the vocabulary before it was extended."""
+    return folder.with_name(f"{folder.name}-before")
 
 
 @dataclass(frozen=True)
-class _Build:
+class Build:
     """Builds shards, and shows how far it is."""
 
     tokenizer: Tokenizer
     options: TextOptions
     sources: Sequence[Given]
     console: Console
+    before: Tokenizer | None = None
+    """The vocabulary before it was extended: held-out text is built with both."""
 
     def __call__(self, documents: Documents, folder: Path) -> Path:
+        if self.before is not None and folder.name != "train":
+            dataclasses.replace(self, tokenizer=self.before, before=None)(documents, before(folder))
         quiet = not self.console.is_terminal
         with Progress(TextColumn("  {task.description}"), console=self.console, transient=True, disable=quiet) as bar:
             task = bar.add_task(f"{folder.name}: encoding")

@@ -28,20 +28,23 @@ from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
-from larvatus.corrupt import Corruption, MaskVocabulary
 from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.files import locked, sweep
 from larvatus.objectives import Pretraining
 from larvatus.recipes import Recipe, differences, recipe_table
 from larvatus.rng import derive
+from larvatus.train.adapt import extension_of
 from larvatus.train.budget import steps_of_minutes, steps_wanted
-from larvatus.train.card import card_of, training_facts
+from larvatus.train.card import card_of, results_of, training_facts
 from larvatus.train.checkpoint import FOLDER, Checkpoint, Progress, newest_checkpoint, restore, save_checkpoint
 from larvatus.train.distribution import Ranks, ranks
-from larvatus.train.evaluation import HeldOut, evaluate, together
+from larvatus.train.domains import Change, Comparison, Measured, changes, facts_of, notes_of, records_of, table_of
+from larvatus.train.evaluation import HeldOut
+from larvatus.train.held_out import corruption_of, held_out
 from larvatus.train.loop import Loop
 from larvatus.train.monitor import Metrics, Monitor
 from larvatus.train.optimizer import build_optimizer
+from larvatus.train.origin import Origin
 from larvatus.train.prepare import Prepared
 from larvatus.train.settings import Budget, Runtime
 from larvatus.train.signals import Stop, listening
@@ -50,7 +53,6 @@ from larvatus.train.step import Stepper
 
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
 FINAL_TOKENS = 1_048_576
-HELD_OUT_SEED = 0  # pairs and masks of held-out text are the same for every run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,8 @@ class Job:
     evaluate_every: int | None = None
     save_every: int | None = None
     tensorboard: bool = False
+    origin: Origin | None = None
+    """The model to go on from; a new one is initialised where there is none."""
 
     def __post_init__(self) -> None:
         if self.fork and not self.resume:
@@ -104,9 +108,8 @@ class Run:
         self.corpus = Corpus.open(prepared.train)
         self.valid = Corpus.open(prepared.valid) if prepared.valid else None
         self.tokenizer = self.corpus.tokenizer
-        self.model = Pretraining.build(
-            job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed
-        ).to(job.runtime.device)
+        self.model = self._first_model().to(job.runtime.device)
+        self.comparison = Comparison(domains=prepared.domains, recipe=job.recipe, runtime=job.runtime)
         self.optimizer = build_optimizer(self.model, job.recipe.optimizer)
         self.stepper = Stepper(
             self.model,
@@ -118,18 +121,54 @@ class Run:
             pad_id=self.tokenizer.pad_id,
         )
 
+    def _first_model(self) -> Pretraining:
+        """The weights of step 0: drawn, or those of the model to go on from."""
+        job = self.job
+        if job.origin is None:
+            return Pretraining.build(
+                job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed
+            )
+        first, parts = extension_of(job.out)
+        started = job.origin.start(job.recipe, seed=job.seed, first=first, parts=parts)
+        self.console.print(f"from {job.origin.path}: {started}", soft_wrap=True)
+        return started.model
+
     def execute(self) -> dict[int, HeldOut]:
         """Train to the end; held-out results by length, when there is held-out text."""
         self._announce()
+        compared = self.job.origin is not None and self.ranks.main
+        before = self._measure_origin() if compared else {}
         progress = self._begin()
         with Metrics(self.job.out, self.console, tensorboard=self.job.tensorboard) as metrics:
             progress = self._train(progress, metrics)
             results = self._final() if self.ranks.main else {}
             for length, result in results.items():
                 metrics.write("final", progress.step, {"length": length, **result.to_dict()})
+            rows = changes(before, self.comparison.measure(self.model)) if before else []
+            for record in records_of(rows):
+                metrics.write("domain", progress.step, record)
             if self.ranks.main:
-                self._save_bundle(progress, results)
+                self._save_bundle(progress, results, rows)
+        if compared:
+            self._show(rows)
         return results
+
+    def _measure_origin(self) -> dict[str, Measured]:
+        """The model that the run goes on from, as it was, in the vocabulary it had."""
+        job = self.job
+        assert job.origin is not None
+        if not self.comparison.extended:
+            return self.comparison.measure(self.model, before=True)
+        return self.comparison.measure(
+            job.origin.start(job.recipe, seed=job.seed).model.to(job.runtime.device), before=True
+        )
+
+    def _show(self, rows: list[Change]) -> None:
+        """What was gained and what was forgotten."""
+        if rows:
+            self.console.print(table_of(rows, extended=self.comparison.extended))
+        for line in notes_of(self.comparison):
+            self.console.print(line, soft_wrap=True)
 
     def _announce(self) -> None:
         """Two lines before the work: what is read, what is trained."""
@@ -228,7 +267,13 @@ class Run:
         return sum(epoch_tokens(self.corpus.manifest.languages, self.job.recipe.mixture).values())
 
     def _identity(self) -> dict[str, object]:
-        return {"recipe": recipe_table(self.job.recipe), "seed": self.job.seed, "corpus": self.corpus.fingerprint}
+        origin = {} if self.job.origin is None else {"from": self.job.origin.fingerprint}
+        return {
+            "recipe": recipe_table(self.job.recipe),
+            "seed": self.job.seed,
+            "corpus": self.corpus.fingerprint,
+            **origin,
+        }
 
     def _check_identity(self, checkpoint: Checkpoint) -> None:
         """Resuming with something else would be another run; say field by field what differs."""
@@ -251,48 +296,20 @@ class Run:
             self.corpus,
             packing=recipe.packing,
             length=recipe.corruption.text_length(length),
-            corruption=self._corruption(seed, length),
+            corruption=corruption_of(recipe.corruption, self.tokenizer, seed, limit=length),
             tokens=recipe.batch * length,
             seed=seed,
             workers=self.job.runtime.workers,
             mixture=recipe.mixture,
         )
 
-    def _corruption(self, seed: int, length: int) -> Corruption:
-        known = self.tokenizer
-        vocabulary = MaskVocabulary(
-            mask_id=known.mask_id, size=known.size, special_ids=known.special_ids, counts=known.counts
-        )
-        return Corruption(self.job.recipe.corruption, vocabulary, seed, limit=length)
-
     def _evaluate(self, phase: int, tokens: int) -> HeldOut | None:
         """On held-out text, `tokens` in all; of each language as much where there are several."""
         if self.valid is None:
             return None
-        names = self.valid.languages
-        if len(names) < 2:
-            return self._evaluated(self.valid, phase, tokens, None)
-        return together({name: self._evaluated(self.valid, phase, tokens // len(names), name) for name in names})
-
-    def _evaluated(self, valid: Corpus, phase: int, tokens: int, language: str | None) -> HeldOut:
-        recipe, length = self.job.recipe, self.job.recipe.phases[phase].length
-        loader = Loader(
-            valid,
-            packing=recipe.packing,
-            length=recipe.corruption.text_length(length),
-            corruption=self._corruption(HELD_OUT_SEED, length),
-            tokens=self.job.runtime.microbatch,
-            seed=HELD_OUT_SEED,
-            purpose="valid",
-            language=language,
-        )
-        return evaluate(
-            self.model,
-            loader.evaluation(tokens),
-            runtime=self.job.runtime,
-            limit=length,
-            counts=self.tokenizer.counts,
-        )
+        job = self.job
+        length = job.recipe.phases[phase].length
+        return held_out(self.model, self.valid, job.recipe, length=length, tokens=tokens, runtime=job.runtime)
 
     def _monitor(self, progress: Progress, metrics: Metrics) -> Monitor:
         job = self.job
@@ -314,7 +331,7 @@ class Run:
         if monitor:
             monitor.saved(progress.step, path)
 
-    def _save_bundle(self, progress: Progress, results: dict[int, HeldOut]) -> None:
+    def _save_bundle(self, progress: Progress, results: dict[int, HeldOut], rows: list[Change]) -> None:
         job, recipe = self.job, self.job.recipe
         facts = training_facts(progress, seed=job.seed, runtime=job.runtime)
         architecture = Architecture(model=recipe.model, objectives=recipe.objectives, vocabulary=self.tokenizer.size)
@@ -324,8 +341,9 @@ class Run:
             model=self.model,
             corpus=self.corpus,
             training=facts,
-            results=results,
+            results={**results_of(results), **facts_of(rows)},
             transformers=layout_for(architecture, pad=self.tokenizer.pad_id).model_type != Native.model_type,
+            parent=str(job.origin.path) if job.origin else None,
         )
         save_bundle(
             job.out,
@@ -334,6 +352,15 @@ class Run:
             objective_configs=recipe.objectives,
             tokenizer=self.tokenizer,
             recipe=recipe_table(recipe),
-            lineage={**facts, "corpus": self.corpus.fingerprint},
+            lineage={**facts, "corpus": self.corpus.fingerprint, **self._parent()},
             card=model_card(card),
         )
+
+    def _parent(self) -> dict[str, object]:
+        """Lineage: the model that the run went on from, and its own lineage."""
+        origin = self.job.origin
+        if origin is None:
+            return {}
+        added = len(extension_of(self.job.out)[1])
+        about = {"directory": str(origin.path), "sha256": origin.fingerprint, "lineage": origin.bundle.lineage}
+        return {"parent": {**about, "added pieces": added}}
