@@ -58,4 +58,8 @@ KNOWN_FLAGS = {
     ),
     "larvatus corpus show": "--json",
     "larvatus corpus verify": "--json",
+    "larvatus embed": (
+        "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "
+        "--precision --resume --sentences --split --text-field --unit"
+    ),
 }

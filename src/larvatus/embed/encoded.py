@@ -39,7 +39,7 @@ def encode_units(
 
     `before` is how many texts the user gave before these, for messages.
     """
-    plain, cut = _plain(texts, before)
+    plain, cut = _plain(texts)
     if unit == "span" and spans is None:
         marked = [read_marks(text) for text in plain]
         plain, spans = [one.text for one in marked], [one.spans for one in marked]
@@ -58,20 +58,24 @@ def encode_units(
     return [_spans(one, wanted) for one, wanted in zip(found, spans, strict=True)]
 
 
-def _plain(texts: Sequence[Text], before: int) -> tuple[list[str], list[Ints | None]]:
+def check_texts(texts: Sequence[Text]) -> None:
+    """Refuse what is no list of texts, by its place."""
+    if isinstance(texts, str):
+        raise UsageError("a list of texts is wanted, not one text; write [text]")
+    for number, text in enumerate(texts, start=1):
+        words = isinstance(text, Sequence) and all(isinstance(word, str) for word in text)
+        if not (isinstance(text, str) or words):
+            raise DataError(f"text {number} is {type(text).__name__}, not a string or a list of words")
+
+
+def _plain(texts: Sequence[Text]) -> tuple[list[str], list[Ints | None]]:
     """Each text as a string, with the spans of its words where it came cut."""
     plain: list[str] = []
     cut: list[Ints | None] = []
-    for number, text in enumerate(texts, start=before + 1):
-        if isinstance(text, str):
-            plain.append(text)
-            cut.append(None)
-        elif isinstance(text, Sequence) and all(isinstance(word, str) for word in text):
-            joined, words = join_words(text)
-            plain.append(joined)
-            cut.append(words)
-        else:
-            raise DataError(f"text {number} is {type(text).__name__}, not a string or a list of words")
+    for text in texts:
+        joined, words = (text, None) if isinstance(text, str) else join_words(text)
+        plain.append(joined)
+        cut.append(words)
     return plain, cut
 
 

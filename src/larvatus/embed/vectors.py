@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from larvatus.batch import NO_WORD, Ints, TokenBatch, edges, ranges, runs
-from larvatus.embed.encoded import Encoded, Spans, Text, encode_units
+from larvatus.embed.encoded import Encoded, Spans, Text, check_texts, encode_units
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.plan import Plan, plan
@@ -51,8 +51,7 @@ def embed_texts(
     device = encoder.embeddings.words.weight.device
     if options.precision == "bf16" and device.type == "cpu":
         raise UsageError("precision bf16 wants a GPU; leave it away on a CPU")
-    if isinstance(texts, str):
-        raise UsageError("a list of texts is wanted, not one text; write [text]")
+    check_texts(texts)
     if spans is not None and len(spans) != len(texts):
         raise UsageError(f"{len(texts)} texts, but spans of {len(spans)}; give a list of spans for each text")
     return _embed(encoder, tokenizer, texts, options, mix, spans)
