@@ -123,9 +123,9 @@ def _states(encoder: Transformer, batch: TokenBatch[Tensor], mix: LayerMix, *, l
 def _pool(out: Tensor, z: Tensor, made: Plan, triples: slice, low: int, *, maximum: bool) -> None:
     """Add what a batch z [N, D] (or a stack of them) gives to its units; `low` is its first row."""
     rows, units, weights = (
-        torch.from_numpy(array[triples]).to(out.device) for array in (made.rows - low, made.units, made.weights)
+        torch.from_numpy(array[triples]).to(out.device) for array in (made.rows, made.units, made.weights)
     )
-    chosen = z.index_select(-2, rows)
+    chosen = z.index_select(-2, rows - low)
     if maximum:
         index = units[:, None].expand(chosen.shape)
         out.scatter_reduce_(-2, index, chosen, "amax")
