@@ -20,6 +20,7 @@ lint: .venv/dev
 # make bench TEXT=big.txt.xz: building a corpus needs 200 MB of real text to be measured on; training does not
 bench: .venv/bench
 	$(BIN)/python benchmarks/train_speed.py $(if $(TEXT),--text $(TEXT))
+	$(if $(TEXT),$(BIN)/python benchmarks/embed_speed.py --text $(TEXT),@echo "embed_speed: give real text: make bench TEXT=file")
 	$(if $(TEXT),$(BIN)/python benchmarks/corpus_build.py --text $(TEXT),@echo "corpus_build: give 200 MB of text: make bench TEXT=file")
 
 clean:

@@ -12,6 +12,7 @@ from larvatus.files import (
     PENDING,
     locked,
     new_directory,
+    new_file,
     replaced_files,
     saying_what_is_full,
     settle,
@@ -84,3 +85,15 @@ def test_json_is_whole_or_absent(tmp_path):
     with pytest.raises(TypeError):
         write_json(tmp_path / "a.json", {"x": object()})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "vectors.npy"
+    with new_file(path) as aside:
+        aside.write_bytes(b"whole")
+        assert not path.exists()
+    assert path.read_bytes() == b"whole"
+    with pytest.raises(KeyError), new_file(path) as aside:
+        aside.write_bytes(b"hal")
+        raise KeyError
+    assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [("vectors.npy", b"whole")]

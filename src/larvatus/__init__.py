@@ -3,6 +3,7 @@
     import larvatus as lv
     model = lv.load("runs/mine")                        # a directory of ours or of `transformers`, or a hub name
     model.fill("Please turn your [MASK] in.")[0].token
+    model.embed(["the bank of the river"], unit="word", layers="last4")
 
 What is here is the public interface; everything else may change. Names are loaded when they are first used, so that a
 worker process which only reads text never loads torch.
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
+    from larvatus.embed.results import Vectors
     from larvatus.errors import LarvatusError
     from larvatus.model import Model, load
     from larvatus.recipes import Recipe, read_recipe
@@ -31,6 +33,7 @@ __all__ = [
     "Recipe",
     "TokenBatch",
     "Tokenizer",
+    "Vectors",
     "__version__",
     "load",
     "read_recipe",
@@ -45,6 +48,7 @@ _HOMES = {
     "Recipe": "larvatus.recipes",
     "TokenBatch": "larvatus.batch",
     "Tokenizer": "larvatus.text.tokenizer",
+    "Vectors": "larvatus.embed.results",
     "load": "larvatus.model",
     "read_recipe": "larvatus.recipes",
 }

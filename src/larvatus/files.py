@@ -83,6 +83,21 @@ def saying_what_is_full(path: Path, size: int | None = None) -> Iterator[None]:
 
 
 @contextmanager
+def new_file(final: Path, size: int | None = None) -> Iterator[Path]:
+    """A file that appears whole: written under a temporary name, fsynced, renamed, its parent fsynced."""
+    aside = final.with_name(f".{final.name}.tmp-{os.getpid()}")
+    with saying_what_is_full(final, size):
+        try:
+            yield aside
+            fsync(aside)
+            os.replace(aside, final)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+    fsync(final.parent)
+
+
+@contextmanager
 def new_directory(final: Path, size: int | None = None) -> Iterator[Path]:
     """A directory that appears whole: filled under a temporary name, fsynced, renamed, its parent fsynced.
 

@@ -4,10 +4,12 @@ import larvatus as lv
 
 model = lv.load("runs/law")
 model.fill("The appeal was [MASK].")[0].token
+model.embed(["The appeal was dismissed."], unit="word", layers="last4")[0].shape
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,6 +17,11 @@ import torch
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.results import Fills
+from larvatus.embed.encoded import Spans, Text
+from larvatus.embed.layers import Layers
+from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
+from larvatus.embed.results import Floats, Vectors
+from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.nn.transformer import Transformer
 from larvatus.text.tokenizer import Tokenizer
@@ -49,6 +56,42 @@ class Model:
         return fill_blanks(
             self.pretraining, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only
         )
+
+    def embed(
+        self,
+        texts: Sequence[Text],
+        *,
+        unit: Unit = "sentence",
+        layers: Layers = "last",
+        pool: Pool = "mean",
+        spans: Sequence[Spans] | None = None,
+        normalise: bool = False,
+        precision: Precision = "fp32",
+    ) -> list[Floats]:
+        """One array for each text: [units, D] of its tokens, words or spans, [D] of a sentence or document.
+
+        `layers` is `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]).
+        Words and spans are pooled from their subwords by mean, sum, max, first or last; sentences by mean, max or cls.
+        Spans are (start, end) in characters, or words marked with stars: `"the *bank* of the river"`. A text may also
+        be a list of words. Long texts are read in overlapping windows, to their end.
+        """
+        options = EmbedOptions(unit=unit, layers=layers, pool=pool, normalise=normalise, precision=precision)
+        return [found.array for found in embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans)]
+
+    def vectors(
+        self,
+        texts: Sequence[Text],
+        *,
+        unit: Unit = "word",
+        layers: Layers = "last",
+        pool: Pool = "mean",
+        spans: Sequence[Spans] | None = None,
+        normalise: bool = False,
+        precision: Precision = "fp32",
+    ) -> list[Vectors]:
+        """As `embed`, with what each unit says, its characters, and how much was read."""
+        options = EmbedOptions(unit=unit, layers=layers, pool=pool, normalise=normalise, precision=precision)
+        return list(embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans))
 
     def __repr__(self) -> str:
         model = self.bundle.model

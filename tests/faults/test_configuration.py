@@ -77,4 +77,8 @@ KNOWN_FLAGS = {
     "larvatus evaluate": (
         "--by --corpus --device --json --language --language-field --on-bad --sentences --split --text-field --tokens"
     ),
+    "larvatus embed": (
+        "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "
+        "--precision --resume --sentences --split --text-field --unit"
+    ),
 }

@@ -9,7 +9,20 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from larvatus.cli import ablate, compare, convert, corpus, demo, doctor, evaluate, fill, pretrain, recipes, tokenizer
+from larvatus.cli import (
+    ablate,
+    compare,
+    convert,
+    corpus,
+    demo,
+    doctor,
+    embed,
+    evaluate,
+    fill,
+    pretrain,
+    recipes,
+    tokenizer,
+)
 from larvatus.errors import LarvatusError, UsageError
 from larvatus.version import VERSION
 
@@ -17,7 +30,7 @@ _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever
 
 app = typer.Typer(
     name="larvatus",
-    help="Bidirectional encoders from raw text: learn a vocabulary, pretrain by masking, fill blanks.",
+    help="Bidirectional encoders from raw text: learn a vocabulary, pretrain by masking, fill blanks, embed words.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -26,6 +39,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("pretrain")(pretrain.pretrain)
 app.command("fill")(fill.fill)
+app.command("embed")(embed.embed)
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(tokenizer.app, name="tokenizer")
 app.add_typer(corpus.app, name="corpus")

@@ -13,6 +13,7 @@ from larvatus.text.sentences import is_language
 
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Alpha = Annotated[float, typer.Option(help="Exponent of the language mixture, 0 (all alike) to 1 (as they come).")]
+Language = Annotated[str, typer.Option(help="Language of text that does not say.")]
 LanguageField = Annotated[str | None, typer.Option(help="Field of JSONL and Parquet that holds the language.")]
 Languages = Annotated[
     list[str] | None,

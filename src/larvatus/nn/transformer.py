@@ -190,32 +190,50 @@ class Transformer(nn.Module):
 
     @overload
     def forward(
-        self, batch: TokenBatch[Tensor], *, hidden_states: Literal[False] = False, limit: int | None = None
+        self,
+        batch: TokenBatch[Tensor],
+        *,
+        hidden_states: Literal[False] = False,
+        limit: int | None = None,
+        until: int | None = None,
     ) -> Tensor: ...
 
     @overload
     def forward(
-        self, batch: TokenBatch[Tensor], *, hidden_states: Literal[True], limit: int | None = None
+        self,
+        batch: TokenBatch[Tensor],
+        *,
+        hidden_states: Literal[True],
+        limit: int | None = None,
+        until: int | None = None,
     ) -> tuple[Tensor, ...]: ...
 
     def forward(
-        self, batch: TokenBatch[Tensor], *, hidden_states: bool = False, limit: int | None = None
+        self,
+        batch: TokenBatch[Tensor],
+        *,
+        hidden_states: bool = False,
+        limit: int | None = None,
+        until: int | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
         """The last layer's vectors z_ND; with `hidden_states`, those of the embeddings and of every layer.
 
-        `limit` promises that no sequence is longer, so that on CUDA nothing has to wait for the lengths.
+        `limit` promises that no sequence is longer, so that on CUDA nothing has to wait for the lengths. `until` is the
+        last layer wanted: those above it are not computed.
         """
         layout = self.layout(batch.lengths, limit=limit)
         arranged = _arranged(batch, layout)
         x_ND = self.embeddings(arranged)
         layouts = self._layouts(layout, arranged.positions)
         states = [x_ND]
-        for layer in range(self.config.layers):
+        last = self.config.layers if until is None else until
+        for layer in range(last):
             block = self.blocks[0 if self.config.shared else layer]
             x_ND = block(x_ND, layouts[self.config.window(layer)])
             if hidden_states:
                 states.append(x_ND)
-        x_ND = self.final_norm(x_ND)
+        if last == self.config.layers:
+            x_ND = self.final_norm(x_ND)
         if hidden_states:
             return (*(layout.restore(state) for state in states[:-1]), layout.restore(x_ND))
         return layout.restore(x_ND)

@@ -120,13 +120,23 @@ def align_words(words: Sequence[str], tokenizer: Encodes) -> Alignment:
 
     >>> # align_words(["Mt.", "Sanitas", "is", "in", "Sunshine", "Canyon", "."], tokenizer).tokens_of_word(0)
     """
+    text, spans = join_words(words)
+    return align_spans(text, *tokenizer.encode_spans(text), spans)
+
+
+def join_words(words: Sequence[str]) -> tuple[str, Ints]:
+    """The text that words make with single spaces between them, and the characters of each: [W, 2].
+
+    >>> join_words(["Mt.", "Sanitas"])[0]
+    'Mt. Sanitas'
+    """
     spans, start = [], 0
     for index, word in enumerate(words):
         if not word or word.isspace():
             raise DataError(f"word {index + 1} of {len(words)} is empty; drop it, or give it a visible character")
         spans.append((start, start + len(word)))
         start += len(word) + 1
-    return align(" ".join(words), tokenizer, spans)
+    return " ".join(words), np.asarray(spans, dtype=np.int64).reshape(-1, 2)
 
 
 def align_spans(text: str, ids: Ints, spans: Ints, word_spans: Ints) -> Alignment:

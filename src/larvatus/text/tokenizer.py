@@ -177,13 +177,16 @@ class Tokenizer:
         """The tokens of a text with their characters and words."""
         return align(text, self, special_tokens_in_text=special_tokens_in_text)
 
-    def encode_many(self, texts: Sequence[str]) -> list[Alignment]:
-        """As `encode`, for many texts on all cores."""
+    def encode_many(self, texts: Sequence[str], words: Sequence[Ints | None] | None = None) -> list[Alignment]:
+        """As `encode`, for many texts on all cores; `words` gives the word spans of texts that come already cut."""
         found = [_arrays(encoding) for encoding in _run(self.library.encode_batch, texts)]
         for index, (ids, _) in enumerate(found):
             if self._misread(texts[index], ids):
                 found[index] = self._as_text(texts[index])
-        return [align_spans(text, *arrays, segment_words(text)) for text, arrays in zip(texts, found, strict=True)]
+        return [
+            align_spans(text, *arrays, segment_words(text) if own is None else own)
+            for text, arrays, own in zip(texts, found, words or [None] * len(texts), strict=True)
+        ]
 
     def encode_spans(self, text: str, *, special_tokens_in_text: bool = False) -> tuple[Ints, Ints]:
         """Ids [T] and character spans [T, 2] of a text: what the aligner builds on."""

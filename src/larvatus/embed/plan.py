@@ -1,0 +1,112 @@
+"""What to compute and where it goes: sequences for the model, and the (token, unit, weight) triples that make units.
+
+Every way of pooling but the maximum is a weighted sum over tokens, so one plan serves all of them:
+
+    v_u = Σ_t w_tu z_t        mean: 1/n · sum: 1 · first, last: one token · cls: 1/K for the [CLS] of each of K windows
+
+Long texts lie in several windows (`text/windows.py`); a place belongs to the window where its token sees most, the
+opening [CLS] to the first and the closing [SEP] to the last. The mean of a long text is thus over all its tokens, each
+once. Sequences are sorted by length: batches of neighbours need no padding and little bookkeeping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.batch import Ints, edges, ranges
+from larvatus.embed.encoded import Encoded
+from larvatus.embed.options import Pool
+from larvatus.text.windows import Windows, windows
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """S sequences of N tokens in all, P triples, U units."""
+
+    ids: Ints  # [N] tokens of the sequences, shortest sequence first, each with its frame
+    lengths: Ints  # [S] ascending
+    rows: Ints  # [P] token of each triple, ascending
+    units: Ints  # [P]
+    weights: npt.NDArray[np.float32]  # [P]
+    empty: Ints  # units that no token makes
+    total: int  # U
+    windows: Ints  # [texts] how many windows each was read in
+
+
+def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None, frame: tuple[int, int]) -> Plan:
+    """`size` is the longest sequence of the model, `frame` the ids of [CLS] and [SEP]."""
+    cuts = [windows(len(text.ids), size=size - 2, overlap=overlap) for text in texts]
+    counts = np.array([len(cut) for cut in cuts], dtype=np.int64)
+    lengths = np.concatenate([cut.ends - cut.starts for cut in cuts]) + 2 if cuts else np.empty(0, np.int64)
+    order = np.argsort(lengths, kind="stable")
+    begins = np.empty_like(lengths)  # first row of each window
+    begins[order] = edges(lengths[order])[:-1]
+    first_window = edges(counts)
+    rows_of_places = _rows_of_places(texts, cuts, begins, first_window)
+    place_edges = edges(np.array([len(text.ids) + 2 for text in texts], dtype=np.int64))
+    unit_counts = np.array([len(text.places) for text in texts], dtype=np.int64)
+    if pool == "cls":
+        rows = begins
+        units = np.repeat(np.arange(len(texts)), counts)
+        weights = np.repeat(1.0 / np.maximum(counts, 1), counts)
+        empty = np.empty(0, np.int64)
+    else:
+        places = np.concatenate([text.places for text in texts]) if texts else np.empty((0, 2), np.int64)
+        places = places + np.repeat(place_edges[:-1], unit_counts)[:, None]
+        at, units, weights = _triples(places, pool)
+        rows = rows_of_places[at]
+        empty = np.flatnonzero(places[:, 0] >= places[:, 1])
+    by_row = np.argsort(rows, kind="stable")
+    return Plan(
+        ids=_framed(texts, cuts, order, frame),
+        lengths=lengths[order],
+        rows=rows[by_row],
+        units=units[by_row],
+        weights=weights[by_row].astype(np.float32),
+        empty=empty,
+        total=int(unit_counts.sum()),
+        windows=counts,
+    )
+
+
+def _rows_of_places(texts: Sequence[Encoded], cuts: Sequence[Windows], begins: Ints, first_window: Ints) -> Ints:
+    """For every place of every text, end to end: the row that its vector is taken from."""
+    parts = []
+    for number, (text, cut) in enumerate(zip(texts, cuts, strict=True)):
+        own = begins[first_window[number] : first_window[number + 1]]
+        if len(cut) == 1:
+            parts.append(own[0] + np.arange(len(text.ids) + 2))
+            continue
+        tokens = own[cut.chosen] + np.arange(len(text.ids)) - cut.starts[cut.chosen] + 1
+        closing = own[-1] + (cut.ends[-1] - cut.starts[-1]) + 1
+        parts.append(np.concatenate([own[:1], tokens, [closing]]))
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _triples(places: Ints, pool: Pool) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:
+    """From the places [U, 2] of units: places, units and weights of all triples."""
+    sizes = places[:, 1] - places[:, 0]
+    units = np.arange(len(places))
+    if pool in ("first", "last"):
+        units = units[sizes > 0]
+        at = places[units, 0] if pool == "first" else places[units, 1] - 1
+        return at, units, np.ones(len(units))
+    at = np.repeat(places[:, 0], sizes) + ranges(sizes)
+    weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes) if pool == "mean" else np.ones(len(at))
+    return at, np.repeat(units, sizes), weights
+
+
+def _framed(texts: Sequence[Encoded], cuts: Sequence[Windows], order: Ints, frame: tuple[int, int]) -> Ints:
+    """Tokens of all sequences in their order, each between [CLS] and [SEP]."""
+    opening, closing = np.array(frame[:1]), np.array(frame[1:])
+    pieces = [
+        text.ids[start:end]
+        for text, cut in zip(texts, cuts, strict=True)
+        for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True)
+    ]
+    parts = [part for index in order.tolist() for part in (opening, pieces[index], closing)]
+    return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
