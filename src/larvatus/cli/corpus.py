@@ -24,7 +24,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from larvatus.cli.options import (
-    Alpha,
     Json,
     LanguageField,
     Languages,
@@ -45,6 +44,7 @@ from larvatus.text.tokenizer import Tokenizer
 
 app = typer.Typer(help="Build, show and verify token shards.", no_args_is_help=True)
 
+Shown = Annotated[float, typer.Option(help="Exponent of the language mixture whose shares q are shown.")]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A built corpus.")]
 
 
@@ -53,7 +53,7 @@ def build(
     tokenizer: Annotated[Path, typer.Option(metavar="DIR", help="The vocabulary to encode with.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
     paths: Annotated[
-        list[str] | None, typer.Argument(metavar="[PATHS]...", help="Files, directories, globs, or - for stdin.")
+        list[str] | None, typer.Argument(metavar="PATHS", help="Files, directories, globs, or - for stdin.")
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
     languages: Languages = None,
@@ -63,7 +63,7 @@ def build(
     text_field: TextField = "text",
     language_field: LanguageField = None,
     licence: Licence = "",
-    alpha: Alpha = 0.3,
+    alpha: Shown = 0.3,
     as_json: Json = False,
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
@@ -91,7 +91,7 @@ def build(
 
 
 @app.command()
-def show(path: Where, alpha: Alpha = 0.3, as_json: Json = False) -> None:
+def show(path: Where, alpha: Shown = 0.3, as_json: Json = False) -> None:
     """Counts, languages, sources and the first few sentences of a corpus."""
     mixture = MixtureConfig(alpha=alpha)
     corpus = Corpus.open(path)

@@ -20,7 +20,7 @@ Languages = Annotated[
     typer.Option(
         "--language",
         metavar="xx=PATH",
-        help="Text and its language, such as sw=swahili/; repeatable. A code alone: of text that does not say [en].",
+        help="Text and its language, such as sw=swahili/; repeatable. A code alone: of text that does not say.",
     ),
 ]
 Licence = Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")]
