@@ -21,7 +21,7 @@ from larvatus.nn.device import on_device
 from larvatus.recipes import recipe_of
 from larvatus.text.languages import LanguagePath
 from larvatus.train.evaluation import HeldOut, Score, together
-from larvatus.train.pretrain import HELD_OUT_SEED
+from larvatus.train.held_out import HELD_OUT_SEED
 from larvatus.train.settings import Runtime
 from tests.text.test_languages import prose
 
