@@ -3,6 +3,7 @@
     config.json  model.safetensors  tokenizer.json …    as Hugging Face has them: `transformers` loads the directory too
     larvatus.json                                       our manifest: recipe, lineage, checksums
     README.md                                           the model card
+    generator/                                          the same again, of the generator that a model may have
 
     save_bundle(run, pretraining=…, tokenizer=…, …)     all files change together, or none does
     bundle = load_bundle(Path("runs/law"))              checked against the manifest, where there is one
@@ -12,11 +13,13 @@ A run directory may hold more (metrics.jsonl, checkpoints/): that is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -35,10 +38,16 @@ from larvatus.bundle.weights import (
 )
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining, ReplacedTokensConfig, tag
 from larvatus.text.tokenizer import Tokenizer
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
+GENERATOR = "generator"
+GENERATOR_CARD = """# generator
+
+The masked language model that replaced tokens while the model in the folder above learnt to tell which. It has the same
+embeddings, and fills blanks; the README.md above is the card of both.
+"""
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
 
 
@@ -69,36 +78,71 @@ def save_bundle(
     card: str,
 ) -> None:
     """Write the model; what stood there before stays until all of it is on the disk."""
-    architecture = Architecture(
+    before = _manifest_before(directory)
+    models = {"": (pretraining, architecture_of(pretraining, model_config, objective_configs), card)}
+    if (generator := pretraining.generator) is not None:
+        heads = [head.config for head in generator.heads.values()]
+        described = architecture_of(generator, generator.encoder.config, heads)
+        models = {GENERATOR: (generator, described, GENERATOR_CARD), **models}  # the outer manifest comes last
+    parts = [folder for folder in models if folder]
+    size = sum(stored_bytes(part.own_state()) for part, _, _ in models.values())
+    size += len(models) * (200 * tokenizer.size + len(card))  # a vocabulary takes some 100 bytes a token
+    with files.replaced_files(directory, size) as aside:
+        for folder, (part, architecture, words) in models.items():
+            (aside / folder).mkdir(exist_ok=True)
+            _write_model(aside / folder, part, architecture, tokenizer)
+            files.write_text(aside / folder / CARD, words)
+            names = {path.name for path in (aside / folder).iterdir() if path.is_file()}
+            inner = () if folder else parts
+            manifests.write_manifest(aside / folder, names, recipe=recipe, lineage=lineage, parts=inner)
+    if before is not None:
+        _remove_what_is_left(directory, before, names=names, parts=parts)
+
+
+def architecture_of(
+    pretraining: Pretraining, model_config: TransformerConfig, objective_configs: Sequence[ObjectiveConfig]
+) -> Architecture:
+    """What a model is by itself, without the generator it was trained with."""
+    own = [config for config in objective_configs if tag(config) in pretraining.objectives]
+    return Architecture(
         model=model_config,
-        objectives=tuple(objective_configs),
+        objectives=tuple(
+            msgspec.structs.replace(config, generator=0.0) if isinstance(config, ReplacedTokensConfig) else config
+            for config in own
+        ),
         vocabulary=pretraining.encoder.embeddings.words.num_embeddings,
     )
+
+
+def _write_model(directory: Path, pretraining: Pretraining, architecture: Architecture, tokenizer: Tokenizer) -> None:
+    """Weights, tokenizer and settings, in the layout that can express them."""
     layout = layout_for(architecture, pad=tokenizer.pad_id)
-    tensors = {name: t.to(torch.float32) for name, t in to_theirs(layout, pretraining.state_dict()).items()}
-    before = _own_files(directory)
-    size = stored_bytes(tensors) + 200 * tokenizer.size + len(card)  # a vocabulary takes some 100 bytes a token
-    with files.replaced_files(directory, size) as aside:
-        write_tensors(aside / WEIGHTS, tensors)
-        tokenizer.save(aside)
-        files.write_json(aside / CONFIG, layout.config(architecture, pad=tokenizer.pad_id))
-        files.write_text(aside / CARD, card)
-        names = {path.name for path in aside.iterdir()}
-        manifests.write_manifest(aside, names, recipe=recipe, lineage=lineage)
-    for name in before - names - {manifests.NAME}:  # of the model before, with another kind of vocabulary
+    tensors = to_theirs(layout, pretraining.own_state())
+    write_tensors(directory / WEIGHTS, {name: tensor.to(torch.float32) for name, tensor in tensors.items()})
+    tokenizer.save(directory)
+    files.write_json(directory / CONFIG, layout.config(architecture, pad=tokenizer.pad_id))
+
+
+def _remove_what_is_left(
+    directory: Path, before: manifests.Manifest, *, names: Collection[str], parts: Collection[str]
+) -> None:
+    """Files of the model before that this one does not have: of another kind of vocabulary, or of a generator."""
+    for name in {name for name in before.files if "/" not in name} - {*names, manifests.NAME}:
         (directory / name).unlink(missing_ok=True)
+    for name in {name for name in before.parts if name == GENERATOR} - {*parts}:
+        shutil.rmtree(directory / name, ignore_errors=True)
 
 
-def _own_files(directory: Path) -> set[str]:
-    """Files of the model that is to be replaced; a model that is not ours is not overwritten."""
+def _manifest_before(directory: Path) -> manifests.Manifest | None:
+    """The manifest of the model that is to be replaced; a model that is not ours is not overwritten."""
     if not directory.is_dir():
-        return set()
+        return None
     files.settle(directory)
     files.sweep(directory)
     manifest = manifests.read_manifest(directory)
     if manifest is None and (directory / CONFIG).exists():
         raise ArtefactError(f"{directory} holds a model that Larvatus did not write; choose another --out")
-    return {name for name in manifest.files if "/" not in name} if manifest else set()
+    return manifest
 
 
 def load_bundle(directory: Path | str, *, allow_nan: bool = False) -> Bundle:
@@ -123,6 +167,8 @@ def load_bundle(directory: Path | str, *, allow_nan: bool = False) -> Bundle:
     unused = file.check(layout, their_shapes(layout, parameters))
     tensors = to_ours(layout, file.read(layout, allow_nan=allow_nan), parameters)
     pretraining.load_state_dict(tensors, assign=True)
+    if manifest is not None and GENERATOR in manifest.parts:
+        _attach_generator(pretraining, directory, allow_nan=allow_nan)
     return Bundle(
         path=directory,
         pretraining=pretraining.requires_grad_().eval(),
@@ -133,6 +179,15 @@ def load_bundle(directory: Path | str, *, allow_nan: bool = False) -> Bundle:
         lineage=manifest.lineage if manifest else {},
         unused=unused,
     )
+
+
+def _attach_generator(pretraining: Pretraining, directory: Path, *, allow_nan: bool) -> None:
+    """Load the generator beside the model; it has the same embeddings, which are then held once."""
+    generator = load_bundle(directory / GENERATOR, allow_nan=allow_nan).pretraining
+    tables = [part.encoder.embeddings.words.weight for part in (pretraining, generator)]
+    if tables[0].shape != tables[1].shape or not torch.equal(*tables):
+        raise ArtefactError(f"{directory / GENERATOR} has other embeddings than the model it belongs to; train again")
+    pretraining.attach(generator)
 
 
 def _existing(directory: Path) -> Path:

@@ -3,6 +3,7 @@
 from larvatus.corrupt.corruption import Corruption, CorruptionConfig, corrupt
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.replacement import MaskVocabulary
+from larvatus.corrupt.sampled import SampledConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 
@@ -11,6 +12,7 @@ __all__ = [
     "CorruptionConfig",
     "MaskVocabulary",
     "MaskingConfig",
+    "SampledConfig",
     "SpansConfig",
     "WholeWordConfig",
     "corrupt",

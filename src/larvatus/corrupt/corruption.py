@@ -21,11 +21,12 @@ import numpy as np
 from larvatus.batch import Ints, MaskedTokens, TrainingBatch
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.replacement import MaskVocabulary, Text, replaced
+from larvatus.corrupt.sampled import SampledConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 from larvatus.errors import DataError
 
-CorruptionConfig = MaskingConfig | WholeWordConfig | SpansConfig
+CorruptionConfig = MaskingConfig | WholeWordConfig | SpansConfig | SampledConfig
 
 AT_ONCE = 1 << 16  # tokens: what stays in the caches (1.7 times faster than a whole block)
 

@@ -99,10 +99,10 @@ class Text:
         """The place of each token in its sequence."""
         return ranges(self.tokens.lengths)
 
-    def bits(self, places_M: Ints) -> Bits:
+    def bits(self, places_M: Ints, purpose: str = "mask") -> Bits:
         """The four random numbers of each of some tokens: [M] → [4, M]."""
         items_M = self.items[self.sequences_N[places_M]]
-        return random_bits(self.seed, "mask", self.epoch, items=items_M, draws=self.places_N[places_M])
+        return random_bits(self.seed, purpose, self.epoch, items=items_M, draws=self.places_N[places_M])
 
 
 @dataclass(frozen=True, eq=False)

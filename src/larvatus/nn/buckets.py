@@ -13,7 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.batch import NO_WORD, Ints, MaskedTokens, PairLabels, SpanTargets, TokenBatch, TrainingBatch, ranges
+from larvatus.batch import (
+    NO_WORD,
+    Ints,
+    MaskedTokens,
+    PairLabels,
+    ReplacedTokens,
+    SpanTargets,
+    TokenBatch,
+    TrainingBatch,
+    ranges,
+)
 from larvatus.errors import UsageError
 
 IGNORE = -100
@@ -41,10 +51,15 @@ def _span_targets(spans: SpanTargets[Ints], *, tokens: int, sequences: int, targ
     )
 
 
+def _replaced_tokens(found: ReplacedTokens[Ints], *, tokens: int, sequences: int, targets: int) -> ReplacedTokens[Ints]:
+    return ReplacedTokens(labels=_grown(found.labels, tokens, IGNORE), draws=_grown(found.draws, tokens, 0))
+
+
 FILLERS: dict[type, Callable[..., Any]] = {
     MaskedTokens: _masked_tokens,
     PairLabels: _pair_labels,
     SpanTargets: _span_targets,
+    ReplacedTokens: _replaced_tokens,
 }
 
 

@@ -3,7 +3,8 @@
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
-from larvatus.objectives.pretraining import ObjectiveConfig, Pretraining, tag
+from larvatus.objectives.pretraining import ObjectiveConfig, Pretraining, generator_of, tag
+from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
 __all__ = [
@@ -14,8 +15,11 @@ __all__ = [
     "NextSentenceConfig",
     "ObjectiveConfig",
     "Pretraining",
+    "ReplacedTokensConfig",
+    "ReplacedTokensHead",
     "SpanBoundary",
     "SpanBoundaryConfig",
     "combine",
+    "generator_of",
     "tag",
 ]

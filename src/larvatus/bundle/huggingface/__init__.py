@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.bundle.huggingface.bert import Bert
+from larvatus.bundle.huggingface.electra import Electra
 from larvatus.bundle.huggingface.layout import Architecture, Layout, Recast, their_shapes, to_ours, to_theirs
 from larvatus.bundle.huggingface.modernbert import ModernBert
 from larvatus.bundle.huggingface.native import Native
@@ -32,6 +33,7 @@ LAYOUTS: tuple[Layout, ...] = (
     Roberta("roberta", "Roberta"),
     Roberta("xlm-roberta", "XLMRoberta"),
     ModernBert(),
+    Electra(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
