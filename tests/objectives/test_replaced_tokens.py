@@ -61,9 +61,7 @@ def make(lengths: tuple[int, ...] = (30, 12, 41), rate: float = 0.3) -> Training
     )
     known = MaskVocabulary(mask_id=3, size=VOCABULARY, special_ids={0, 1, 2, 3, 4})
     batch = TrainingBatch(tokens=tokens, targets={})
-    return corrupt(
-        batch, SampledConfig(rate=rate), vocabulary=known, seed=1, epoch=0, items=np.arange(len(lengths))
-    )
+    return corrupt(batch, SampledConfig(rate=rate), vocabulary=known, seed=1, epoch=0, items=np.arange(len(lengths)))
 
 
 def counts_of(batch: TrainingBatch[Ints]) -> dict[str, float]:
@@ -169,7 +167,7 @@ def test_a_batch_filled_to_fixed_totals_has_the_same_losses_and_gradients(
 
 
 def theirs(model: Pretraining) -> tuple[ElectraForMaskedLM, ElectraForPreTraining]:
-    """Both models of `transformers` with our weights and one set of embeddings. Names are written out once more here."""
+    """Both models of `transformers` with our weights and one set of embeddings. Names are written out once more."""
     made = []
     for part, kind in ((model.generator, ElectraForMaskedLM), (model, ElectraForPreTraining)):
         assert part is not None

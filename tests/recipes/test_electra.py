@@ -13,7 +13,11 @@ def test_electra_says_what_clark_et_al_published():
     model = electra.model
     assert (model.layers, model.hidden, model.heads, model.embedding) == (12, 256, 4, 128)
     assert (model.inner, model.max_positions, model.segments, model.dropout) == (1024, 512, 2, 0.1)
-    assert (table["tokenizer"]["type"], electra.tokenizer.size, electra.tokenizer.lowercase) == ("wordpiece", 30_522, True)
+    assert (table["tokenizer"]["type"], electra.tokenizer.size, electra.tokenizer.lowercase) == (
+        "wordpiece",
+        30_522,
+        True,
+    )
     assert (table["packing"]["type"], table["corruption"]["type"]) == ("full-sentences", "sampled")
     corruption = electra.corruption
     assert (corruption.rate, corruption.mask, corruption.random, corruption.keep) == (0.15, 0.85, 0.0, 0.15)
@@ -37,7 +41,7 @@ def test_the_small_model_has_the_published_14_million_parameters():
     [
         (
             ["corruption.type=tokens"],
-            'replaced-tokens needs replaced tokens, but corruption "tokens" gives none; set corruption.type = "sampled"',
+            'needs replaced tokens, but corruption "tokens" gives none; set corruption.type = "sampled"',
         ),
         (
             ["objectives.replaced-tokens.generator=0"],

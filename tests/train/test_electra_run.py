@@ -6,8 +6,8 @@ import json
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
-from tests.conftest import SMALL
 
 import larvatus as lv
 from larvatus.corpus import Corpus
@@ -22,7 +22,7 @@ from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
 from larvatus.train.speed import flops_per_token
 from larvatus.train.step import Stepper, predictions
-from rich.console import Console
+from tests.conftest import SMALL
 
 SETTINGS = (
     *(setting for setting in SMALL if not setting.startswith("phases.1")),
@@ -113,14 +113,16 @@ def test_a_run_leaves_a_discriminator_a_generator_and_a_card_that_says_so(run_el
     assert len(model.fill("The value of the [MASK] is returned.", top=3)) == 3
 
 
-def test_two_evaluations_sample_alike_whatever_the_batches(prepared):
-    recipe = read_recipe("electra", settings=[*SETTINGS, "model.init=0.1"])
+def test_an_evaluation_draws_the_same_samples_every_time(prepared):
+    recipe = read_recipe("electra", settings=[*SETTINGS, "model.init=0.1", "model.dropout=0.5"])
     model = Pretraining.build(recipe.model, recipe.objectives, Corpus.open(prepared.train).tokenizer.size, seed=0)
     found = []
-    for tokens in (256, 2_048):
-        steps = batches(prepared, tokens=tokens).evaluation(4_096)
-        found.append(evaluate(model, steps, runtime=Runtime(), limit=32).scores["replaced-tokens"])
-    assert found[0].guess_accuracy == pytest.approx(found[1].guess_accuracy, abs=0.02)
+    for seed in (1, 2):  # of torch's own generator, which decides nothing here
+        torch.manual_seed(seed)
+        steps = batches(prepared, tokens=512).evaluation(4_096)
+        found.append(evaluate(model, steps, runtime=Runtime(), limit=32))
+    assert found[0] == found[1]
+    assert 0.1 < 1 - found[0].scores["replaced-tokens"].guess_accuracy < 0.2
 
 
 def test_the_guess_of_a_yes_or_no_objective_is_the_commoner_answer_and_the_entropy():
