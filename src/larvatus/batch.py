@@ -203,6 +203,30 @@ class SpanTargets(_Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
+class ReplacedTokens(_Mapped, Generic[A]):
+    """For each token: is it another than the one that stood there? And what decides the generator's sample."""
+
+    what: ClassVar[str] = "replaced tokens"
+    labels: A  # [N] 1 for a token that was replaced, 0 for the original: all 0 until a generator has replaced some
+    draws: A  # [N] 32 random bits of each hidden token, 0 of the others
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> ReplacedTokens[A]:
+        own: ReplacedTokens[A] = self.map(lambda array: array[slice(*tokens)])
+        return own
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[ReplacedTokens[Ints], int, int]]) -> ReplacedTokens[Ints]:
+        return ReplacedTokens(
+            labels=np.concatenate([part.labels for part, _, _ in parts]),
+            draws=np.concatenate([part.draws for part, _, _ in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class TrainingBatch(_Mapped, Generic[A]):
     """Tokens, and targets by kind: ``batch.targets[MaskedTokens]``."""
 

@@ -126,6 +126,7 @@ def new_directory(final: Path, size: int | None = None) -> Iterator[Path]:
 def replaced_files(directory: Path, size: int | None = None) -> Iterator[Path]:
     """Replace several files of a directory together: they are first gathered in `.pending`, which appears whole.
 
+    Files in folders go into folders of the same name; what else stands there stays.
     A crash before that leaves the old files; a crash after it is finished by `settle`, which every reader calls.
     """
     settle(directory)
@@ -141,12 +142,21 @@ def settle(directory: Path) -> None:
         return
     with saying_what_is_full(directory):
         with suppress(FileNotFoundError):  # a reader and the writer may settle at once: what one misses the other moved
-            for path in sorted(pending.iterdir()):
-                with suppress(FileNotFoundError):
-                    os.replace(path, directory / path.name)
-            fsync(directory)
-            pending.rmdir()
+            _move(pending, directory)
         fsync(directory)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move all files of a folder and of those in it, and remove what is then empty."""
+    for path in sorted(source.iterdir()):
+        with suppress(FileNotFoundError):
+            if path.is_dir():
+                (target / path.name).mkdir(exist_ok=True)
+                _move(path, target / path.name)
+            else:
+                os.replace(path, target / path.name)
+    fsync(target)
+    source.rmdir()
 
 
 def sweep(directory: Path) -> list[str]:

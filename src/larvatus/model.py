@@ -46,10 +46,11 @@ class Model:
     def fill(self, text: str, *, top: int = 5, beam: int = 10, joint: bool = True, words_only: bool = False) -> Fills:
         """The best words for the blanks of a text, each marked with the mask token; several are filled jointly.
 
+        A model that was trained with a generator fills them through that.
         `joint=False` asks only for each blank's own candidates (`.marginals`), `words_only` leaves out pieces such as
         `##ing`, and `beam` says how many fillings of several blanks are kept on the way.
         """
-        if "masked-lm" not in self.pretraining.objectives:
+        if self.pretraining.filler is None:
             raise ArtefactError(
                 f"{self.bundle.path} has no masked-lm head to fill blanks with; use a model pretrained with masked-lm"
             )
@@ -96,7 +97,7 @@ class Model:
     def __repr__(self) -> str:
         model = self.bundle.model
         parameters = sum(p.numel() for p in self.pretraining.parameters())
-        heads = ", ".join(self.pretraining.objectives) or "no heads"
+        heads = ", ".join(self.pretraining.heads) or "no heads"
         return (
             f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {model.heads} heads, "
             f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}>"

@@ -263,7 +263,7 @@ def test_a_config_that_we_cannot_follow_is_refused_by_field(
         ({"segments": 0}, BOTH, "larvatus"),
         ({"norm": "pre"}, BOTH, "larvatus"),
         ({"shared": False}, BOTH, "larvatus"),
-        ({"shared": False, "embedding": 8}, BOTH[:1], "larvatus"),
+        ({"shared": False, "embedding": 8}, BOTH[:1], "electra"),
         ({"shared": False}, BOTH[:1], "bert"),
     ],
 )

@@ -35,6 +35,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "modernbert": ("byte-bpe", MODERN),
     "distilbert": ("wordpiece", {}),
     "mpnet": ("unigram", {"relative_buckets": 32}),
+    "electra": ("wordpiece", {"segments": 2, "embedding": 8}),
+    "albert": ("unigram", {"segments": 2, "embedding": 8, "shared": True}),
 }
 """A vocabulary and settings that each layout of Hugging Face can express."""
 

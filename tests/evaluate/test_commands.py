@@ -116,8 +116,7 @@ def test_a_directory_with_something_else_is_not_touched(larvatus, given, tmp_pat
 @pytest.mark.parametrize("name", ablation_names())
 def test_every_ablation_is_made_of_valid_recipes_that_differ(name):
     ablation = read_ablation(name)
-    size = None if any(variant.size for variant in ablation.variants) else "tiny"
-    found = ablation.contestants(size=size)
+    found = ablation.contestants(size="tiny")
     tables = [recipe_table(contestant.recipe) for contestant in found]
     assert len(found) >= 2
     assert len({contestant.folder for contestant in found}) == len(found)
@@ -156,8 +155,6 @@ def test_an_ablation_that_cannot_be_is_one_line(larvatus, given):
     code, _, err = larvatus("ablate", "masking")
     assert code == 2
     assert "wants text and a place: --corpus my_texts/ --out runs/masking" in err
-    with pytest.raises(UsageError, match="sizes compares sizes; leave --size away"):
-        read_ablation("sizes").contestants(size="tiny")
     with pytest.raises(UsageError, match="--set makes the variants 15% and 20% the same"):
         read_ablation("masking-rate").contestants(settings=["corruption.rate=0.3"])
     with pytest.raises(RecipeError, match="'brt'; did you mean bert"):

@@ -11,14 +11,18 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 import larvatus.nn.attention
-from larvatus.batch import Ints, MaskedTokens, PairLabels, TokenBatch, TrainingBatch
+from larvatus.batch import Ints, MaskedTokens, PairLabels, ReplacedTokens, TokenBatch, TrainingBatch
 from larvatus.nn import Transformer, TransformerConfig, fill, on_device
 from larvatus.nn.layout import Packed
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining, combine
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining, ReplacedTokensConfig, combine
 from larvatus.rng import stream
 
 MODEL = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=16, dropout=0.0, attention_dropout=0.0, init=0.3)
-COUNTS = {"masked-lm": 5.0, "next-sentence": 4.0}
+COUNTS = {"masked-lm": 5.0, "next-sentence": 4.0, "replaced-tokens": 20.0}
+OBJECTIVES = {
+    "bert": (MaskedLMConfig(), NextSentenceConfig()),
+    "electra": (MaskedLMConfig(), NextSentenceConfig(), ReplacedTokensConfig(generator=0.5)),
+}
 
 
 def make(lengths: list[int], item: int) -> TrainingBatch[Ints]:
@@ -31,6 +35,9 @@ def make(lengths: list[int], item: int) -> TrainingBatch[Ints]:
         targets={
             MaskedTokens: masked,
             PairLabels: PairLabels(labels=draw.integers(0, 2, size=len(lengths))),
+            ReplacedTokens: ReplacedTokens(
+                labels=np.zeros(sum(lengths), np.int64), draws=draw.integers(0, 1 << 32, size=sum(lengths))
+            ),
         },
     )
 
@@ -58,11 +65,12 @@ def check(model: Pretraining, compiled: torch.nn.Module, batch: TrainingBatch[In
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's compiler, of itself
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.parametrize("heads", OBJECTIVES)
 @pytest.mark.parametrize("packed", [False, True], ids=["grouped", "packed"])
 def test_a_compiled_step_equals_the_plain_one_and_is_compiled_once(
-    packed: bool, monkeypatch: pytest.MonkeyPatch
+    packed: bool, heads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Pretraining.build(MODEL, [MaskedLMConfig(), NextSentenceConfig()], 60, seed=4)
+    model = Pretraining.build(MODEL, OBJECTIVES[heads], 60, seed=4)
     counter = CompileCounterWithBackend("aot_eager")
     if packed:  # as on CUDA: the whole step is one graph
         monkeypatch.setattr(larvatus.nn.attention, "attend_packed", varlen_stand_in)

@@ -37,6 +37,7 @@ LEARNS = {  # what was seen when this was written stands beside each
     "spanbert": Learns({"masked-lm": 0.15, "span-boundary": 0.1}, "larvatus", steps=400),  # 0.33, 0.2
     "modern": Learns({"masked-lm": 0.4}, "modernbert"),  # 0.77
     "xlm-r": Learns({"masked-lm": 0.15}, "xlm-roberta"),
+    "electra": Learns({"masked-lm": 0.1}, "electra", steps=600),
     "albert": Learns({"masked-lm": 0.1}, "albert", steps=400),
 }
 

@@ -64,7 +64,9 @@ class Card:
     """The model that training went on from."""
     license: str | None = None
     fills: bool = True
-    """Whether there is a masked-LM head."""
+    """Whether there is a masked-LM head, the model's own or its generator's."""
+    generator: str | None = None
+    """The folder of the generator that fills blanks, where the model does not itself."""
     mask: str = "[MASK]"
     transformers: bool = True
     """Whether `transformers` can load the directory."""
@@ -87,14 +89,15 @@ def model_card(card: Card) -> str:
 
 def _front_matter(card: Card) -> str:
     languages = sorted(card.corpus.languages) if card.corpus else []
-    tags = ["larvatus", card.recipe, *(["fill-mask"] if card.fills else [])]
+    fills = card.fills and card.generator is None  # `transformers` looks for the head in the directory itself
+    tags = ["larvatus", card.recipe, *(["fill-mask"] if fills else [])]
     lines = ["---"]
     if languages:
         lines += ["language:", *(f"- {json.dumps(language, ensure_ascii=False)}" for language in languages)]
     if card.license:
         lines.append(f"license: {json.dumps(card.license, ensure_ascii=False)}")
     lines.append(f"library_name: {'transformers' if card.transformers else 'larvatus'}")
-    if card.fills:
+    if fills:
         lines.append("pipeline_tag: fill-mask")
     if card.parent:
         lines.append(f"base_model: {json.dumps(card.parent, ensure_ascii=False)}")
@@ -119,13 +122,16 @@ def _usage(card: Card) -> str:
         lines.append("    print(fill.token, fill.probability)")
     lines.append("```")
     if card.transformers:
-        auto = "AutoModelForMaskedLM" if card.fills else "AutoModel"
+        auto = "AutoModelForPreTraining" if card.generator else "AutoModelForMaskedLM" if card.fills else "AutoModel"
         lines += [
             "",
             f"`transformers` loads the directory too: `{auto}.from_pretrained`, `AutoTokenizer.from_pretrained`.",
         ]
     else:
         lines += ["", "No architecture of `transformers` expresses this model; only Larvatus loads it."]
+    if card.generator:
+        what = "a model of its own; this one learnt to tell which tokens it had replaced"
+        lines += ["", f"Blanks are filled by the generator in `{card.generator}/`, {what}."]
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
     config.json  model.safetensors  tokenizer.json …    as Hugging Face has them: `transformers` loads the directory too
     larvatus.json                                       our manifest: recipe, lineage, checksums
     README.md                                           the model card
+    generator/                                          the same again, of the generator that a model may have
 
     save_bundle(run, pretraining=…, tokenizer=…, …)     all files change together, or none does
     bundle = load_bundle(Path("runs/law"))              checked against the manifest, where there is one
@@ -12,11 +13,13 @@ A run directory may hold more (metrics.jsonl, checkpoints/): that is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -36,13 +39,19 @@ from larvatus.bundle.weights import (
 )
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining, tag
+from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining, ReplacedTokensConfig, tag
 from larvatus.text.tokenizer import Tokenizer
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
 PACKAGE = "modules.json"  # of a sentence-transformers package: an encoder with its pooling beside it
 MOST_SHARED = 1_000
 """Layers of one block: no number of tensors says how many times it is used, so a config may not say just any."""
+GENERATOR = "generator"
+GENERATOR_CARD = """# generator
+
+The masked language model that replaced tokens while the model in the folder above learnt to tell which. It has the same
+embeddings, and fills blanks; the README.md above is the card of both.
+"""
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
 
 
@@ -81,42 +90,97 @@ def save_bundle(
     card: str,
 ) -> None:
     """Write the model; what stood there before stays until all of it is on the disk."""
+    architecture = architecture_of(pretraining, model_config, objective_configs)
     bundle = Bundle(
         path=directory,
         pretraining=pretraining,
         model=model_config,
-        objectives=tuple(objective_configs),
+        objectives=architecture.objectives,
         tokenizer=tokenizer,
         recipe=recipe,
         lineage=lineage,
     )
-    layout = layout_for(bundle.architecture, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
+    layout = layout_for(architecture, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
     write_bundle(directory, bundle, layout=layout, card=card)
 
 
 def write_bundle(
     directory: Path, bundle: Bundle, *, layout: Layout, dtype: torch.dtype = torch.float32, card: str
 ) -> None:
-    """The same in a layout that can express the model, in any precision. Heads that `objectives` lacks are left out."""
-    tokenizer, architecture = bundle.tokenizer, bundle.architecture
-    config = layout.config(architecture, pad=tokenizer.pad_id)
-    if "dtype" in config:
-        config["dtype"] = str(dtype).removeprefix("torch.")
-    kept = {tag(config) for config in bundle.objectives}
-    dropped = tuple(f"objectives.{name}." for name in bundle.pretraining.objectives if name not in kept)
-    ours = {name: t for name, t in bundle.pretraining.state_dict().items() if not name.startswith(dropped)}
-    tensors = {name: _cast(name, tensor, dtype) for name, tensor in to_theirs(layout, ours).items()}
-    before = _own_files(directory)
-    size = stored_bytes(tensors) + 200 * tokenizer.size + len(card)  # a vocabulary takes some 100 bytes a token
+    """The same in a layout that can express the model, in any precision. Heads that `objectives` lacks are left out.
+
+    The generator that a model was trained with goes beside it, in the layout that fits it best.
+    """
+    tokenizer = bundle.tokenizer
+    models = {"": _Written(bundle.pretraining, bundle.architecture, layout, card)}
+    if (generator := bundle.pretraining.generator) is not None:
+        heads = [cast(ObjectiveConfig, head.config) for head in generator.heads.values()]
+        own = architecture_of(generator, generator.encoder.config, heads)
+        fitting = layout_for(own, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
+        models = {GENERATOR: _Written(generator, own, fitting, GENERATOR_CARD), **models}  # the outer manifest is last
+    tensors = {folder: model.tensors(dtype) for folder, model in models.items()}
+    parts = [folder for folder in models if folder]
+    before = _manifest_before(directory)
+    size = sum(map(stored_bytes, tensors.values()))
+    size += len(models) * (200 * tokenizer.size + len(card))  # a vocabulary takes some 100 bytes a token
     with files.replaced_files(directory, size) as aside:
-        write_tensors(aside / WEIGHTS, tensors)
-        tokenizer.save(aside)
-        files.write_json(aside / CONFIG, config)
-        files.write_text(aside / CARD, card)
-        names = {path.name for path in aside.iterdir()}
-        manifests.write_manifest(aside, names, recipe=bundle.recipe, lineage=bundle.lineage)
-    for name in before - names - {manifests.NAME}:  # of the model before, with another kind of vocabulary
+        for folder, model in models.items():
+            place = aside / folder
+            place.mkdir(exist_ok=True)
+            write_tensors(place / WEIGHTS, tensors[folder])
+            tokenizer.save(place)
+            files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.pad_id))
+            files.write_text(place / CARD, model.card)
+            names = {path.name for path in place.iterdir() if path.is_file()}
+            inner = () if folder else parts
+            manifests.write_manifest(place, names, recipe=bundle.recipe, lineage=bundle.lineage, parts=inner)
+    if before is not None:
+        _remove_what_is_left(directory, before, names=names, parts=parts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """A model as it is to be written."""
+
+    pretraining: Pretraining
+    architecture: Architecture
+    layout: Layout
+    card: str
+
+    def config(self, dtype: torch.dtype, *, pad: int) -> dict[str, Any]:
+        config = self.layout.config(self.architecture, pad=pad)
+        return {**config, "dtype": str(dtype).removeprefix("torch.")} if "dtype" in config else config
+
+    def tensors(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        kept = {tag(config) for config in self.architecture.objectives}
+        dropped = tuple(f"objectives.{name}." for name in self.pretraining.objectives if name not in kept)
+        ours = {name: t for name, t in self.pretraining.own_state().items() if not name.startswith(dropped)}
+        return {name: _cast(name, tensor, dtype) for name, tensor in to_theirs(self.layout, ours).items()}
+
+
+def architecture_of(
+    pretraining: Pretraining, model_config: TransformerConfig, objective_configs: Sequence[ObjectiveConfig]
+) -> Architecture:
+    """What a model is by itself, without the generator it was trained with."""
+    own = [config for config in objective_configs if tag(config) in pretraining.objectives]
+    return Architecture(
+        model=model_config,
+        objectives=tuple(
+            msgspec.structs.replace(config, generator=0.0) if isinstance(config, ReplacedTokensConfig) else config
+            for config in own
+        ),
+        vocabulary=pretraining.encoder.embeddings.words.num_embeddings,
+    )
+
+
+def _remove_what_is_left(
+    directory: Path, before: manifests.Manifest, *, names: Collection[str], parts: Collection[str]
+) -> None:
+    """Files of the model before that this one does not have: of another kind of vocabulary, or of a generator."""
+    for name in {name for name in before.files if "/" not in name} - {*names, manifests.NAME}:
         (directory / name).unlink(missing_ok=True)
+    for name in {name for name in before.parts if name == GENERATOR} - {*parts}:
+        shutil.rmtree(directory / name, ignore_errors=True)
 
 
 def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -126,16 +190,16 @@ def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return cast
 
 
-def _own_files(directory: Path) -> set[str]:
-    """Files of the model that is to be replaced; a model that is not ours is not overwritten."""
+def _manifest_before(directory: Path) -> manifests.Manifest | None:
+    """The manifest of the model that is to be replaced; a model that is not ours is not overwritten."""
     if not directory.is_dir():
-        return set()
+        return None
     files.settle(directory)
     files.sweep(directory)
     manifest = manifests.read_manifest(directory)
     if manifest is None and (directory / CONFIG).exists():
         raise ArtefactError(f"{directory} holds a model that Larvatus did not write; choose another --out")
-    return {name for name in manifest.files if "/" not in name} if manifest else set()
+    return manifest
 
 
 def load_bundle(
@@ -172,6 +236,8 @@ def load_bundle(
     unused = file.check(layout, their_shapes(layout, parameters))
     tensors = to_ours(layout, file.read(layout, allow_nan=allow_nan), parameters)
     pretraining.load_state_dict(tensors, assign=True)
+    if manifest is not None and GENERATOR in manifest.parts:
+        _attach_generator(pretraining, directory, allow_nan=allow_nan)
     return Bundle(
         path=directory,
         pretraining=pretraining.requires_grad_().eval(),
@@ -182,6 +248,15 @@ def load_bundle(
         lineage=manifest.lineage if manifest else {},
         unused=unused,
     )
+
+
+def _attach_generator(pretraining: Pretraining, directory: Path, *, allow_nan: bool) -> None:
+    """Load the generator beside the model; it has the same embeddings, which are then held once."""
+    generator = load_bundle(directory / GENERATOR, allow_nan=allow_nan).pretraining
+    tables = [part.encoder.embeddings.words.weight for part in (pretraining, generator)]
+    if tables[0].shape != tables[1].shape or not torch.equal(*tables):
+        raise ArtefactError(f"{directory / GENERATOR} has other embeddings than the model it belongs to; train again")
+    pretraining.attach(generator)
 
 
 def _existing(directory: Path) -> Path:

@@ -5,6 +5,7 @@
 
 Every file that it lists is checked when the directory is loaded; files beside them (metrics, checkpoints) are nobody's
 business. A directory without it (from Hugging Face) has nothing to be checked against, and loads all the same.
+A model that belongs to this one (its generator) has a folder with a `larvatus.json` of its own, which `parts` lists.
 """
 
 from __future__ import annotations
@@ -40,19 +41,31 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Where the model comes from: seed, steps, tokens, hashes of its corpus and of its parent."""
     files: dict[str, FileEntry]
     """Checksum and size of each file of the model."""
+    parts: dict[str, FileEntry] = {}
+    """Folders that belong to the model: checksum and size of the manifest in each."""
 
 
 def write_manifest(
-    directory: Path, names: Iterable[str], *, recipe: dict[str, Any] | None, lineage: dict[str, Any]
+    directory: Path,
+    names: Iterable[str],
+    *,
+    recipe: dict[str, Any] | None,
+    lineage: dict[str, Any],
+    parts: Iterable[str] = (),
 ) -> Manifest:
-    """Checksum the named files of a directory and write its `larvatus.json`."""
-    entries = {
-        name: FileEntry(sha256=files.sha256(directory / name), bytes=(directory / name).stat().st_size)
-        for name in sorted(names)
-    }
-    manifest = Manifest(recipe=recipe, lineage=lineage, files=entries)
+    """Checksum the named files of a directory and write its `larvatus.json`; those of `parts` are written before."""
+    manifest = Manifest(
+        recipe=recipe,
+        lineage=lineage,
+        files={name: _entry(directory / name) for name in sorted(names)},
+        parts={name: _entry(directory / name / NAME) for name in sorted(parts)},
+    )
     files.write_json(directory / NAME, msgspec.to_builtins(manifest))
     return manifest
+
+
+def _entry(path: Path) -> FileEntry:
+    return FileEntry(sha256=files.sha256(path), bytes=path.stat().st_size)
 
 
 def read_manifest(directory: Path) -> Manifest | None:
@@ -82,19 +95,30 @@ def verify(directory: Path, manifest: Manifest, *, required: Iterable[str] = (),
         if name not in manifest.files:
             raise ArtefactError(f"{source} does not vouch for {name}; save or fetch the directory again")
     for name, entry in manifest.files.items():
-        path = directory / plain_name(source, name)
-        if path.is_symlink() and (blobs is None or path.resolve().parent != blobs.resolve()):
-            raise ArtefactError(f"{path} is a symbolic link; copy the directory with its files (cp -rL) and load that")
-        if not path.is_file():
-            raise ArtefactError(f"{path} is missing, though {NAME} lists it; save or fetch the directory again")
-        size = path.stat().st_size
-        if size != entry.bytes:
-            raise ArtefactError(
-                f"{path} has {size:,} bytes, not the {entry.bytes:,} that were saved; save or fetch the directory again"
-            )
-        got = files.sha256(path)
-        if got != entry.sha256:
-            raise ArtefactError(
-                f"{path} does not match its checksum (wanted {entry.sha256[:8]}…, got {got[:8]}…); "
-                "it was changed or damaged since it was saved: save or fetch the directory again"
-            )
+        _check(directory / plain_name(source, name), entry, blobs)
+    for name, entry in manifest.parts.items():
+        folder = directory / plain_name(source, name)
+        _refuse_link(folder)
+        _check(folder / NAME, entry, blobs)
+
+
+def _check(path: Path, entry: FileEntry, blobs: Path | None) -> None:
+    _refuse_link(path, blobs)
+    if not path.is_file():
+        raise ArtefactError(f"{path} is missing, though {NAME} lists it; save or fetch the directory again")
+    size = path.stat().st_size
+    if size != entry.bytes:
+        raise ArtefactError(
+            f"{path} has {size:,} bytes, not the {entry.bytes:,} that were saved; save or fetch the directory again"
+        )
+    got = files.sha256(path)
+    if got != entry.sha256:
+        raise ArtefactError(
+            f"{path} does not match its checksum (wanted {entry.sha256[:8]}…, got {got[:8]}…); "
+            "it was changed or damaged since it was saved: save or fetch the directory again"
+        )
+
+
+def _refuse_link(path: Path, blobs: Path | None = None) -> None:
+    if path.is_symlink() and (blobs is None or path.resolve().parent != blobs.resolve()):
+        raise ArtefactError(f"{path} is a symbolic link; copy the directory with its files (cp -rL) and load that")

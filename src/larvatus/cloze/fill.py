@@ -97,10 +97,11 @@ class _Reader:
 
     @classmethod
     def of(cls, pretraining: Pretraining, tokenizer: Tokenizer, *, words_only: bool) -> _Reader:
-        if "masked-lm" not in pretraining.objectives:
+        if pretraining.filler is None:
             raise ArtefactError(
                 "the model has no masked-lm head to fill blanks with; use one pretrained with masked-lm"
             )
+        pretraining = pretraining.filler
         head = pretraining.objectives["masked-lm"]
         assert isinstance(head, MaskedLM)
         words = pretraining.encoder.embeddings.words

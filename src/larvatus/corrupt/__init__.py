@@ -5,6 +5,7 @@ from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.n_grams import NGramsConfig
 from larvatus.corrupt.noise import NoiseConfig
 from larvatus.corrupt.replacement import MaskVocabulary
+from larvatus.corrupt.sampled import SampledConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 
@@ -15,6 +16,7 @@ __all__ = [
     "MaskingConfig",
     "NGramsConfig",
     "NoiseConfig",
+    "SampledConfig",
     "SpansConfig",
     "WholeWordConfig",
     "corrupt",

@@ -25,8 +25,6 @@ class Variant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     label: str
     settings: tuple[str, ...] = ()
     """As after `--set`."""
-    size: str | None = None
-    """Where the ablation is about sizes."""
 
 
 class Ablation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,12 +43,10 @@ class Ablation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self, *, recipe: str | None = None, size: str | None = None, settings: Sequence[str] = ()
     ) -> tuple[Contestant, ...]:
         """The variants as recipes; `settings` are for all of them, and come after a variant's own."""
-        if size is not None and any(variant.size for variant in self.variants):
-            raise UsageError(f"{self.name} compares sizes; leave --size away")
         found: list[Contestant] = []
         for variant in self.variants:
             own = [*variant.settings, *settings]
-            made = read_for(variant.label, recipe or self.recipe, size=variant.size or size, settings=own)
+            made = read_for(variant.label, recipe or self.recipe, size=size, settings=own)
             for other in found:
                 if other.recipe == made:
                     raise UsageError(

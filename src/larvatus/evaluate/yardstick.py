@@ -106,11 +106,12 @@ Predict = Callable[[TokenBatch[Tensor], Tensor], Tensor]
 
 
 def predictor(pretraining: Pretraining) -> Predict | None:
-    """What the model predicts hidden tokens with; None if it was never trained to."""
-    head = pretraining.heads["masked-lm"] if "masked-lm" in pretraining.objectives else None
-    if not isinstance(head, MaskedLM):
+    """What the model predicts hidden tokens with, its generator if it has one; None if it was never trained to."""
+    filler = pretraining.filler
+    if filler is None:
         return None
-    encoder, masked = pretraining.encoder, head
+    encoder, masked = filler.encoder, filler.objectives["masked-lm"]
+    assert isinstance(masked, MaskedLM)
 
     def predict(batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
         return masked.logits(encoder(batch)[places_M], encoder.embeddings.words.weight)

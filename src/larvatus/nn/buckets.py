@@ -19,6 +19,7 @@ from larvatus.batch import (
     MaskedTokens,
     OrderLabels,
     PairLabels,
+    ReplacedTokens,
     SequenceLabels,
     SpanTargets,
     TokenBatch,
@@ -52,11 +53,16 @@ def _span_targets(spans: SpanTargets[Ints], *, tokens: int, sequences: int, targ
     )
 
 
+def _replaced_tokens(found: ReplacedTokens[Ints], *, tokens: int, sequences: int, targets: int) -> ReplacedTokens[Ints]:
+    return ReplacedTokens(labels=_grown(found.labels, tokens, IGNORE), draws=_grown(found.draws, tokens, 0))
+
+
 FILLERS: dict[type, Callable[..., Any]] = {
     MaskedTokens: _masked_tokens,
     PairLabels: _sequence_labels,
     SpanTargets: _span_targets,
     OrderLabels: _sequence_labels,
+    ReplacedTokens: _replaced_tokens,
 }
 
 

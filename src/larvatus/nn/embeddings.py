@@ -45,6 +45,10 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(dropout)
         self.project = nn.Linear(width, hidden, bias=biases) if width != hidden else nn.Identity()
 
+    def share(self, other: Embeddings) -> None:
+        """Have the same tables and norm as another; only the projection stays its own (ELECTRA's generator)."""
+        self.words, self.positions, self.segments, self.norm = other.words, other.positions, other.segments, other.norm
+
     def forward(self, batch: TokenBatch[Tensor]) -> Tensor:
         x_NE = self.words(batch.ids)
         if self.positions is not None:

@@ -3,7 +3,8 @@
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
-from larvatus.objectives.pretraining import ObjectiveConfig, Pretraining, tag
+from larvatus.objectives.pretraining import ObjectiveConfig, Pretraining, generator_of, tag
+from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
@@ -15,10 +16,13 @@ __all__ = [
     "NextSentenceConfig",
     "ObjectiveConfig",
     "Pretraining",
+    "ReplacedTokensConfig",
+    "ReplacedTokensHead",
     "SentenceOrder",
     "SentenceOrderConfig",
     "SpanBoundary",
     "SpanBoundaryConfig",
     "combine",
+    "generator_of",
     "tag",
 ]

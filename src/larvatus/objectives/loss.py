@@ -24,6 +24,8 @@ class Loss:
     """How many predictions; those labelled −100 are in neither."""
     correct: Tensor | None = None
     """How many were right, where that was asked for."""
+    positive: Tensor | None = None
+    """Of a yes-or-no objective, how often the answer was yes, where accuracy was asked for."""
     weight: float = 1.0
     """Share of this objective in the step's loss."""
 

@@ -17,12 +17,12 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.batch import MaskedTokens, ReplacedTokens, TrainingBatch
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.feedforward import ACTIVATIONS
 from larvatus.nn.transformer import Transformer, TransformerConfig
-from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
 from larvatus.objectives.loss import Loss
 
 
@@ -62,13 +62,23 @@ class MaskedLM(nn.Module):
     def forward(self, z_ND: Tensor, targets: MaskedTokens[Tensor], words_VE: Tensor, *, accuracy: bool = False) -> Loss:
         h_ME = self.transform(z_ND.index_select(0, targets.places))
         total, correct = linear_cross_entropy(h_ME, words_VE, self.bias, targets.ids, accuracy=accuracy)
-        return Loss(
-            total=total,
-            count=(targets.ids != IGNORE).sum(),
-            correct=correct if accuracy else None,
-            weight=self.config.weight,
-        )
+        return self._loss(total, correct if accuracy else None, targets)
+
+    def _loss(self, total: Tensor, correct: Tensor | None, targets: MaskedTokens[Tensor]) -> Loss:
+        return Loss(total=total, count=(targets.ids != IGNORE).sum(), correct=correct, weight=self.config.weight)
 
     def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
         loss: Loss = self(z_ND, batch.targets[MaskedTokens], encoder.embeddings.words.weight, accuracy=accuracy)
         return loss
+
+    def loss_and_samples(
+        self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False
+    ) -> tuple[Loss, Tensor]:
+        """The loss, and what the model puts in place of each hidden token [M] by the batch's draws (ELECTRA)."""
+        targets = batch.targets[MaskedTokens]
+        bits_M = batch.targets[ReplacedTokens].draws.index_select(0, targets.places)
+        h_ME = self.transform(z_ND.index_select(0, targets.places))
+        total, correct, samples_M = linear_cross_entropy_and_samples(
+            h_ME, encoder.embeddings.words.weight, self.bias, targets.ids, bits_M, accuracy=accuracy
+        )
+        return self._loss(total, correct if accuracy else None, targets), samples_M

@@ -5,6 +5,10 @@
     losses = model(batch)                         # {"masked-lm": Loss, "next-sentence": Loss}
     total, losses = model.loss(batch, counts)     # one number to call backward on
 
+With replaced-tokens, masked-lm belongs to a generator of the model's own, which shares its embeddings:
+
+    batch → generator → masked-lm loss, samples → batch with samples → encoder → the other losses
+
 Adding an objective means one file beside this one and its line in `ObjectiveConfig`.
 """
 
@@ -24,11 +28,12 @@ from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
+from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, generator_model, replaced
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
-ObjectiveConfig = MaskedLMConfig | NextSentenceConfig | SpanBoundaryConfig | SentenceOrderConfig
-Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder
+ObjectiveConfig = MaskedLMConfig | NextSentenceConfig | SpanBoundaryConfig | SentenceOrderConfig | ReplacedTokensConfig
+Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead
 
 
 def tag(config: Struct) -> str:
@@ -36,15 +41,41 @@ def tag(config: Struct) -> str:
     return str(config.__struct_config__.tag)
 
 
+def generator_of(model: TransformerConfig, objectives: Sequence[ObjectiveConfig]) -> TransformerConfig | None:
+    """The generator that the objectives ask for; None where they need none."""
+    widths = [config.generator for config in objectives if isinstance(config, ReplacedTokensConfig)]
+    if not any(widths):
+        return None
+    if not any(isinstance(config, MaskedLMConfig) for config in objectives):
+        raise RecipeError(
+            "replaced-tokens has a generator, which learns by masked-lm, but there is none; "
+            'add [[objectives]] with type = "masked-lm"'
+        )
+    return generator_model(model, widths[0])
+
+
 class Pretraining(nn.Module):
+    generator: Pretraining | None
+    """Fills the blanks of the batch before the encoder reads it (ELECTRA); its embeddings are the encoder's."""
+
     def __init__(self, model: TransformerConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> None:
         """Weights as torch makes them: `build` initialises them as published, loading replaces them."""
         super().__init__()
         names = [tag(config) for config in objectives]
         if len(set(names)) < len(names):
             raise RecipeError(f"an objective is named twice: {', '.join(names)}; name each once, with a weight")
+        narrow = generator_of(model, objectives)
+        own = [config for config in objectives if narrow is None or not isinstance(config, MaskedLMConfig)]
         self.encoder = Transformer(model, vocabulary)
-        self.objectives = nn.ModuleDict({tag(config): config.build(model, vocabulary) for config in objectives})
+        self.objectives = nn.ModuleDict({tag(config): config.build(model, vocabulary) for config in own})
+        self.generator = None
+        if narrow is not None:
+            self.attach(Pretraining(narrow, [config for config in objectives if config not in own], vocabulary))
+
+    def attach(self, generator: Pretraining) -> None:
+        """Have a generator, and share the embeddings with it."""
+        generator.encoder.embeddings.share(self.encoder.embeddings)
+        self.generator = generator
 
     @classmethod
     def empty(cls, model: TransformerConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> Pretraining:
@@ -64,8 +95,18 @@ class Pretraining(nn.Module):
 
     @property
     def heads(self) -> Mapping[str, Objective]:
-        """The objectives with their types."""
-        return cast(Mapping[str, Objective], self.objectives)
+        """The objectives with their types, the generator's too."""
+        own = cast(Mapping[str, Objective], self.objectives)
+        return {**self.generator.heads, **own} if self.generator is not None else own
+
+    @property
+    def filler(self) -> Pretraining | None:
+        """What can fill blanks: the part with the masked-lm head."""
+        return self if "masked-lm" in self.objectives else self.generator
+
+    def own_state(self) -> dict[str, Tensor]:
+        """The weights without the generator's."""
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("generator.")}
 
     def forward(
         self, batch: TrainingBatch[Tensor], *, accuracy: bool = False, limit: int | None = None
@@ -76,10 +117,22 @@ class Pretraining(nn.Module):
                 raise DataError(
                     f"{name} needs {objective.needs.what}, but the batch has none; check packing and corruption"
                 )
+        losses = {}
+        if self.generator is not None:
+            losses["masked-lm"], samples_M = self.generator.sample(batch, accuracy=accuracy, limit=limit)
+            batch = replaced(batch, samples_M)
         z_ND = self.encoder(batch.tokens, limit=limit)
-        return {
-            name: objective.loss(z_ND, batch, self.encoder, accuracy=accuracy) for name, objective in self.heads.items()
-        }
+        for name, objective in cast(Mapping[str, Objective], self.objectives).items():
+            losses[name] = objective.loss(z_ND, batch, self.encoder, accuracy=accuracy)
+        return losses
+
+    def sample(
+        self, batch: TrainingBatch[Tensor], *, accuracy: bool = False, limit: int | None = None
+    ) -> tuple[Loss, Tensor]:
+        """The masked-lm loss, and a sample for each hidden token, as the batch's draws decide."""
+        head = self.objectives["masked-lm"]
+        assert isinstance(head, MaskedLM)
+        return head.loss_and_samples(self.encoder(batch.tokens, limit=limit), batch, self.encoder, accuracy=accuracy)
 
     def loss(
         self, batch: TrainingBatch[Tensor], counts: Mapping[str, float], *, limit: int | None = None

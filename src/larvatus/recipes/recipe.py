@@ -12,13 +12,13 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from larvatus.batch import OrderLabels, PairLabels
+from larvatus.batch import OrderLabels, PairLabels, ReplacedTokens
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.corpus.packing import PackingConfig
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import ObjectiveConfig
+from larvatus.objectives import ObjectiveConfig, generator_of
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
 from larvatus.text.vocabulary import TokenizerConfig
 
@@ -69,6 +69,11 @@ def _check_objectives(recipe: Recipe) -> None:
     for objective in recipe.objectives:
         if objective.needs not in given:
             raise RecipeError(_what_is_missing(recipe, objective))
+    needed = {objective.needs for objective in recipe.objectives}
+    if generator_of(recipe.model, recipe.objectives) is None and ReplacedTokens in needed:
+        raise RecipeError(
+            "replaced-tokens needs a generator that replaces them; set objectives.replaced-tokens.generator = 0.25"
+        )
     if given & {PairLabels, OrderLabels} and recipe.model.segments < 2:
         raise RecipeError(
             f'packing "{_tag(recipe.packing)}" gives two segments, but the model has embeddings for '

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from larvatus.bundle.card import Card, Datasheet, Source
+from larvatus.bundle.directory import GENERATOR
 from larvatus.corpus import Corpus
 from larvatus.objectives import Pretraining
 from larvatus.recipes import Recipe
@@ -42,7 +43,8 @@ def card_of(
         training=training,
         results=results,
         corpus=datasheet_of(corpus),
-        fills="masked-lm" in model.objectives,
+        fills=model.filler is not None,
+        generator=GENERATOR if model.generator is not None else None,
         mask=corpus.tokenizer.special.mask,
         transformers=transformers,
         parent=parent,
@@ -76,6 +78,9 @@ def results_of(results: Mapping[int, HeldOut]) -> dict[str, Fact]:
             if name == "masked-lm":
                 facts[f"{at} masked-lm perplexity"] = perplexity(score.loss)
             facts[f"{at} {name} accuracy"] = score.accuracy
+            if score.guess_accuracy is not None and score.guess_loss is not None:
+                facts[f"{at} {name} accuracy of a constant guess"] = score.guess_accuracy
+                facts[f"{at} {name} loss of a constant guess"] = score.guess_loss
         if result.guess_accuracy is not None and result.guess_loss is not None:
             facts[f"{at} accuracy of the unigram guess"] = result.guess_accuracy
             facts[f"{at} loss of the unigram guess"] = result.guess_loss

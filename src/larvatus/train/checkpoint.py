@@ -76,7 +76,7 @@ def save_checkpoint(
     final = run / FOLDER / f"step-{progress.step:08d}"
     if final.exists():  # this very step was saved before and found broken on resume
         shutil.rmtree(final)
-    weights: dict[str, Tensor] = dict(model.state_dict())
+    weights = _weights(model)
     moments = optimizer_tensors(optimizer, model)
     with new_directory(final, stored_bytes(weights) + stored_bytes(moments)) as aside:
         write_tensors(aside / _MODEL, weights)
@@ -107,15 +107,19 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Opt
     """Weights and moments back to where the checkpoint stood."""
     path = checkpoint.path / _MODEL
     tensors = read_tensors(path)
-    own = model.state_dict()
     check_fit(
         path,
         found={name: tuple(t.shape) for name, t in tensors.items()},
-        wanted={name: tuple(t.shape) for name, t in own.items()},
+        wanted={name: tuple(t.shape) for name, t in _weights(model).items()},
     )
-    model.load_state_dict(tensors)
+    model.load_state_dict(tensors, strict=False)  # a weight in two places is in the file once
     moments = read_tensors(checkpoint.path / _OPTIMIZER)
     restore_optimizer(optimizer, model, moments, steps=checkpoint.state.progress.step)
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    """Every weight once, under its first name, though it may stand in two places (shared embeddings)."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 def _directories(run: Path) -> list[Path]:

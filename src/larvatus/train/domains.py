@@ -125,10 +125,12 @@ class AnyWordConfig(WholeWordConfig, tag="any-word", frozen=True, kw_only=True, 
 
 def _masked_lm_alone(model: Pretraining) -> Pretraining:
     """The same weights with one head: the others may want targets that hidden words do not give."""
+    filler = model.filler or model
     alone = Pretraining.__new__(Pretraining)
     nn.Module.__init__(alone)
-    alone.encoder = model.encoder
-    alone.objectives = nn.ModuleDict({MASKED_LM: model.objectives[MASKED_LM]})
+    alone.encoder = filler.encoder
+    alone.objectives = nn.ModuleDict({MASKED_LM: filler.objectives[MASKED_LM]})
+    alone.generator = None
     return alone.train(model.training)
 
 

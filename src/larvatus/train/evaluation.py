@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,29 @@ class Score:
     loss: float
     accuracy: float
     count: int
+    guess_accuracy: float | None = None
+    """Of a yes-or-no objective: share of the commoner answer, so what always giving that one gets right."""
+    guess_loss: float | None = None
+    """Loss of always giving the share of yes as its probability: the entropy of the answers."""
+
+    def __str__(self) -> str:
+        if self.guess_accuracy is None or self.guess_loss is None:
+            return f"loss {self.loss:.3f}, right {self.accuracy:.1%}"
+        return (
+            f"loss {self.loss:.3f} (constant guess {self.guess_loss:.3f}), "
+            f"right {self.accuracy:.1%} (constant guess {self.guess_accuracy:.1%})"
+        )
+
+    @classmethod
+    def of(cls, *, loss: float, right: float, count: int, positive: float | None) -> Score:
+        """From sums over `count` predictions; `positive` says how many answers were yes, where that is the question."""
+        count = max(count, 1)
+        sound = cls(loss=loss / count, accuracy=right / count, count=count)
+        if positive is None:
+            return sound
+        shares = (positive / count, 1 - positive / count)
+        entropy = -sum(share * math.log(share) for share in shares if share > 0)
+        return replace(sound, guess_accuracy=max(shares), guess_loss=entropy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +80,7 @@ class HeldOut:
         if pairs := self.scores.get("next-sentence"):
             words.append(f"next sentence right {pairs.accuracy:.1%}")
         others = {n: s for n, s in self.scores.items() if n not in ("masked-lm", "next-sentence")}
-        words += [f"{name} loss {score.loss:.3f}, right {score.accuracy:.1%}" for name, score in others.items()]
+        words += [f"{name} {score}" for name, score in others.items()]
         return " · ".join(words)
 
 
@@ -123,13 +146,20 @@ def evaluate(
                     totals[f"{name}/loss"] += float(loss.total)
                     totals[f"{name}/count"] += int(loss.count)
                     totals[f"{name}/right"] += int(loss.correct)
+                    if loss.positive is not None:
+                        totals[f"{name}/positive"] += int(loss.positive)
     finally:
         model.train(was_training)
     names = sorted({key.partition("/")[0] for key in totals})
-    scores = {}
-    for name in names:
-        count = max(int(totals[f"{name}/count"]), 1)
-        scores[name] = Score(loss=totals[f"{name}/loss"] / count, accuracy=totals[f"{name}/right"] / count, count=count)
+    scores = {
+        name: Score.of(
+            loss=totals[f"{name}/loss"],
+            right=totals[f"{name}/right"],
+            count=int(totals[f"{name}/count"]),
+            positive=totals.get(f"{name}/positive"),
+        )
+        for name in names
+    }
     return HeldOut(
         scores=scores,
         tokens=tokens,

@@ -20,8 +20,8 @@ import torch
 from rich.console import Console
 
 from larvatus.bundle.card import model_card
-from larvatus.bundle.directory import save_bundle
-from larvatus.bundle.huggingface import Architecture, layout_for
+from larvatus.bundle.directory import architecture_of, save_bundle
+from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.corpus import Corpus
@@ -334,7 +334,7 @@ class Run:
     def _save_bundle(self, progress: Progress, results: dict[int, HeldOut], rows: list[Change]) -> None:
         job, recipe = self.job, self.job.recipe
         facts = training_facts(progress, seed=job.seed, runtime=job.runtime)
-        architecture = Architecture(model=recipe.model, objectives=recipe.objectives, vocabulary=self.tokenizer.size)
+        architecture = architecture_of(self.model, recipe.model, recipe.objectives)
         card = card_of(
             job.out.name,
             recipe=recipe,

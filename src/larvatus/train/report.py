@@ -18,10 +18,19 @@ from larvatus.errors import NumericsError
 class StepReport:
     """Mean losses of a whole step, over all ranks, and the norm of its gradient."""
 
-    def __init__(self, numbers: Tensor, counts: Mapping[str, int], *, step: int, tokens: int, rate: float) -> None:
+    def __init__(
+        self,
+        numbers: Tensor,
+        counts: Mapping[str, int],
+        weights: Mapping[str, float],
+        *,
+        step: int,
+        tokens: int,
+        rate: float,
+    ) -> None:
         """`numbers` [objectives + 1]: the sum of each objective's losses, then the norm of the unclipped gradient."""
         self.step, self.tokens, self.rate = step, tokens, rate
-        self._counts, self._numbers = counts, numbers
+        self._counts, self._weights, self._numbers = counts, weights, numbers
         self._arrived: torch.cuda.Event | None = None
         if numbers.is_cuda:
             self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
@@ -42,7 +51,8 @@ class StepReport:
 
     @property
     def loss(self) -> float:
-        return math.fsum(self.losses.values())
+        """What was minimised: the losses, each by its weight."""
+        return math.fsum(self._weights[name] * loss for name, loss in self.losses.items())
 
     @property
     def gradient(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from larvatus.nn.transformer import Transformer
 from larvatus.objectives import Pretraining
 from larvatus.recipes import Recipe
 
@@ -13,14 +14,19 @@ _PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 
 
 def flops_per_token(model: Pretraining, recipe: Recipe, length: int) -> float:
     """Forward and backward of one token: 6 per weight of the blocks, attention to tokens seen, share of the head."""
-    weights = sum(p.numel() for p in model.encoder.blocks.parameters())
-    blocks = weights * recipe.model.layers // len(model.encoder.blocks)  # shared weights are used in every layer
-    blocks += sum(p.numel() for p in model.encoder.embeddings.project.parameters())
-    windows = [recipe.model.window(layer) for layer in range(recipe.model.layers)]
-    seen = sum(min(length, 2 * window + 1) if window else length for window in windows)
-    attention = 12 * recipe.model.hidden * seen
+    generator = _encoder_flops(model.generator.encoder, length) if model.generator is not None else 0
     head = 6 * recipe.corruption.rate * recipe.model.width * model.encoder.embeddings.words.num_embeddings
-    return 6 * blocks + attention + head
+    return _encoder_flops(model.encoder, length) + generator + head
+
+
+def _encoder_flops(encoder: Transformer, length: int) -> int:
+    config = encoder.config
+    weights = sum(p.numel() for p in encoder.blocks.parameters())
+    blocks = weights * config.layers // len(encoder.blocks)  # shared weights are used in every layer
+    blocks += sum(p.numel() for p in encoder.embeddings.project.parameters())
+    windows = [config.window(layer) for layer in range(config.layers)]
+    seen = sum(min(length, 2 * window + 1) if window else length for window in windows)
+    return 6 * blocks + 12 * config.hidden * seen
 
 
 def peak_flops(device: str) -> float | None:

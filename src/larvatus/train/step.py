@@ -61,7 +61,8 @@ class Stepper:
         set_rate(self.optimizer, rate)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return StepReport(numbers, counts, step=step, tokens=batch.tokens.size, rate=rate)
+        weights = {name: head.config.weight for name, head in self.model.heads.items()}
+        return StepReport(numbers, counts, weights, step=step, tokens=batch.tokens.size, rate=rate)
 
     def _refuse_what_is_not_finite(self, numbers: Tensor) -> None:
         """Tell the fused optimizer, on its device, to leave the weights alone from now on; nobody waits for it."""
@@ -110,8 +111,7 @@ class Stepper:
 
 def predictions(model: Pretraining, batch: TrainingBatch[Any]) -> dict[str, int]:
     """How many predictions each objective makes on a batch."""
-    objectives: dict[str, Any] = dict(model.objectives.items())
-    return {name: batch.targets[objective.needs].count for name, objective in objectives.items()}
+    return {name: batch.targets[head.needs].count for name, head in model.heads.items()}
 
 
 def _bucket(size: int, base: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from larvatus.bundle.huggingface.albert import Albert
 from larvatus.bundle.huggingface.bert import Bert
 from larvatus.bundle.huggingface.distilbert import DistilBert
+from larvatus.bundle.huggingface.electra import Electra
 from larvatus.bundle.huggingface.layout import Architecture, Layout, Recast, their_shapes, to_ours, to_theirs
 from larvatus.bundle.huggingface.modernbert import ModernBert
 from larvatus.bundle.huggingface.mpnet import MPNet
@@ -40,6 +41,7 @@ LAYOUTS: tuple[Layout, ...] = (
     DistilBert(),
     MPNet(),
     Albert(),
+    Electra(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})

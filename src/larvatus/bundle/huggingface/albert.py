@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from larvatus.bundle.huggingface.bert import EMBEDDINGS, FREE, Bert, BertSettings
-from larvatus.bundle.huggingface.layout import Architecture, convert
+from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.errors import ArtefactError
-from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, SentenceOrderConfig, tag
 
 LAYER = "albert.encoder.albert_layer_groups.0.albert_layers.0"
@@ -84,12 +83,8 @@ class Albert:
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config): config for config in architecture.objectives}
-        usual = TransformerConfig()
-        for field in model.__struct_fields__:
-            if field not in FREE | {"embedding", "shared"} and getattr(model, field) != getattr(usual, field):
-                return f"ALBERT has no model.{field} = {getattr(model, field)!r}"
-        if not model.shared:
-            return "the layers of ALBERT share their weights"
+        if found := misfits(model, FREE | {"embedding"}, {"shared": True}):
+            return f"ALBERT has no {found}"
         if not model.segments:
             return "ALBERT always has segments"
         if not any(set(heads) == set(tags) for tags in ARCHITECTURES.values()):
@@ -167,11 +162,7 @@ class Albert:
 
 def _objectives(theirs: AlbertSettings, *, source: Path, names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
     """The heads that the config promises and those that the file holds, by tensors that are of a head alone."""
-    promised: set[str] = set()
-    for name in theirs.architectures or ():
-        if name not in ARCHITECTURES:
-            raise ArtefactError(f"{source}: architecture {name!r} is not one of {', '.join(ARCHITECTURES)}")
-        promised |= set(ARCHITECTURES[name])
+    promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
     held = {head for head, table in HEADS.items() if any(t in names for t in table.values() if "pooler" not in t)}
     known: dict[str, ObjectiveConfig] = {"masked-lm": MaskedLMConfig(), "sentence-order": SentenceOrderConfig()}
     return tuple(config for head, config in known.items() if head in promised | held)
