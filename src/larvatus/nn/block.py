@@ -16,21 +16,26 @@ from torch import Tensor, nn
 from larvatus.nn.attention import Attention
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.feedforward import FeedForward
-from larvatus.nn.layout import Layout
+from larvatus.nn.layout import Grouped, Layout
 
 NormOrder = Literal["post", "pre"]
 Map = Callable[[Tensor], Tensor]
 
 
-def post_norm(x: Tensor, layer: Map, norm: Map, dropout: Map) -> Tensor:
-    return norm(x + dropout(layer(x)))
+def post_norm(x: Tensor, layer: Map, norm: Map, dropout: Map, at: Tensor | None = None) -> Tensor:
+    return norm(_rows(x, at) + dropout(layer(x)))
 
 
-def pre_norm(x: Tensor, layer: Map, norm: Map, dropout: Map) -> Tensor:
-    return x + dropout(layer(norm(x)))
+def pre_norm(x: Tensor, layer: Map, norm: Map, dropout: Map, at: Tensor | None = None) -> Tensor:
+    return _rows(x, at) + dropout(layer(norm(x)))
 
 
-RESIDUALS: dict[NormOrder, Callable[[Tensor, Map, Map, Map], Tensor]] = {"post": post_norm, "pre": pre_norm}
+def _rows(x: Tensor, at: Tensor | None) -> Tensor:
+    """The rows that a layer gives back."""
+    return x if at is None else x.index_select(0, at)
+
+
+RESIDUALS: dict[NormOrder, Callable[..., Tensor]] = {"post": post_norm, "pre": pre_norm}
 
 
 class Block(nn.Module):
@@ -55,3 +60,16 @@ class Block(nn.Module):
     def forward(self, x_ND: Tensor, layout: Layout) -> Tensor:
         y_ND = self.residual(x_ND, lambda x: self.attention(x, layout), self.attention_norm, self.dropout)
         return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout)
+
+    def at(self, x_ND: Tensor, layout: Layout, at_B: Tensor) -> Tensor:
+        """The same for one token of each sequence, [B, D]: the others are read, but get no vector of their own.
+
+        Where attention has no short way to that, all are computed.
+        """
+        plain = isinstance(layout, Grouped) and not layout.window and layout.rotation is None and layout.bias is None
+        if not plain or self.training:
+            return self(x_ND, layout).index_select(0, at_B)
+        y_BD = self.residual(
+            x_ND, lambda x: self.attention.at(x, layout, at_B), self.attention_norm, self.dropout, at_B
+        )
+        return self.residual(y_BD, self.feedforward, self.feedforward_norm, self.dropout)
