@@ -33,7 +33,7 @@ from larvatus.text.tokenizer import Tokenizer
 
 CHARACTERS_AT_ONCE = 1 << 18
 """Of the texts whose copies are sorted and compared with each other."""
-BUDGETS = {"cpu": 2_048, "cuda": 65_536}
+BUDGETS = {"cpu": 4_096, "cuda": 65_536}
 """Tokens of a batch."""
 
 Floats = npt.NDArray[np.float64]

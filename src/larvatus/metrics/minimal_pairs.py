@@ -11,7 +11,7 @@ A tie is no preference: it counts as wrong, and how many there are is told.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +49,7 @@ def by_group(right: Truths, groups: Sequence[str | None]) -> dict[str, Accuracy]
 
 
 def pair_accuracies(
-    good: Sequence[float], bad: Sequence[float], groups: dict[str, Sequence[str | None]]
+    good: Sequence[float], bad: Sequence[float], groups: Mapping[str, Sequence[str | None]]
 ) -> PairAccuracies:
     """Overall, and by every way of grouping that has any groups."""
     right = preferred(good, bad)

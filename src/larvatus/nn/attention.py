@@ -133,9 +133,13 @@ class Attention(nn.Module):
         y_BD: Tensor = self.out(torch.cat(out) if out else q_BD)
         return y_BD
 
-    def forward(self, x_ND: Tensor, layout: Layout) -> Tensor:
+    def forward(self, x_ND: Tensor, layout: Layout, rows_N: Tensor | None = None) -> Tensor:
+        """With `rows`, token n is row rows[n] of x: equal tokens are projected once."""
         dropout = self.dropout if self.training else 0.0
-        qkv_N3HK = self.qkv(x_ND).unflatten(-1, (3, self.heads, -1))
+        qkv = self.qkv(x_ND)
+        if rows_N is not None:
+            qkv = qkv.index_select(0, rows_N)
+        qkv_N3HK = qkv.unflatten(-1, (3, self.heads, -1))
         if layout.rotation is not None:
             qkv_N3HK = rotate(qkv_N3HK, layout.rotation)
         if isinstance(layout, Packed):

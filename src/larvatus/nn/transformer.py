@@ -240,14 +240,21 @@ class Transformer(nn.Module):
     def at(self, batch: TokenBatch[Tensor], at_B: Tensor, *, limit: int | None = None) -> Tensor:
         """The last layer's vector of one token of each sequence, by its place in the flat batch: [B] → [B, D].
 
-        Nothing of the last layer is computed that they do not need, which is most of it.
+        Nothing of the last layer is computed that they do not need, which is most of it. Made for sequences that are
+        nearly alike, such as masked copies of a text: tokens that are the same at the same position, U of N, are
+        embedded and projected to the first layer's queries, keys and values once.
         """
         below = self.config.layers - 1
         layout = self.layout(batch.lengths, limit=limit)
         arranged = _arranged(batch, layout)
-        x_ND = self.embeddings(arranged)
         layouts = self._layouts(layout, arranged.positions)
-        for layer in range(below):
+        if below and not self.training:  # dropout would not be the same for equal tokens
+            distinct, rows_N = _distinct(arranged)
+            x_ND = self._block(0)(self.embeddings(distinct), layouts[self.config.window(0)], rows_N)
+        else:
+            x_ND = self.embeddings(arranged)
+            x_ND = self._block(0)(x_ND, layouts[self.config.window(0)]) if below else x_ND
+        for layer in range(1, below):
             x_ND = self._block(layer)(x_ND, layouts[self.config.window(layer)])
         order = None  # sequences in the layout's order, and places there
         if isinstance(layout, Grouped) and layout.inverse is not None:
@@ -330,3 +337,16 @@ def _arranged(batch: TokenBatch[Tensor], layout: Layout) -> TokenBatch[Tensor]:
         positions=layout.arrange(batch.positions),
         segments=layout.arrange(batch.segments),
     )
+
+
+def _distinct(batch: TokenBatch[Tensor]) -> tuple[TokenBatch[Tensor], Tensor]:
+    """What the embeddings read, each kind of token once, and for every token which of them it is: U tokens, [N]."""
+    keys_N = torch.stack([batch.ids, batch.positions, batch.segments])
+    widths = keys_N.amax(1) + 1
+    keys_N = (keys_N[0] * widths[1] + keys_N[1]) * widths[2] + keys_N[2]
+    found_U, rows_N = keys_N.unique(return_inverse=True)
+    some_U = torch.empty_like(found_U).scatter_(0, rows_N, torch.arange(len(rows_N), device=rows_N.device))
+    chosen = dataclasses.replace(
+        batch, ids=batch.ids[some_U], positions=batch.positions[some_U], segments=batch.segments[some_U]
+    )
+    return chosen, rows_N
