@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
+    from larvatus.cloze.scores import Score
     from larvatus.embed.results import Vectors
     from larvatus.errors import LarvatusError
     from larvatus.model import Model, load
@@ -31,6 +32,7 @@ __all__ = [
     "LarvatusError",
     "Model",
     "Recipe",
+    "Score",
     "TokenBatch",
     "Tokenizer",
     "Vectors",
@@ -46,6 +48,7 @@ _HOMES = {
     "LarvatusError": "larvatus.errors",
     "Model": "larvatus.model",
     "Recipe": "larvatus.recipes",
+    "Score": "larvatus.cloze.scores",
     "TokenBatch": "larvatus.batch",
     "Tokenizer": "larvatus.text.tokenizer",
     "Vectors": "larvatus.embed.results",

@@ -16,7 +16,10 @@ import torch
 
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cloze.fill import fill_blanks
+from larvatus.cloze.masked_copies import Method
+from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.results import Fills
+from larvatus.cloze.scores import Score
 from larvatus.embed.encoded import Spans, Text
 from larvatus.embed.layers import Layers
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
@@ -93,6 +96,15 @@ class Model:
         """As `embed`, with what each unit says, its characters, and how much was read."""
         options = EmbedOptions(unit=unit, layers=layers, pool=pool, normalise=normalise, precision=precision)
         return list(embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans))
+
+    def score(self, texts: Sequence[str], *, method: Method = "original") -> list[Score]:
+        """How well the model expects each text: its pseudo-log-likelihood, by token and by word, and perplexity.
+
+        `original` masks each token alone (Salazar et al. 2020), `word-l2r` also what follows it in the same word
+        (Kauf & Ivanova 2023), so that the end of a rare word does not give it away. Long texts are read to their end.
+        """
+        name = str(self.bundle.path)
+        return list(score_texts(self.pretraining, self.tokenizer, texts, method=method, name=name))
 
     def __repr__(self) -> str:
         model = self.bundle.model

@@ -81,4 +81,5 @@ KNOWN_FLAGS = {
         "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "
         "--precision --resume --sentences --split --text-field --unit"
     ),
+    "larvatus score": "--device --file --json --method --model --normalise --out --pairs --resume",
 }

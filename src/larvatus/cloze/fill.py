@@ -28,10 +28,11 @@ from torch import Tensor
 
 from larvatus.batch import Ints, edges, runs
 from larvatus.cloze.blanks import Blanks, read_blanks, window
+from larvatus.cloze.predict import Predictor, the_predictor
 from larvatus.cloze.results import Fill, Fills, JointFill
-from larvatus.errors import ArtefactError, UsageError
+from larvatus.errors import UsageError
 from larvatus.nn.device import on_device
-from larvatus.objectives import MaskedLM, Pretraining
+from larvatus.objectives import Pretraining
 from larvatus.text.inputs import framed
 from larvatus.text.tokenizer import Tokenizer
 
@@ -56,7 +57,7 @@ def fill_blanks(
             raise UsageError(f"{name} must be from 1 to {tokenizer.size:,}, the size of the vocabulary, not {number:,}")
     reader = _Reader.of(pretraining, tokenizer, words_only=words_only)
     blanks = read_blanks(text, tokenizer)
-    windows = _windows(blanks, room=pretraining.encoder.config.max_positions - 2, joint=joint)
+    windows = _windows(blanks, room=reader.predictor.room, joint=joint)
     marginals_BV = reader.marginals(blanks, windows)
     each = tuple(
         tuple(reader.fill(blanks, number, log_V, id) for id in log_V.topk(min(top, reader.candidates)).indices.tolist())
@@ -89,27 +90,19 @@ def _windows(blanks: Blanks, *, room: int, joint: bool) -> list[tuple[int, int]]
 class _Reader:
     """The parts of a model that read blanks."""
 
-    pretraining: Pretraining
-    head: MaskedLM
+    predictor: Predictor
     tokenizer: Tokenizer
     allowed_V: Tensor  # which tokens may fill a blank
     glued_V: npt.NDArray[np.bool_]  # which tokens go on the word before them
 
     @classmethod
     def of(cls, pretraining: Pretraining, tokenizer: Tokenizer, *, words_only: bool) -> _Reader:
-        if pretraining.filler is None:
-            raise ArtefactError(
-                "the model has no masked-lm head to fill blanks with; use one pretrained with masked-lm"
-            )
-        pretraining = pretraining.filler
-        head = pretraining.objectives["masked-lm"]
-        assert isinstance(head, MaskedLM)
-        words = pretraining.encoder.embeddings.words
+        predictor = the_predictor(pretraining, what="fill blanks")
         glued = _glued(tokenizer)
-        allowed = np.zeros(words.num_embeddings, dtype=bool)  # a padded vocabulary has ids without tokens
+        allowed = np.zeros(len(predictor.words_VE), dtype=bool)  # a padded vocabulary has ids without tokens
         allowed[: tokenizer.size] = ~glued if words_only else True
         allowed[sorted(tokenizer.special_ids)] = False
-        return cls(pretraining, head, tokenizer, torch.from_numpy(allowed).to(words.weight.device), glued)
+        return cls(predictor, tokenizer, torch.from_numpy(allowed).to(predictor.device), glued)
 
     @property
     def candidates(self) -> int:
@@ -117,14 +110,14 @@ class _Reader:
 
     def log_probabilities(self, rows: Sequence[tuple[Ints, Ints]], places: Sequence[Sequence[int]]) -> Tensor:
         """Log-probabilities at the given places of each row (ids, words): [M, V], -inf for what is not allowed."""
-        encoder, parts = self.pretraining.encoder, []
+        parts = []
         lengths = np.array([len(ids) + 2 for ids, _ in rows])
         for first, last in runs(lengths, TOKENS_AT_ONCE):
             starts = edges(lengths[first:last])
             flat = [int(starts[k]) + 1 + place for k, row in enumerate(places[first:last]) for place in row]
-            batch = on_device(framed(self.tokenizer, [[row] for row in rows[first:last]]), self.allowed_V.device)
-            z_ND = encoder(batch)
-            logits_MV = self.head.logits(z_ND[torch.tensor(flat, device=z_ND.device)], encoder.embeddings.words.weight)
+            device = self.predictor.device
+            batch = on_device(framed(self.tokenizer, [[row] for row in rows[first:last]]), device)
+            logits_MV = self.predictor.logits(batch, torch.tensor(flat, device=device))
             parts.append(torch.log_softmax(logits_MV.float(), dim=-1))
         return torch.cat(parts).masked_fill(~self.allowed_V, -math.inf)
 

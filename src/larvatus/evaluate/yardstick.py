@@ -31,13 +31,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from msgspec import Struct
-from torch import Tensor
 
-from larvatus.batch import TokenBatch, edges
+from larvatus.batch import edges
 from larvatus.cloze.blanks import window
+from larvatus.cloze.predict import Predictor, find_predictor
 from larvatus.evaluate.passages import Passage, Yardstick
 from larvatus.nn.device import on_device
-from larvatus.objectives import MaskedLM, Pretraining
+from larvatus.objectives import Pretraining
 from larvatus.text.align import Alignment
 from larvatus.text.inputs import framed
 from larvatus.text.tokenizer import Tokenizer
@@ -101,24 +101,6 @@ def _tokens(alignment: Alignment, start: int, end: int) -> range:
     return range(first, tokens.stop)
 
 
-Predict = Callable[[TokenBatch[Tensor], Tensor], Tensor]
-"""Scores of every token at some places of a flat batch: [M] → [M, V]."""
-
-
-def predictor(pretraining: Pretraining) -> Predict | None:
-    """What the model predicts hidden tokens with, its generator if it has one; None if it was never trained to."""
-    filler = pretraining.filler
-    if filler is None:
-        return None
-    encoder, masked = filler.encoder, filler.objectives["masked-lm"]
-    assert isinstance(masked, MaskedLM)
-
-    def predict(batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
-        return masked.logits(encoder(batch)[places_M], encoder.embeddings.words.weight)
-
-    return predict
-
-
 @torch.inference_mode()
 def measure(
     pretraining: Pretraining, tokenizer: Tokenizer, yardstick: Yardstick, *, room: int
@@ -127,17 +109,16 @@ def measure(
 
     None where the model has nothing to predict words with, or there are none.
     """
-    predict = predictor(pretraining)
-    if predict is None or not yardstick.hidden:
+    predictor = find_predictor(pretraining)
+    if predictor is None or not yardstick.hidden:
         return None
     was_training = pretraining.training
     pretraining.eval()
     try:
         alignments = tokenizer.encode_many([passage.text for passage in yardstick.passages])
         hidden = [in_tokens(p, alignment) for p, alignment in zip(yardstick.passages, alignments, strict=True)]
-        device = pretraining.encoder.embeddings.words.weight.device
         price = lengths_price([count for passage in hidden for count in passage.visible])
-        reader = _Reader(predict, tokenizer, room, device)
+        reader = _Reader(predictor, tokenizer, room)
         losses, right = [], 0
         for k in range(0, len(hidden), ROWS_AT_ONCE):
             part = hidden[k : k + ROWS_AT_ONCE]
@@ -195,10 +176,9 @@ def score_words(passage: Hidden, found: Found, price: Callable[[int], float]) ->
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
-    predict: Predict
+    predictor: Predictor
     tokenizer: Tokenizer
     room: int
-    device: torch.device
 
     def read(self, passages: Sequence[Hidden]) -> list[Found]:
         """Loss and first choice at every hidden token; a passage too long for the model is read in windows."""
@@ -216,11 +196,12 @@ class _Reader:
             return results
         starts = edges(np.array([len(ids) + 2 for ids, _ in rows])).tolist()
         flat = [starts[row] + 1 + p - start for row, (_, start, group) in enumerate(asked) for p in group]
-        batch = on_device(framed(self.tokenizer, [[row] for row in rows]), self.device)
-        log_MV = torch.log_softmax(self.predict(batch, torch.tensor(flat, device=self.device)).float(), dim=-1)
+        device = self.predictor.device
+        batch = on_device(framed(self.tokenizer, [[row] for row in rows]), device)
+        log_MV = torch.log_softmax(self.predictor.logits(batch, torch.tensor(flat, device=device)).float(), dim=-1)
         names = [(number, place) for number, _, group in asked for place in group]
         ids_M = [int(passages[number].alignment.ids[place]) for number, place in names]
-        losses = (-log_MV[torch.arange(len(ids_M)), torch.tensor(ids_M, device=self.device)]).tolist()
+        losses = (-log_MV[torch.arange(len(ids_M)), torch.tensor(ids_M, device=device)]).tolist()
         firsts = log_MV.argmax(dim=-1).tolist()
         for (number, place), id, loss, first in zip(names, ids_M, losses, firsts, strict=True):
             results[number][place] = self._charged(passages[number], place, id, loss=loss, right=first == id)

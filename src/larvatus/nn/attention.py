@@ -113,9 +113,33 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(hidden, 3 * hidden, bias=biases)
         self.out = nn.Linear(hidden, hidden, bias=biases)
 
-    def forward(self, x_ND: Tensor, layout: Layout) -> Tensor:
+    def at(self, x_ND: Tensor, layout: Grouped, at_B: Tensor) -> Tensor:
+        """Attention of one token of each sequence only: its query against all keys of its sequence. → [B, D]
+
+        For layouts without rotation, window and bias, and without dropout.
+        """
+        hidden = x_ND.shape[-1]
+        weight, bias = self.qkv.weight, self.qkv.bias
+        q_BD = F.linear(x_ND.index_select(0, at_B), weight[:hidden], None if bias is None else bias[:hidden])
+        kv_N2HK = F.linear(x_ND, weight[hidden:], None if bias is None else bias[hidden:]).unflatten(
+            -1, (2, self.heads, -1)
+        )
+        queries = torch.split(q_BD.unflatten(-1, (self.heads, -1)), [count for count, _ in layout.groups])
+        parts = torch.split(kv_N2HK, [count * length for count, length in layout.groups])
+        out = []
+        for q_BHK, part, (count, length) in zip(queries, parts, layout.groups, strict=True):
+            k_BHLK, v_BHLK = part.view(count, length, *part.shape[1:]).permute(2, 0, 3, 1, 4)
+            out.append(self_attention(q_BHK[:, :, None], k_BHLK, v_BHLK).flatten(1))
+        y_BD: Tensor = self.out(torch.cat(out) if out else q_BD)
+        return y_BD
+
+    def forward(self, x_ND: Tensor, layout: Layout, rows_N: Tensor | None = None) -> Tensor:
+        """With `rows`, token n is row rows[n] of x: equal tokens are projected once."""
         dropout = self.dropout if self.training else 0.0
-        qkv_N3HK = self.qkv(x_ND).unflatten(-1, (3, self.heads, -1))
+        qkv = self.qkv(x_ND)
+        if rows_N is not None:
+            qkv = qkv.index_select(0, rows_N)
+        qkv_N3HK = qkv.unflatten(-1, (3, self.heads, -1))
         if layout.rotation is not None:
             qkv_N3HK = rotate(qkv_N3HK, layout.rotation)
         if isinstance(layout, Packed):

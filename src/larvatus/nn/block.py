@@ -16,21 +16,29 @@ from torch import Tensor, nn
 from larvatus.nn.attention import Attention
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.feedforward import FeedForward
-from larvatus.nn.layout import Layout
+from larvatus.nn.layout import Grouped, Layout
 
 NormOrder = Literal["post", "pre"]
 Map = Callable[[Tensor], Tensor]
 
 
-def post_norm(x: Tensor, layer: Map, norm: Map, dropout: Map) -> Tensor:
-    return norm(x + dropout(layer(x)))
+def post_norm(x: Tensor, layer: Map, norm: Map, dropout: Map, rows: Tensor | None = None) -> Tensor:
+    return norm(_taken(x, rows) + dropout(layer(x)))
 
 
-def pre_norm(x: Tensor, layer: Map, norm: Map, dropout: Map) -> Tensor:
-    return x + dropout(layer(norm(x)))
+def pre_norm(x: Tensor, layer: Map, norm: Map, dropout: Map, rows: Tensor | None = None) -> Tensor:
+    return _taken(x, rows) + dropout(layer(norm(x)))
 
 
-RESIDUALS: dict[NormOrder, Callable[[Tensor, Map, Map, Map], Tensor]] = {"post": post_norm, "pre": pre_norm}
+def _taken(x: Tensor, rows: Tensor | None) -> Tensor:
+    """The residual stream of the rows that the layer gives back."""
+    return x if rows is None else x.index_select(0, rows)
+
+
+RESIDUALS: dict[NormOrder, Callable[[Tensor, Map, Map, Map, Tensor | None], Tensor]] = {
+    "post": post_norm,
+    "pre": pre_norm,
+}
 
 
 class Block(nn.Module):
@@ -52,6 +60,22 @@ class Block(nn.Module):
         self.dropout = Dropout(dropout)
         self.residual = RESIDUALS[norm]
 
-    def forward(self, x_ND: Tensor, layout: Layout) -> Tensor:
-        y_ND = self.residual(x_ND, lambda x: self.attention(x, layout), self.attention_norm, self.dropout)
-        return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout)
+    def forward(self, x_ND: Tensor, layout: Layout, rows_N: Tensor | None = None) -> Tensor:
+        """With `rows`, token n is row rows[n] of x (its first dimension is then not N)."""
+        y_ND = self.residual(
+            x_ND, lambda x: self.attention(x, layout, rows_N), self.attention_norm, self.dropout, rows_N
+        )
+        return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout, None)
+
+    def at(self, x_ND: Tensor, layout: Layout, at_B: Tensor) -> Tensor:
+        """The same for one token of each sequence, [B, D]: the others are read, but get no vector of their own.
+
+        Where attention has no short way to that, all are computed.
+        """
+        if self.training or not isinstance(layout, Grouped) or not layout.plain:
+            all_ND: Tensor = self(x_ND, layout)
+            return all_ND.index_select(0, at_B)
+        y_BD = self.residual(
+            x_ND, lambda x: self.attention.at(x, layout, at_B), self.attention_norm, self.dropout, at_B
+        )
+        return self.residual(y_BD, self.feedforward, self.feedforward_norm, self.dropout, None)

@@ -52,6 +52,11 @@ class Grouped:
     rotation: Rotation | None = None
     bias: Tensor | None = None  # [H, L, L] on the scores of the longest sequence; a shorter one has its corner
 
+    @property
+    def plain(self) -> bool:
+        """Whether all tokens see each other alike: no window, angles or bias."""
+        return not self.window and self.rotation is None and self.bias is None
+
     @classmethod
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def of(cls, lengths: Tensor) -> Grouped:

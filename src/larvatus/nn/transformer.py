@@ -14,7 +14,7 @@ N tokens in the flat batch, D hidden size.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, overload
+from typing import Literal, cast, overload
 
 import torch
 from msgspec import Struct
@@ -228,8 +228,7 @@ class Transformer(nn.Module):
         states = [x_ND]
         last = self.config.layers if until is None else until
         for layer in range(last):
-            block = self.blocks[0 if self.config.shared else layer]
-            x_ND = block(x_ND, layouts[self.config.window(layer)])
+            x_ND = self._block(layer)(x_ND, layouts[self.config.window(layer)])
             if hidden_states:
                 states.append(x_ND)
         if last == self.config.layers:
@@ -237,6 +236,34 @@ class Transformer(nn.Module):
         if hidden_states:
             return (*(layout.restore(state) for state in states[:-1]), layout.restore(x_ND))
         return layout.restore(x_ND)
+
+    def at(self, batch: TokenBatch[Tensor], at_B: Tensor, *, limit: int | None = None) -> Tensor:
+        """The last layer's vector of one token of each sequence, by its place in the flat batch: [B] → [B, D].
+
+        Nothing of the last layer is computed that they do not need, which is most of it. Made for sequences that are
+        nearly alike, such as masked copies of a text: tokens that are the same at the same position, U of N, are
+        embedded and projected to the first layer's queries, keys and values once.
+        """
+        below = self.config.layers - 1
+        layout = self.layout(batch.lengths, limit=limit)
+        arranged = _arranged(batch, layout)
+        layouts = self._layouts(layout, arranged.positions)
+        if below and not self.training:  # dropout would not be the same for equal tokens
+            distinct, rows_N = _distinct(arranged)
+            x_ND = self._block(0)(self.embeddings(distinct), layouts[self.config.window(0)], rows_N)
+        else:
+            x_ND = self.embeddings(arranged)
+            x_ND = self._block(0)(x_ND, layouts[self.config.window(0)]) if below else x_ND
+        for layer in range(1, below):
+            x_ND = self._block(layer)(x_ND, layouts[self.config.window(layer)])
+        order = None  # sequences in the layout's order, and places there
+        if isinstance(layout, Grouped) and layout.inverse is not None:
+            at_B, order = layout.inverse[at_B].sort()
+        z_BD: Tensor = self.final_norm(self._block(below).at(x_ND, layouts[self.config.window(below)], at_B))
+        return z_BD if order is None else torch.empty_like(z_BD).index_copy_(0, order, z_BD)
+
+    def _block(self, layer: int) -> Block:
+        return cast(Block, self.blocks[0 if self.config.shared else layer])
 
     def layout(self, lengths: Tensor, *, limit: int | None = None) -> Layout:
         """How attention will see these sequences on this device, in the precision now in force."""
@@ -310,3 +337,16 @@ def _arranged(batch: TokenBatch[Tensor], layout: Layout) -> TokenBatch[Tensor]:
         positions=layout.arrange(batch.positions),
         segments=layout.arrange(batch.segments),
     )
+
+
+def _distinct(batch: TokenBatch[Tensor]) -> tuple[TokenBatch[Tensor], Tensor]:
+    """What the embeddings read, each kind of token once, and for every token which of them it is: U tokens, [N]."""
+    keys_N = torch.stack([batch.ids, batch.positions, batch.segments])
+    widths = keys_N.amax(1) + 1
+    keys_N = (keys_N[0] * widths[1] + keys_N[1]) * widths[2] + keys_N[2]
+    found_U, rows_N = keys_N.unique(return_inverse=True)
+    some_U = torch.empty_like(found_U).scatter_(0, rows_N, torch.arange(len(rows_N), device=rows_N.device))
+    chosen = dataclasses.replace(
+        batch, ids=batch.ids[some_U], positions=batch.positions[some_U], segments=batch.segments[some_U]
+    )
+    return chosen, rows_N

@@ -37,7 +37,8 @@ LONGEST_DOCUMENT = 16 * 2**20
 ROWS = 1_024
 """Rows of a Parquet file held at a time."""
 
-_BROKEN = (EOFError, OSError, lzma.LZMAError, zstandard.ZstdError, zlib.error)
+BROKEN = (EOFError, OSError, lzma.LZMAError, zstandard.ZstdError, zlib.error)
+"""What reading a damaged archive raises."""
 
 
 class _BadRecord(Exception):
@@ -110,7 +111,7 @@ def _lines(name: str, faults: _Faults) -> Iterator[tuple[int, bytes]]:
             with faults.at(number):
                 try:
                     line = stream.readline(LONGEST_LINE + 1)
-                except _BROKEN as fault:
+                except BROKEN as fault:
                     raise _BadRecord("broken file", f"the file breaks off here ({fault})") from fault
                 if len(line) > LONGEST_LINE:
                     raise _BadRecord("line too long", f"the line has more than {LONGEST_LINE:,} bytes")

@@ -1,0 +1,135 @@
+"""Pseudo-log-likelihood: how well a masked language model expects a text (Salazar et al. 2020, *Masked language model
+scoring*; Kauf & Ivanova 2023, *A better way to do masked language model scoring*).
+
+    PLL(x) = Σ_t log p(x_t | x with token t masked)
+    word-l2r: … with token t and those after it in the same word masked; else the end of a word gives it away
+
+    for score in score_texts(pretraining, tokenizer, ["The souvenir was broken."], method="word-l2r"):
+        score.total, score.perplexity, [(word.text, word.score) for word in score.words]
+
+Words are those of the aligner. All masked copies of all texts go through the encoder in flat batches of nearly equal
+length under a budget of tokens; only masked places reach the head, and equal copies are read once (`masked_copies.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from larvatus.batch import edges, runs
+from larvatus.cloze.masked_copies import Batch, Method, masked_copies
+from larvatus.cloze.predict import Predictor, Questions, the_predictor
+from larvatus.cloze.scores import Score
+from larvatus.errors import DataError, UsageError, did_you_mean
+from larvatus.nn.device import on_device
+from larvatus.objectives import Pretraining
+from larvatus.text.align import Alignment
+from larvatus.text.surrogates import refuse_surrogates
+from larvatus.text.tokenizer import Tokenizer
+
+CHARACTERS_AT_ONCE = 1 << 18
+"""Of the texts whose copies are sorted and compared with each other."""
+BUDGETS = {"cpu": 4_096, "cuda": 65_536}
+"""Tokens of a batch."""
+
+Floats = npt.NDArray[np.float64]
+
+
+def score_texts(
+    pretraining: Pretraining,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    method: Method = "original",
+    budget: int | None = None,
+    labels: Sequence[str] | None = None,
+    name: str = "the model",
+) -> Iterator[Score]:
+    """The score of each text, in order, as they are wanted. The model must be in evaluation mode.
+
+    `budget` is how many tokens a batch may have; no score depends on it. Messages call the texts by
+    their `labels` (a file and line, say), and the model by its `name`.
+    """
+    if method not in get_args(Method):
+        raise UsageError(f"{method!r} is no method{did_you_mean(str(method), get_args(Method))}")
+    if budget is not None and budget < 1:
+        raise UsageError(f"a batch must have at least one token, not {budget}")
+    if isinstance(texts, str):
+        raise UsageError("a list of texts is wanted, not one text; write [text]")
+    labels = labels or [f"text {number} of {len(texts)}" for number in range(1, len(texts) + 1)]
+    _check(texts, labels)
+    predictor = the_predictor(pretraining, what="score texts", name=name)
+    return _scores(predictor, tokenizer, texts, labels, method=method, budget=budget)
+
+
+def _check(texts: Sequence[str], labels: Sequence[str]) -> None:
+    """Refuse what is no text, or an empty one."""
+    for label, text in zip(labels, texts, strict=True):
+        if not isinstance(text, str):
+            raise DataError(f"{label} is {type(text).__name__}, not a string")
+        if not text or text.isspace():
+            raise DataError(f"{label} is empty: there is nothing to score; leave it out")
+        refuse_surrogates(text, label)
+
+
+def _scores(
+    predictor: Predictor,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    labels: Sequence[str],
+    *,
+    method: Method,
+    budget: int | None,
+) -> Iterator[Score]:
+    unknown = tokenizer.id(tokenizer.special.unk)
+    for first, last in runs(np.array([len(text) for text in texts], dtype=np.int64), CHARACTERS_AT_ONCE):
+        found = tokenizer.encode_many(texts[first:last])
+        for label, alignment in zip(labels[first:last], found, strict=True):
+            if not len(alignment):
+                raise DataError(f"{label} has no tokens: the vocabulary deletes all its characters; leave it out")
+        scores = token_scores(predictor, tokenizer, found, method=method, budget=budget)
+        for alignment, own in zip(found, scores, strict=True):
+            yield Score(
+                text=alignment.text,
+                method=method,
+                pieces=tuple(tokenizer.pieces[id] for id in alignment.ids.tolist()),
+                log_probabilities=own,
+                spans=alignment.spans,
+                words_of_tokens=alignment.words,
+                word_spans=alignment.word_spans,
+                context=min(len(alignment), predictor.room),
+                unknown=0 if unknown is None else int((alignment.ids == unknown).sum()),
+            )
+
+
+@torch.inference_mode()
+def token_scores(
+    predictor: Predictor,
+    tokenizer: Tokenizer,
+    texts: Sequence[Alignment],
+    *,
+    method: Method = "original",
+    budget: int | None = None,
+) -> list[Floats]:
+    """log p of each token of each text [T] with it, and with `word-l2r` the rest of its word, masked."""
+    counts = np.array([len(text) for text in texts], dtype=np.int64)
+    answers = np.empty(int(counts.sum()), dtype=np.float64)
+    budget = budget or BUDGETS.get(predictor.device.type, BUDGETS["cuda"])
+    for copies in masked_copies(texts, tokenizer, method=method, room=predictor.room):
+        for batch in copies.batches(budget):
+            answers[batch.questions] = _answers(predictor, batch)
+    return np.split(answers, edges(counts)[1:-1]) if len(texts) else []
+
+
+def _answers(predictor: Predictor, batch: Batch) -> Floats:
+    device = predictor.device
+    tokens = on_device(batch.tokens, device)
+    places, copies, wanted = (
+        torch.from_numpy(array).to(device) for array in (batch.places, batch.copies, batch.wanted)
+    )
+    found: Floats = predictor.log_probabilities(tokens, places, Questions(copies, wanted)).double().cpu().numpy()
+    return found

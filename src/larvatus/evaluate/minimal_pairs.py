@@ -1,0 +1,148 @@
+"""Minimal pairs (BLiMP, Warstadt et al. 2020): does the model give the good sentence the higher pseudo-log-likelihood?
+
+    run = PairRun(model.pretraining, model.tokenizer, read_pairs(["blimp.jsonl.xz"]), method="original")
+    result = run.finish()                                            # all in memory
+    result = run.to_file(Path("scores.jsonl"), settings, resume=True)   # every score in a file; survives a kill
+
+Pairs are scored some hundred at a time, and the two sentences of a pair together, since they share masked copies.
+A run to a file appends what it has to OUT.parts/scores.jsonl and renames that to OUT at its end; one that was killed
+goes on at the block it was in, and ends with the same file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from larvatus import files
+from larvatus.cloze.masked_copies import Method
+from larvatus.cloze.pseudo_likelihood import score_texts
+from larvatus.cloze.scores import Score
+from larvatus.errors import ArtefactError
+from larvatus.evaluate.pair_files import GROUPS, Pair
+from larvatus.metrics.minimal_pairs import PairAccuracies, pair_accuracies
+from larvatus.objectives import Pretraining
+from larvatus.text.tokenizer import Tokenizer
+
+BLOCK = 256
+"""Pairs that are scored, and written, at a time."""
+
+Normalise = Literal["none", "token", "word"]
+
+
+class ScoredPair(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A line of the file of scores."""
+
+    sentence_good: str
+    sentence_bad: str
+    good: float
+    """Pseudo-log-likelihood of the good sentence, divided as was asked for; and of the bad one."""
+    bad: float
+    preferred: bool
+    UID: str | None = None
+    linguistics_term: str | None = None
+    field: str | None = None
+    pairID: str | None = None
+
+
+@dataclass(frozen=True)
+class PairRun:
+    pretraining: Pretraining
+    tokenizer: Tokenizer
+    pairs: Sequence[Pair]
+    method: Method = "original"
+    normalise: Normalise = "none"
+    """What a sentence's score is divided by; the two sentences of a pair may differ in length."""
+    name: str = "the model"
+    progress: Callable[[int], None] = lambda _: None
+    """Told how many pairs are done, first of all those of an interrupted run."""
+
+    def finish(self) -> PairAccuracies:
+        """Score all pairs; only the accuracies stay."""
+        self.progress(0)
+        return accuracies([row for block in self._blocks(0) for row in block])
+
+    def to_file(self, out: Path, settings: dict[str, Any], *, resume: bool) -> PairAccuracies:
+        """The same, with the scores of all pairs in a file. `settings` say what must not change between runs."""
+        parts = out.with_name(out.name + ".parts")
+        if out.exists():
+            raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
+        with files.locked(parts):
+            part = parts / "scores.jsonl"
+            rows = _begun(parts, part, settings, resume=resume)
+            self.progress(len(rows))
+            with files.saying_what_is_full(part), part.open("ab") as stream:
+                for block in self._blocks(len(rows)):
+                    stream.write(b"".join(msgspec.json.encode(row) + b"\n" for row in block))
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                    rows += block
+            with files.saying_what_is_full(out):
+                os.replace(part, out)
+                files.fsync(out.parent)
+            shutil.rmtree(parts)
+        return accuracies(rows)
+
+    def _blocks(self, done: int) -> Iterator[list[ScoredPair]]:
+        for first in range(done, len(self.pairs), BLOCK):
+            own = self.pairs[first : first + BLOCK]
+            texts = [sentence for pair in own for sentence in (pair.good, pair.bad)]
+            labels = [f"{pair.where or 'a pair'}: the {which} sentence" for pair in own for which in ("good", "bad")]
+            found = score_texts(
+                self.pretraining, self.tokenizer, texts, method=self.method, labels=labels, name=self.name
+            )
+            numbers = [_divided(score, self.normalise) for score in found]
+            yield [
+                ScoredPair(
+                    sentence_good=pair.good,
+                    sentence_bad=pair.bad,
+                    good=good,
+                    bad=bad,
+                    preferred=good > bad,
+                    pairID=pair.id,
+                    **pair.groups,
+                )
+                for pair, good, bad in zip(own, numbers[::2], numbers[1::2], strict=True)
+            ]
+            self.progress(first + len(own))
+
+
+def _divided(score: Score, by: Normalise) -> float:
+    return {"none": score.total, "token": score.per_token, "word": score.per_word}[by]
+
+
+def accuracies(rows: Sequence[ScoredPair]) -> PairAccuracies:
+    groups = {name: [getattr(row, name) for row in rows] for name in GROUPS}
+    return pair_accuracies([row.good for row in rows], [row.bad for row in rows], groups)
+
+
+def _begun(parts: Path, part: Path, settings: dict[str, Any], *, resume: bool) -> list[ScoredPair]:
+    """What an interrupted run had done, as far as its blocks are whole; the file is cut back to that."""
+    begun = parts / "run.json"
+    if not part.exists():
+        files.write_json(begun, settings)
+        part.touch()
+        return []
+    if not resume:
+        raise ArtefactError(f"{parts} holds an unfinished run; go on with --resume, or remove it to begin anew")
+    before = files.read_json(begun)
+    changed = [name for name in sorted({*before, *settings}) if before.get(name) != settings.get(name)]
+    if changed:
+        raise ArtefactError(
+            f"{parts} was begun with another {' and '.join(changed)}; use the same, or remove it to begin anew"
+        )
+    lines = part.read_bytes().splitlines(keepends=True)
+    whole = len([line for line in lines if line.endswith(b"\n")])
+    kept = lines[: whole // BLOCK * BLOCK]
+    try:
+        rows = [msgspec.json.decode(line, type=ScoredPair) for line in kept]
+    except msgspec.MsgspecError as fault:
+        raise ArtefactError(f"{part} is damaged ({fault}); remove {parts} and begin anew") from fault
+    os.truncate(part, sum(map(len, kept)))
+    return rows

@@ -1,0 +1,90 @@
+"""Files of minimal pairs: BLiMP's JSONL, or good<TAB>bad[<TAB>phenomenon] a line; both may be compressed.
+
+    {"sentence_good": "…", "sentence_bad": "…", "UID": "adjunct_island", "linguistics_term": "…", "field": "syntax"}
+
+Every fault is named with its file and line. Which kind a file is, is told by its first line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from larvatus.errors import DataError
+from larvatus.text.lines import numbered_lines
+from larvatus.text.surrogates import refuse_surrogates
+
+GROUPS = {"UID": "phenomenon", "linguistics_term": "term", "field": "field"}
+"""What pairs are sorted by, finest first: the name in files, and the one for people."""
+_HEADERS = (["sentence_good", "sentence_bad"], ["good", "bad"])
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    good: str
+    bad: str
+    groups: dict[str, str] = {}
+    """By the names of `GROUPS`."""
+    id: str | None = None
+    """Its own name in the file (`pairID`)."""
+    where: str = ""
+    """File and line."""
+
+
+def read_pairs(names: Sequence[str]) -> list[Pair]:
+    """All pairs of all files, in order."""
+    found = [pair for name in names for pair in _pairs(name)]
+    if not found:
+        raise DataError(f"no minimal pairs in {', '.join(names)}; give JSONL, or good<TAB>bad lines")
+    return found
+
+
+def _pairs(name: str) -> Iterator[Pair]:
+    lines = ((number, line) for number, line in numbered_lines(name) if line.strip())
+    first = next(lines, None)
+    if first is None:
+        return
+    read = _record if first[1].lstrip().startswith("{") else _row
+    for number, line in chain([first], lines):
+        if read is _row and number == first[0] and [cell.strip() for cell in line.split("\t")[:2]] in _HEADERS:
+            continue
+        where = f"{'standard input' if name == '-' else name}:{number}"
+        pair = read(line, where)
+        for sentence in (pair.good, pair.bad):
+            if not sentence.strip():
+                raise DataError(f"{where}: a sentence is empty; there is nothing to score")
+            refuse_surrogates(sentence, where)
+        yield pair
+
+
+def _record(line: str, where: str) -> Pair:
+    try:
+        record: Any = msgspec.json.decode(line)
+    except (ValueError, RecursionError) as fault:
+        raise DataError(f"{where}: broken JSON: {fault}") from fault
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: the line is no JSON object")
+    for name in ("sentence_good", "sentence_bad"):
+        if name not in record:
+            raise DataError(f"{where}: no field {name!r}; a pair has sentence_good and sentence_bad")
+        if not isinstance(record[name], str):
+            raise DataError(f"{where}: field {name!r} is {type(record[name]).__name__}, not a string")
+    groups = {name: str(record[name]) for name in GROUPS if record.get(name) is not None}
+    own = record.get("pairID")
+    return Pair(
+        good=record["sentence_good"],
+        bad=record["sentence_bad"],
+        groups=groups,
+        id=None if own is None else str(own),
+        where=where,
+    )
+
+
+def _row(line: str, where: str) -> Pair:
+    cells = [cell.strip() for cell in line.split("\t")]
+    if not 2 <= len(cells) <= 3:
+        raise DataError(f"{where}: {len(cells)} columns; write good<TAB>bad, or good<TAB>bad<TAB>phenomenon")
+    groups = {"UID": cells[2]} if len(cells) == 3 and cells[2] else {}
+    return Pair(good=cells[0], bad=cells[1], groups=groups, where=where)

@@ -1,0 +1,58 @@
+"""Accuracy on minimal pairs (BLiMP, Warstadt et al. 2020): how often the model prefers the good sentence.
+
+    >>> found = preferred([-3.0, -5.0, -4.0], [-4.0, -4.0, -4.0])
+    >>> [bool(one) for one in found]
+    [True, False, False]
+    >>> by_group(found, ["agreement", "agreement", "islands"])["agreement"].share
+    0.5
+
+A tie is no preference: it counts as wrong, and how many there are is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.metrics.accuracy import Accuracy, accuracy
+
+Truths = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class PairAccuracies:
+    """`by` maps what pairs are sorted by (`UID`, `field`) to the accuracy of each of its groups."""
+
+    overall: Accuracy
+    by: dict[str, dict[str, Accuracy]]
+    ties: int
+
+
+def preferred(good: Sequence[float], bad: Sequence[float]) -> Truths:
+    """[pairs] whether the good sentence has the higher score."""
+    found: Truths = np.asarray(good, dtype=np.float64) > np.asarray(bad, dtype=np.float64)
+    return found
+
+
+def by_group(right: Truths, groups: Sequence[str | None]) -> dict[str, Accuracy]:
+    """Accuracy of each group, in the order in which they first come; pairs without a group are in none."""
+    counts: dict[str, list[int]] = {}
+    for one, group in zip(right.tolist(), groups, strict=True):
+        if group is not None:
+            count = counts.setdefault(group, [0, 0])
+            count[0] += one
+            count[1] += 1
+    return {group: accuracy(right=right, total=total) for group, (right, total) in counts.items()}
+
+
+def pair_accuracies(
+    good: Sequence[float], bad: Sequence[float], groups: Mapping[str, Sequence[str | None]]
+) -> PairAccuracies:
+    """Overall, and by every way of grouping that has any groups."""
+    right = preferred(good, bad)
+    ties = int((np.asarray(good) == np.asarray(bad)).sum())
+    by = {name: found for name, own in groups.items() if (found := by_group(right, own))}
+    return PairAccuracies(overall=accuracy(right=int(right.sum()), total=len(right)), by=by, ties=ties)

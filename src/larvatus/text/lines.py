@@ -1,0 +1,36 @@
+"""Numbered lines of a file or of standard input, decompressed; a fault is raised with its place.
+
+for number, line in numbered_lines("pairs.tsv.xz"):
+    ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from larvatus.errors import DataError
+from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
+
+
+def numbered_lines(name: str) -> Iterator[tuple[int, str]]:
+    """Lines without their ends, counted from 1; ``-`` is standard input."""
+    shown = "standard input" if name == "-" else name
+    number = 0
+    with open_bytes(name) as stream:
+        while True:
+            number += 1
+            try:
+                line = stream.readline(LONGEST_LINE + 1)
+            except BROKEN as fault:
+                raise DataError(f"{shown}:{number}: the file breaks off here ({fault}); fetch it again") from fault
+            if not line:
+                return
+            if len(line) > LONGEST_LINE:
+                raise DataError(f"{shown}:{number}: the line has more than {LONGEST_LINE:,} bytes; cut it")
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as fault:
+                raise DataError(
+                    f"{shown}:{number}: byte 0x{line[fault.start]:02x} at {fault.start + 1} is not UTF-8; repair it"
+                ) from fault
+            yield number, text.rstrip("\r\n")
