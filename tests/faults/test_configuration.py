@@ -79,6 +79,11 @@ KNOWN_FLAGS = {
     ),
     "larvatus embed": (
         "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "
-        "--precision --resume --sentences --split --text-field --unit"
+        "--precision --resume --sentences --split --standardise --text-field --unit"
+    ),
+    "larvatus isotropy": "",
+    "larvatus isotropy fit": (
+        "--corpus --device --json --language --model --most --name --on-bad --out --pool --replace --sentences --split "
+        "--text-field --unit"
     ),
 }

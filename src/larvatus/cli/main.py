@@ -19,6 +19,7 @@ from larvatus.cli import (
     embed,
     evaluate,
     fill,
+    isotropy,
     pretrain,
     recipes,
     tokenizer,
@@ -48,6 +49,7 @@ app.command("doctor")(doctor.doctor)
 app.command("compare")(compare.compare)
 app.command("ablate")(ablate.ablate)
 app.command("evaluate")(evaluate.evaluate)
+app.add_typer(isotropy.app, name="isotropy")
 
 
 def _version(asked: bool) -> None:
