@@ -17,10 +17,11 @@ from numpy.testing import assert_allclose
 
 from larvatus.bundle.directory import save_bundle
 from larvatus.cli.main import run
-from larvatus.embed.fit import FitOptions, every_layer, fit_standardiser
+from larvatus.embed.fit import FitOptions, fit_standardiser
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.moments import RunningMoments
-from larvatus.embed.passages import PassageOptions, passages
+from larvatus.embed.parts import Piece
+from larvatus.embed.passages import PassageOptions, passages, sample
 from larvatus.embed.standardise import Standardiser, find_standardiser
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.model import load
@@ -171,7 +172,7 @@ def test_passages_hold_every_sentence_once_and_know_their_lines(corpus):
 
 @pytest.mark.parametrize("unit", ["word", "token", "sentence"])
 def test_a_fit_over_a_corpus_equals_the_loop_over_its_vectors(wordpiece, corpus, unit, monkeypatch):
-    options = FitOptions(unit=unit, passages=PassageOptions(characters=200))
+    options = FitOptions(unit=unit, punctuation=True, passages=PassageOptions(characters=200))
     texts = [piece.text for piece in passages([str(corpus)], options.reading, Skipped())]
     x = np.concatenate([found.vectors for found in wordpiece.vectors(texts, unit=unit, layers="all")], axis=1)
     x = x[:, ~np.isnan(x[0, :, 0])].astype(np.float64)
@@ -183,18 +184,22 @@ def test_a_fit_over_a_corpus_equals_the_loop_over_its_vectors(wordpiece, corpus,
         assert_allclose(np.sqrt(np.diagonal(fitted.covariance, axis1=1, axis2=2).T), x.std(1), atol=1e-5)
 
 
-def test_a_limited_fit_stops_after_the_passage_that_reaches_it(wordpiece, corpus):
-    options = FitOptions(most=30, passages=PassageOptions(characters=100))
-    read = [
-        v
-        for block in every_layer(wordpiece.encoder, wordpiece.tokenizer, [str(corpus)], options, Skipped())
-        for _, v in block
-    ]
-    assert 30 <= sum(map(len, read)) < 30 + len(read[-1])
+def test_a_sample_is_drawn_from_all_of_the_corpus_and_reaches_its_size():
+    pieces = [Piece(f"a b {number}", number, "x", 1) for number in range(2_000)]
+    drawn = sample(iter(pieces), 900)
+    assert len(drawn) == 300
+    numbers = [piece.document for piece in drawn]
+    assert numbers == sorted(set(numbers))
+    assert 850 < np.mean(numbers) < 1_150
+    assert sample(pieces, 901)[0] in drawn
+    assert len(sample(pieces, 901)) == 301
+    assert sample(pieces, 10**6) == pieces
+    assert sample(pieces, 900, seed=1) != drawn
 
 
 def test_saved_with_the_model_and_used_by_name_everywhere(larvatus, directory, corpus, tmp_path):
-    code, said, complaint = larvatus("isotropy", "fit", "--model", directory, "--corpus", corpus, "--json")
+    fit = ("isotropy", "fit", "--model", directory, "--corpus", corpus)
+    code, said, complaint = larvatus(*fit, "--punctuation", "--json")
     assert code == 0, complaint
     summary = json.loads(said)
     path = directory / "standardise" / "default.safetensors"
@@ -224,7 +229,7 @@ def test_saved_with_the_model_and_used_by_name_everywhere(larvatus, directory, c
     z = z[~np.isnan(z[:, 0])]
     assert np.abs(z.mean(0)).max() < 0.2  # documents are read whole here, and in passages when it was fitted
     assert_allclose(z.std(0), 1.0, atol=0.2)
-    code, _, complaint = larvatus("isotropy", "fit", "--model", directory, "--corpus", corpus)
+    code, _, complaint = larvatus(*fit)
     assert (code, complaint) == (
         5,
         f"larvatus: {path} is there already; choose another --name, or say --replace",
@@ -269,7 +274,7 @@ def test_bad_standardisers_are_refused_in_one_line(larvatus, directory, corpus, 
     empty.write_text("\n\n")
     fit = ("isotropy", "fit", "--model", directory, "--name", "new", "--corpus")
     code, _, complaint = larvatus(*fit, empty)
-    assert (code, "no text in" in complaint) == (4, True)
+    assert (code, "0 words with a vector, and 2 are wanted" in complaint) == (4, True)
     empty.write_text("river\n")
     code, _, complaint = larvatus(*fit, empty)
     assert (code, "1 words with a vector, and 2 are wanted" in complaint) == (4, True)

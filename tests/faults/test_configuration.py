@@ -83,7 +83,11 @@ KNOWN_FLAGS = {
     ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
-        "--corpus --device --json --language --model --most --name --on-bad --out --pool --replace --sentences --split "
-        "--text-field --unit"
+        "--corpus --device --json --language --model --most --name --on-bad --out --pool --punctuation --replace "
+        "--sentences --split --text-field --unit"
+    ),
+    "larvatus isotropy show": (
+        "--corpus --device --json --language --model --most --on-bad --plot --pool --punctuation --rogue --sentences "
+        "--shrinkage --split --standardise --text-field"
     ),
 }

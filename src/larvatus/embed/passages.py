@@ -4,21 +4,24 @@
         passage.text, passage.source, passage.line
 
 What is counted over a corpus (word instances for isotropy, a concordance) needs no document in one piece: a document is
-cut at sentences into passages of about a window each, so that memory never depends on its length.
+cut at sentences into passages of some sentences each, so that memory never depends on its length.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from larvatus.embed.parts import Piece
+from larvatus.rng import stream
 from larvatus.text.readers import Document, ReadOptions, Skipped, read_documents
 from larvatus.text.sentences import Mode, sentence_spans
+from larvatus.text.words import segment_words
 
-CHARACTERS = 2_000
-"""Of a passage, if its sentences allow: nearly 500 tokens of English."""
+CHARACTERS = 1_000
+"""Of a passage, if its sentences allow: some 200 tokens of English."""
 
 
 class PassageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +54,24 @@ def _stretches(document: Document, options: PassageOptions) -> Iterator[tuple[in
         last = end
     if first >= 0:
         yield first, last
+
+
+def sample(pieces: Iterable[Piece], most: int, *, seed: int = 0) -> list[Piece]:
+    """Passages with `most` words in all (or a few more), drawn by lot from the whole corpus, in its order.
+
+    Neighbouring passages share their topic, so the first thousand words of a corpus stand for its first document. Only
+    what is drawn is held.
+    """
+    kept: list[tuple[float, int, Piece, int]] = []  # the largest lot first
+    total = 0
+    for number, piece in enumerate(pieces):
+        size = len(segment_words(piece.text))
+        lot = float(stream(seed, "passages", item=number).random())
+        heapq.heappush(kept, (-lot, number, piece, size))
+        total += size
+        while total - kept[0][3] >= most:
+            total -= heapq.heappop(kept)[3]
+    return [piece for _, _, piece, _ in sorted(kept, key=lambda one: one[1])]
 
 
 def blocks(pieces: Iterable[Piece], characters: int) -> Iterator[list[Piece]]:
