@@ -9,6 +9,7 @@ PUBLIC = {
     *("Fill", "Fills", "JointFill", "LarvatusError", "Model", "Recipe", "TokenBatch", "Tokenizer"),
     *("__version__", "load", "read_recipe"),
     *("Vectors",),
+    *("Concordance", "Similarities", "Standardiser"),
 }
 
 

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
+    from larvatus.embed.nearest import Concordance
     from larvatus.embed.results import Vectors
+    from larvatus.embed.similarity import Similarities
+    from larvatus.embed.standardise import Standardiser
     from larvatus.errors import LarvatusError
     from larvatus.model import Model, load
     from larvatus.recipes import Recipe, read_recipe
@@ -25,12 +28,15 @@ if TYPE_CHECKING:
     from larvatus.version import VERSION as __version__
 
 __all__ = [
+    "Concordance",
     "Fill",
     "Fills",
     "JointFill",
     "LarvatusError",
     "Model",
     "Recipe",
+    "Similarities",
+    "Standardiser",
     "TokenBatch",
     "Tokenizer",
     "Vectors",
@@ -40,12 +46,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Concordance": "larvatus.embed.nearest",
     "Fill": "larvatus.cloze.results",
     "Fills": "larvatus.cloze.results",
     "JointFill": "larvatus.cloze.results",
     "LarvatusError": "larvatus.errors",
     "Model": "larvatus.model",
     "Recipe": "larvatus.recipes",
+    "Similarities": "larvatus.embed.similarity",
+    "Standardiser": "larvatus.embed.standardise",
     "TokenBatch": "larvatus.batch",
     "Tokenizer": "larvatus.text.tokenizer",
     "Vectors": "larvatus.embed.results",

@@ -21,8 +21,11 @@ from larvatus.cloze.results import Fills
 from larvatus.embed.bulk import model_fingerprint
 from larvatus.embed.encoded import Spans, Text
 from larvatus.embed.layers import Layers
+from larvatus.embed.nearest import Concordance
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.results import Floats, Vectors
+from larvatus.embed.search import SearchOptions, open_place, search
+from larvatus.embed.similarity import Instance, Similarities, instance, similarities
 from larvatus.embed.standardise import Standardiser, find_standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError
@@ -124,6 +127,64 @@ class Model:
             standardise=self.standardiser(standardise),
         )
         return list(embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans))
+
+    def similarity(
+        self,
+        a: str,
+        b: str,
+        *,
+        layers: Layers = "last",
+        pool: Pool = "mean",
+        standardise: str | Standardiser | None = None,
+    ) -> float:
+        """Cosine between two word instances, each marked: `"the *bank* of the river"`, `"the *bank* raised rates"`."""
+        return float(self.similarities([a, b], layers=layers, pool=pool, standardise=standardise).matrix[0, 1])
+
+    def similarities(
+        self,
+        texts: Sequence[str],
+        *,
+        spans: Sequence[tuple[int, int]] | None = None,
+        layers: Layers = "last",
+        pool: Pool = "mean",
+        standardise: str | Standardiser | None = None,
+    ) -> Similarities:
+        """Cosines between word instances, one a text: between stars, or by `spans`, (start, end) in characters."""
+        if spans is not None and len(spans) != len(texts):
+            raise UsageError(f"{len(texts)} texts, but {len(spans)} spans; give one for each text")
+        options = EmbedOptions(unit="span", layers=layers, pool=pool, standardise=self.standardiser(standardise))
+        instances = [instance(text, spans[n] if spans is not None else None) for n, text in enumerate(texts)]
+        return similarities(self.encoder, self.tokenizer, instances, options)
+
+    def nearest(
+        self,
+        query: str | Instance,
+        paths: Sequence[str] | str,
+        *,
+        word: str | None = None,
+        any_word: bool = False,
+        top: int = 10,
+        layers: Layers | None = None,
+        pool: Pool | None = None,
+        standardise: str | Standardiser | None = None,
+    ) -> Concordance:
+        """Instances of a word that are nearest to the one that the query marks, in texts, an index or a vector file.
+
+        `word` names another word than the marked one to search for; `any_word` searches all.
+        """
+        options = SearchOptions(
+            top=top,
+            word=word,
+            any_word=any_word,
+            layers=layers,
+            pool=pool,
+            standardise=self.standardiser(standardise),
+        )
+        place = open_place([paths] if isinstance(paths, str) else paths)
+        marked = instance(query, word=word) if isinstance(query, str) else query
+        return search(
+            self.encoder, self.tokenizer, marked, place, options, model=self.fingerprint, find=self.standardiser
+        )
 
     def __repr__(self) -> str:
         model = self.bundle.model

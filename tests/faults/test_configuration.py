@@ -90,4 +90,14 @@ KNOWN_FLAGS = {
         "--corpus --device --json --language --model --most --on-bad --plot --pool --punctuation --rogue --sentences "
         "--shrinkage --split --standardise --text-field"
     ),
+    "larvatus similar": "",
+    "larvatus similar words": (
+        "--any-word --device --in --json --language --layers --model --on-bad --pool --sentences --span --split "
+        "--standardise --text-field --top --word"
+    ),
+    "larvatus similar index": (
+        "--device --json --language --layers --model --on-bad --out --pool --resume --sentences --split --standardise "
+        "--text-field --word --words"
+    ),
+    "larvatus similar evaluate": "--device --json --layers --model --pool --standardise --train",
 }

@@ -22,6 +22,7 @@ from larvatus.cli import (
     isotropy,
     pretrain,
     recipes,
+    similar,
     tokenizer,
 )
 from larvatus.errors import LarvatusError, UsageError
@@ -50,6 +51,7 @@ app.command("compare")(compare.compare)
 app.command("ablate")(ablate.ablate)
 app.command("evaluate")(evaluate.evaluate)
 app.add_typer(isotropy.app, name="isotropy")
+app.add_typer(similar.app, name="similar")
 
 
 def _version(asked: bool) -> None:
