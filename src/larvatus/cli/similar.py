@@ -20,7 +20,7 @@ from rich.table import Table
 from larvatus.cli.counting import Counting
 from larvatus.cli.options import Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
 from larvatus.corpus.sources import fingerprint
-from larvatus.embed.concordance import Wanted
+from larvatus.embed.concordance import DocumentFilter, Wanted
 from larvatus.embed.index import build_index
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.passages import PassageOptions, passages
@@ -159,12 +159,13 @@ def index(
         "words": sorted(wanted.words) if wanted.words is not None else None,
         **msgspec.to_builtins(reading),
     }
+    chosen = DocumentFilter(wanted)
     with Counting("instances") as progress:
         built = build_index(
             loaded.encoder,
             loaded.tokenizer,
-            passages(corpus, reading, Skipped()),
-            wanted,
+            passages(corpus, reading, Skipped(), chosen),
+            chosen,
             out,
             options,
             settings=settings,

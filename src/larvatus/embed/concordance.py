@@ -47,8 +47,27 @@ class Wanted:
                 raise UsageError(f"{word!r} is not one word: a search is for single words; name one of its words")
         return cls(found)
 
+    def may_hold(self, text: str) -> bool:
+        """Whether a wanted word can be in a text; most texts are told apart by this alone."""
+        if self.words is None:
+            return True
+        folded = text.casefold()
+        return any(word in folded for word in self.words)
+
     def __contains__(self, word: str) -> bool:
         return key(word) in self.words if self.words is not None else any(map(str.isalnum, word))
+
+
+class DocumentFilter:
+    """Keeps documents that may hold a wanted word, and counts all that it sees."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.read = 0
+
+    def __call__(self, text: str) -> bool:
+        self.read += 1
+        return self.wanted.may_hold(text)
 
 
 def key(word: str) -> str:
@@ -110,10 +129,8 @@ def _picker(rows: Sequence[Row]) -> Callable[[Sequence[int]], list[Row]]:
 
 
 def _spans(text: str, wanted: Wanted) -> list[tuple[int, int]]:
-    if wanted.words is not None:
-        folded = text.casefold()
-        if not any(word in folded for word in wanted.words):  # most passages hold none
-            return []
+    if not wanted.may_hold(text):
+        return []
     return [(start, end) for start, end in segment_words(text).tolist() if text[start:end] in wanted]
 
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 from numpy.lib.format import open_memmap
 
 from larvatus import files
-from larvatus.embed.concordance import Wanted, find_instances, key
+from larvatus.embed.concordance import DocumentFilter, find_instances, key
 from larvatus.embed.layers import Layers
 from larvatus.embed.nearest import Block, Row
 from larvatus.embed.options import EmbedOptions, Pool
@@ -73,7 +73,7 @@ def build_index(
     encoder: Transformer,
     tokenizer: Tokenizer,
     pieces: Iterable[Piece],
-    wanted: Wanted,
+    chosen: DocumentFilter,
     out: Path,
     options: EmbedOptions,
     *,
@@ -81,7 +81,10 @@ def build_index(
     resume: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> IndexDescription:
-    """Write the index of all wanted words of passages. `settings` is all that it depends on: model, inputs, words, …"""
+    """Write the index of all wanted words of passages, whose documents passed the filter.
+
+    `settings` is all that it depends on: model, inputs, words, …
+    """
     directory = out.with_name(out.name + ".parts")
     if out.exists():
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
@@ -92,24 +95,24 @@ def build_index(
         rest = iter(pieces)
         for _ in range(stand.pieces):
             next(rest, None)
-        for found in find_instances(encoder, tokenizer, rest, wanted, options):
+        for found in find_instances(encoder, tokenizer, rest, chosen.wanted, options):
             stand = Stand(pieces=stand.pieces + found.passages, units=stand.units + len(found.rows))
             progress(stand.units)
             if found.rows:
                 parts.add(_batch(found.rows, found.vectors, kind), stand)
         if not stand.units:
             shutil.rmtree(directory)
-            raise DataError(_nothing(stand.pieces, wanted))
+            raise DataError(_nothing(chosen))
         with files.new_directory(out, stand.units * (2 * encoder.config.hidden + 300)) as aside:
             described = _assemble(parts, aside, stand.units, settings, options)
         shutil.rmtree(directory)
     return described
 
 
-def _nothing(pieces: int, wanted: Wanted) -> str:
-    if not pieces:
+def _nothing(chosen: DocumentFilter) -> str:
+    if not chosen.read:
         return "the corpus holds no text; name files with text"
-    words = ", ".join(sorted(wanted.words or ())[:3])
+    words = ", ".join(sorted(chosen.wanted.words or ())[:3])
     return f"{words or 'no word'} does not occur in the corpus with a vector; check the spelling, or name more text"
 
 

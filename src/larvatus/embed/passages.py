@@ -10,7 +10,7 @@ cut at sentences into passages of some sentences each, so that memory never depe
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -33,9 +33,19 @@ class PassageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Of a passage at most, but for a longer sentence; 0: every sentence by itself."""
 
 
-def passages(paths: Sequence[str], options: PassageOptions, skipped: Skipped) -> Iterator[Piece]:
-    """All passages of all files in order, each with its place: `start` is its first character in the document."""
+def passages(
+    paths: Sequence[str],
+    options: PassageOptions,
+    skipped: Skipped,
+    keep: Callable[[str], bool] = lambda _: True,
+) -> Iterator[Piece]:
+    """All passages of all files in order, each with its place: `start` is its first character in the document.
+
+    `keep` says of a document's text whether it is wanted: cutting sentences is slow, looking for a word is not.
+    """
     for number, document in enumerate(read_documents(paths, options=options.reading, skipped=skipped)):
+        if not keep(document.text):
+            continue
         for start, end in _stretches(document, options):
             line = document.line + document.text.count("\n", 0, start)
             yield Piece(document.text[start:end], number, document.source, line, 0, start)

@@ -9,17 +9,16 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from larvatus.embed.concordance import Wanted, instances_in_text
+from larvatus.embed.concordance import DocumentFilter, Wanted, instances_in_text
 from larvatus.embed.index import NAME, Index
 from larvatus.embed.layers import Layers
-from larvatus.embed.nearest import Block, Concordance, nearest, need_library
+from larvatus.embed.nearest import Concordance, nearest, need_library
 from larvatus.embed.options import EmbedOptions, Pool
-from larvatus.embed.parts import Piece
 from larvatus.embed.passages import PassageOptions, passages
 from larvatus.embed.similarity import Instance, instance_vectors
 from larvatus.embed.standardise import Standardiser
@@ -75,11 +74,17 @@ def search(
     asked = embed_options(place, options, model=model, find=find)
     word = None if options.any_word else options.word or query.word
     vector = instance_vectors(encoder, tokenizer, [query], asked)[0]
-    read = [0]
-    blocks = _blocks(encoder, tokenizer, place, word, asked, options, read, progress)
+    chosen = DocumentFilter(Wanted.of(None if word is None else [word]))
+    if isinstance(place, Index):
+        blocks = place.blocks(word)
+    elif isinstance(place, VectorFile):
+        blocks = place.blocks(chosen.wanted)
+    else:
+        pieces = passages(place, options.passages, Skipped(), chosen)
+        blocks = instances_in_text(encoder, tokenizer, pieces, chosen.wanted, asked, progress=progress)
     found = nearest(vector, blocks, options.top)
     if not found.searched:
-        if isinstance(place, list) and not read[0]:
+        if isinstance(place, list) and not chosen.read:
             raise DataError(f"no text in {', '.join(place[:3])}; name files with text")
         where = place.path if not isinstance(place, list) else ", ".join(place[:3])
         raise DataError(f"{word!r} does not occur in {where}; check the spelling, or name more text")
@@ -121,27 +126,3 @@ def _standardiser_of(file: VectorFile, find: Find) -> Standardiser | None:
     if found is None or found.checksum != used["sha256"]:
         raise ArtefactError(f"the standardiser {used['name']} is not that of {file.path}; embed the corpus again")
     return found
-
-
-def _blocks(
-    encoder: Transformer,
-    tokenizer: Tokenizer,
-    place: Place,
-    word: str | None,
-    asked: EmbedOptions,
-    options: SearchOptions,
-    read: list[int],
-    progress: Callable[[int], None],
-) -> Iterator[Block]:
-    if isinstance(place, Index):
-        return place.blocks(word)
-    wanted = Wanted.of(None if word is None else [word])
-    if isinstance(place, VectorFile):
-        return place.blocks(wanted)
-
-    def counted() -> Iterator[Piece]:
-        for piece in passages(place, options.passages, Skipped()):
-            read[0] += 1
-            yield piece
-
-    return instances_in_text(encoder, tokenizer, counted(), wanted, asked, progress=progress)
