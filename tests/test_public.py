@@ -10,6 +10,7 @@ PUBLIC = {
     *("__version__", "load", "read_recipe"),
     *("Vectors",),
     *("Score",),
+    *("Concordance", "Similarities", "Standardiser"),
 }
 
 

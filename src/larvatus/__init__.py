@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
     from larvatus.cloze.scores import Score
+    from larvatus.embed.nearest import Concordance
     from larvatus.embed.results import Vectors
+    from larvatus.embed.similarity import Similarities
+    from larvatus.embed.standardise import Standardiser
     from larvatus.errors import LarvatusError
     from larvatus.model import Model, load
     from larvatus.recipes import Recipe, read_recipe
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from larvatus.version import VERSION as __version__
 
 __all__ = [
+    "Concordance",
     "Fill",
     "Fills",
     "JointFill",
@@ -33,6 +37,8 @@ __all__ = [
     "Model",
     "Recipe",
     "Score",
+    "Similarities",
+    "Standardiser",
     "TokenBatch",
     "Tokenizer",
     "Vectors",
@@ -42,6 +48,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Concordance": "larvatus.embed.nearest",
     "Fill": "larvatus.cloze.results",
     "Fills": "larvatus.cloze.results",
     "JointFill": "larvatus.cloze.results",
@@ -49,6 +56,8 @@ _HOMES = {
     "Model": "larvatus.model",
     "Recipe": "larvatus.recipes",
     "Score": "larvatus.cloze.scores",
+    "Similarities": "larvatus.embed.similarity",
+    "Standardiser": "larvatus.embed.standardise",
     "TokenBatch": "larvatus.batch",
     "Tokenizer": "larvatus.text.tokenizer",
     "Vectors": "larvatus.embed.results",

@@ -10,6 +10,7 @@ model.embed(["The appeal was dismissed."], unit="word", layers="last4")[0].shape
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -20,10 +21,15 @@ from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.results import Fills
 from larvatus.cloze.scores import Score
+from larvatus.embed.bulk import model_fingerprint
 from larvatus.embed.encoded import Spans, Text
 from larvatus.embed.layers import Layers
+from larvatus.embed.nearest import Concordance
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.results import Floats, Vectors
+from larvatus.embed.search import SearchOptions, open_place, search
+from larvatus.embed.similarity import Instance, Similarities, instance, similarities
+from larvatus.embed.standardise import Standardiser, find_standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.nn.transformer import Transformer
@@ -45,6 +51,18 @@ class Model:
     @property
     def encoder(self) -> Transformer:
         return self.pretraining.encoder
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Which weights, settings and vocabulary these are."""
+        return model_fingerprint(self.bundle.path, self.tokenizer)
+
+    def standardiser(self, given: str | Standardiser | None) -> Standardiser | None:
+        """By its name in the model's directory (or a file, or one that is loaded); it must be fitted for this model."""
+        found = find_standardiser(self.bundle.path, given) if isinstance(given, str) else given
+        if found is not None:
+            found.check_model(self.fingerprint, self.bundle.path)
+        return found
 
     def fill(self, text: str, *, top: int = 5, beam: int = 10, joint: bool = True, words_only: bool = False) -> Fills:
         """The best words for the blanks of a text, each marked with the mask token; several are filled jointly.
@@ -71,15 +89,24 @@ class Model:
         spans: Sequence[Spans] | None = None,
         normalise: bool = False,
         precision: Precision = "fp32",
+        standardise: str | Standardiser | None = None,
     ) -> list[Floats]:
         """One array for each text: [units, D] of its tokens, words or spans, [D] of a sentence or document.
 
         `layers` is `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]).
         Words and spans are pooled from their subwords by mean, sum, max, first or last; sentences by mean, max or cls.
         Spans are (start, end) in characters, or words marked with stars: `"the *bank* of the river"`. A text may also
-        be a list of words. Long texts are read in overlapping windows, to their end.
+        be a list of words. Long texts are read in overlapping windows, to their end. `standardise` names a standardiser
+        that `larvatus isotropy fit` saved with the model (eq. 11.10 to 11.12).
         """
-        options = EmbedOptions(unit=unit, layers=layers, pool=pool, normalise=normalise, precision=precision)
+        options = EmbedOptions(
+            unit=unit,
+            layers=layers,
+            pool=pool,
+            normalise=normalise,
+            precision=precision,
+            standardise=self.standardiser(standardise),
+        )
         return [found.array for found in embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans)]
 
     def vectors(
@@ -92,9 +119,17 @@ class Model:
         spans: Sequence[Spans] | None = None,
         normalise: bool = False,
         precision: Precision = "fp32",
+        standardise: str | Standardiser | None = None,
     ) -> list[Vectors]:
         """As `embed`, with what each unit says, its characters, and how much was read."""
-        options = EmbedOptions(unit=unit, layers=layers, pool=pool, normalise=normalise, precision=precision)
+        options = EmbedOptions(
+            unit=unit,
+            layers=layers,
+            pool=pool,
+            normalise=normalise,
+            precision=precision,
+            standardise=self.standardiser(standardise),
+        )
         return list(embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans))
 
     def score(self, texts: Sequence[str], *, method: Method = "original") -> list[Score]:
@@ -105,6 +140,64 @@ class Model:
         """
         name = str(self.bundle.path)
         return list(score_texts(self.pretraining, self.tokenizer, texts, method=method, name=name))
+
+    def similarity(
+        self,
+        a: str,
+        b: str,
+        *,
+        layers: Layers = "last",
+        pool: Pool = "mean",
+        standardise: str | Standardiser | None = None,
+    ) -> float:
+        """Cosine between two word instances, each marked: `"the *bank* of the river"`, `"the *bank* raised rates"`."""
+        return float(self.similarities([a, b], layers=layers, pool=pool, standardise=standardise).matrix[0, 1])
+
+    def similarities(
+        self,
+        texts: Sequence[str],
+        *,
+        spans: Sequence[tuple[int, int]] | None = None,
+        layers: Layers = "last",
+        pool: Pool = "mean",
+        standardise: str | Standardiser | None = None,
+    ) -> Similarities:
+        """Cosines between word instances, one a text: between stars, or by `spans`, (start, end) in characters."""
+        if spans is not None and len(spans) != len(texts):
+            raise UsageError(f"{len(texts)} texts, but {len(spans)} spans; give one for each text")
+        options = EmbedOptions(unit="span", layers=layers, pool=pool, standardise=self.standardiser(standardise))
+        instances = [instance(text, spans[n] if spans is not None else None) for n, text in enumerate(texts)]
+        return similarities(self.encoder, self.tokenizer, instances, options)
+
+    def nearest(
+        self,
+        query: str | Instance,
+        paths: Sequence[str] | str,
+        *,
+        word: str | None = None,
+        any_word: bool = False,
+        top: int = 10,
+        layers: Layers | None = None,
+        pool: Pool | None = None,
+        standardise: str | Standardiser | None = None,
+    ) -> Concordance:
+        """Instances of a word that are nearest to the one that the query marks, in texts, an index or a vector file.
+
+        `word` names another word than the marked one to search for; `any_word` searches all.
+        """
+        options = SearchOptions(
+            top=top,
+            word=word,
+            any_word=any_word,
+            layers=layers,
+            pool=pool,
+            standardise=self.standardiser(standardise),
+        )
+        place = open_place([paths] if isinstance(paths, str) else paths)
+        marked = instance(query, word=word) if isinstance(query, str) else query
+        return search(
+            self.encoder, self.tokenizer, marked, place, options, model=self.fingerprint, find=self.standardiser
+        )
 
     def __repr__(self) -> str:
         model = self.bundle.model

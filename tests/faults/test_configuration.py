@@ -79,7 +79,26 @@ KNOWN_FLAGS = {
     ),
     "larvatus embed": (
         "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "
-        "--precision --resume --sentences --split --text-field --unit"
+        "--precision --resume --sentences --split --standardise --text-field --unit"
     ),
     "larvatus score": "--device --file --json --method --model --normalise --out --pairs --resume",
+    "larvatus isotropy": "",
+    "larvatus isotropy fit": (
+        "--corpus --device --json --language --model --most --name --on-bad --out --pool --punctuation --replace "
+        "--sentences --split --text-field --unit"
+    ),
+    "larvatus isotropy show": (
+        "--corpus --device --json --language --model --most --on-bad --plot --pool --punctuation --rogue --sentences "
+        "--shrinkage --split --standardise --text-field"
+    ),
+    "larvatus similar": "",
+    "larvatus similar words": (
+        "--any-word --device --in --json --language --layers --model --on-bad --pool --sentences --span --split "
+        "--standardise --text-field --top --word"
+    ),
+    "larvatus similar index": (
+        "--device --json --language --layers --model --on-bad --out --pool --resume --sentences --split --standardise "
+        "--text-field --word --words"
+    ),
+    "larvatus similar evaluate": "--device --json --layers --model --pool --standardise --train",
 }

@@ -19,9 +19,11 @@ from larvatus.cli import (
     embed,
     evaluate,
     fill,
+    isotropy,
     pretrain,
     recipes,
     score,
+    similar,
     tokenizer,
 )
 from larvatus.errors import LarvatusError, UsageError
@@ -50,6 +52,8 @@ app.command("compare")(compare.compare)
 app.command("ablate")(ablate.ablate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("score")(score.score)
+app.add_typer(isotropy.app, name="isotropy")
+app.add_typer(similar.app, name="similar")
 
 
 def _version(asked: bool) -> None:
