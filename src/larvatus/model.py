@@ -24,6 +24,7 @@ from larvatus.embed.results import Floats, Vectors
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.nn.transformer import Transformer
+from larvatus.probe.attention import TextAttention, attend
 from larvatus.text.tokenizer import Tokenizer
 
 
@@ -92,6 +93,10 @@ class Model:
         """As `embed`, with what each unit says, its characters, and how much was read."""
         options = EmbedOptions(unit=unit, layers=layers, pool=pool, normalise=normalise, precision=precision)
         return list(embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans))
+
+    def attention(self, text: str) -> TextAttention:
+        """What every head looks at in a text: `.tokens`, and `.weights` [layers, heads, T, T], a row for each token."""
+        return attend(self.encoder, self.tokenizer, text)
 
     def __repr__(self) -> str:
         model = self.bundle.model

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from larvatus.nn.attention import Attention
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.feedforward import FeedForward
-from larvatus.nn.layout import Layout
+from larvatus.nn.layout import Grouped, Layout
 
 NormOrder = Literal["post", "pre"]
 Map = Callable[[Tensor], Tensor]
@@ -51,7 +51,12 @@ class Block(nn.Module):
         self.feedforward_norm = feedforward_norm
         self.dropout = Dropout(dropout)
         self.residual = RESIDUALS[norm]
+        self.pre_norm = norm == "pre"
 
     def forward(self, x_ND: Tensor, layout: Layout) -> Tensor:
         y_ND = self.residual(x_ND, lambda x: self.attention(x, layout), self.attention_norm, self.dropout)
         return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout)
+
+    def attention_weights(self, x_ND: Tensor, layout: Grouped) -> list[Tensor]:
+        """What the heads of this block look at: [H, L, L] for each sequence in the order of the layout."""
+        return self.attention.weights(self.attention_norm(x_ND) if self.pre_norm else x_ND, layout)
