@@ -81,4 +81,15 @@ KNOWN_FLAGS = {
         "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "
         "--precision --resume --sentences --split --text-field --unit"
     ),
+    "larvatus map": (
+        "--cased --clusters --color --color-field --corpus --csv --device --json --language --language-field --layers "
+        "--limit --method --model --on-bad --out --png --pool --seed --sentences --split --text-field"
+    ),
+    "larvatus attention": "",
+    "larvatus attention show": (
+        "--corpus --device --head --json --layer --length --limit --model --on-bad --out --png --split --text-field"
+    ),
+    "larvatus attention importance": (
+        "--corpus --device --json --model --on-bad --out --prune --sentences --split --text-field --tokens"
+    ),
 }

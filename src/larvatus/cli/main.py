@@ -11,6 +11,7 @@ from rich.console import Console
 
 from larvatus.cli import (
     ablate,
+    attention,
     compare,
     convert,
     corpus,
@@ -19,6 +20,7 @@ from larvatus.cli import (
     embed,
     evaluate,
     fill,
+    map,
     pretrain,
     recipes,
     tokenizer,
@@ -48,6 +50,8 @@ app.command("doctor")(doctor.doctor)
 app.command("compare")(compare.compare)
 app.command("ablate")(ablate.ablate)
 app.command("evaluate")(evaluate.evaluate)
+app.command("map")(map.word_map)
+app.add_typer(attention.app, name="attention")
 
 
 def _version(asked: bool) -> None:
