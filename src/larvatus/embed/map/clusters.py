@@ -4,7 +4,8 @@
     names = typical_words(contexts, numbers)            # ['river, water, flood', 'loan, money, account']
 
 Clusters are found among the vectors themselves, not on the map: k-means over their leading principal components, for
-the k whose silhouette (Rousseeuw 1987) is best; one cluster where no silhouette reaches `WORTHWHILE`.
+the k whose silhouette (Rousseeuw 1987) is best, or the largest k that is as good to 5%; one cluster where no silhouette
+reaches `WORTHWHILE`.
 
 Typical is a word whose log-odds in a cluster stand out against the other clusters, with the whole as prior (Monroe et
 al. 2008, *Fightin' words*, eq. 16, 22): counts y, n words in all, prior α_w = y_w of all, α_0 its sum;
@@ -12,7 +13,7 @@ al. 2008, *Fightin' words*, eq. 16, 22): counts y, n words in all, prior α_w = 
     δ_w = log (y_w + α_w)/(n + α_0 − y_w − α_w) − the same of the others
     z_w = δ_w / √(1/(y_w + α_w) + 1/(y′_w + α_w))
 
-Words that are common in every cluster (in a tenth of its sentences) name none of them.
+A word names a cluster if it is also three times as frequent in its sentences as elsewhere: `the` names nothing.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ WORTHWHILE = 0.1
 """A silhouette below this is no cluster."""
 _DIMENSIONS = 20
 _SMALLEST = 5  # instances a cluster, on average
-_WORD = re.compile(r"[^\W\d_]{2,}(?:[-'’][^\W\d_]+)*")
+_WORD = re.compile(r"[^\W\d_]{3,}|[^\W\d_\u0000-\u024f]+")  # words of one or two Latin letters are seldom telling
 _STANDS_OUT = 1.0  # in standard deviations
-_COMMON = 0.1  # of the sentences of each cluster
+_TIMES = 3  # as frequent as elsewhere
+_AS_GOOD = 0.95
 
 
 def can_cluster() -> bool:
@@ -60,13 +62,13 @@ def cluster(vectors: npt.NDArray[np.float32], *, seed: int = 0, most: int = MOST
         from sklearn.metrics import silhouette_score
 
         small = principal_components(unit, min(_DIMENSIONS, unit.shape[1], count - 1))
-        best, chosen = WORTHWHILE, np.zeros(count, np.int64)
-        for k in tried:
-            found = KMeans(n_clusters=k, n_init=10, random_state=seed).fit_predict(small)
-            score = silhouette_score(small, found, sample_size=min(count, 2_000), random_state=seed)
-            if score > best:
-                best, chosen = score, found.astype(np.int64)
-    return by_size(chosen)
+        found = [KMeans(n_clusters=k, n_init=10, random_state=seed).fit_predict(small) for k in tried]
+        size = min(count, 2_000)
+        scores = [silhouette_score(small, one, sample_size=size, random_state=seed) for one in found]
+    if max(scores) < WORTHWHILE:
+        return np.zeros(count, np.int64)
+    chosen = max(k for k, score in enumerate(scores) if score >= _AS_GOOD * max(scores))
+    return by_size(found[chosen].astype(np.int64))
 
 
 def by_size(numbers: Ints) -> Ints:
@@ -83,7 +85,7 @@ def by_size(numbers: Ints) -> Ints:
 
 
 def context_words(text: str, leave_out: Iterable[str]) -> list[str]:
-    """The words of a sentence, lower-cased: those with letters, and none of `leave_out`."""
+    """The words of a sentence, lower-cased: those of letters, and none of `leave_out`."""
     without = {word.casefold() for word in leave_out}
     words = (text[start:end] for start, end in segment_words(text).tolist())
     return [word.lower() for word in words if _WORD.fullmatch(word) and word.casefold() not in without]
@@ -97,13 +99,18 @@ def typical_words(contexts: Sequence[Sequence[str]], numbers: Ints, *, top: int 
     counts: list[Counter[str]] = [Counter() for _ in sizes]
     for words, number in zip(contexts, numbers.tolist(), strict=True):
         counts[number].update(set(words))  # in how many sentences, so that one odd sentence counts once
-    common = {
-        word for word in counts[0] if all(own[word] >= _COMMON * size for own, size in zip(counts, sizes, strict=True))
-    }
     names: list[str] = []
     for number, own in enumerate(counts):
-        scores = log_odds(own, sum((other for other in counts if other is not own), Counter()))
-        words = [word for word in own if own[word] > 1 and word not in common and scores[word] > _STANDS_OUT]
+        others = sum((other for other in counts if other is not own), Counter[str]())
+        elsewhere = max(1, len(numbers) - sizes[number])
+        scores = log_odds(own, others)
+        words = [
+            word
+            for word in own
+            if own[word] > 1
+            and scores[word] > _STANDS_OUT
+            and own[word] / sizes[number] >= _TIMES * others[word] / elsewhere
+        ]
         name = ", ".join(sorted(words, key=lambda word: (-scores[word], word))[:top])
         taken = not name or name in names
         names.append(f"{name} ({number + 1})".strip() if taken and name else name or f"cluster {number + 1}")
