@@ -10,6 +10,7 @@ model.embed(["The appeal was dismissed."], unit="word", layers="last4")[0].shape
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -17,10 +18,12 @@ import torch
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.results import Fills
+from larvatus.embed.bulk import model_fingerprint
 from larvatus.embed.encoded import Spans, Text
 from larvatus.embed.layers import Layers
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.results import Floats, Vectors
+from larvatus.embed.standardise import Standardiser, find_standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.nn.transformer import Transformer
@@ -43,6 +46,18 @@ class Model:
     @property
     def encoder(self) -> Transformer:
         return self.pretraining.encoder
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Which weights, settings and vocabulary these are."""
+        return model_fingerprint(self.bundle.path, self.tokenizer)
+
+    def standardiser(self, given: str | Standardiser | None) -> Standardiser | None:
+        """By its name in the model's directory (or a file, or one that is loaded); it must be fitted for this model."""
+        found = find_standardiser(self.bundle.path, given) if isinstance(given, str) else given
+        if found is not None:
+            found.check_model(self.fingerprint, self.bundle.path)
+        return found
 
     def fill(self, text: str, *, top: int = 5, beam: int = 10, joint: bool = True, words_only: bool = False) -> Fills:
         """The best words for the blanks of a text, each marked with the mask token; several are filled jointly.
@@ -68,15 +83,24 @@ class Model:
         spans: Sequence[Spans] | None = None,
         normalise: bool = False,
         precision: Precision = "fp32",
+        standardise: str | Standardiser | None = None,
     ) -> list[Floats]:
         """One array for each text: [units, D] of its tokens, words or spans, [D] of a sentence or document.
 
         `layers` is `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]).
         Words and spans are pooled from their subwords by mean, sum, max, first or last; sentences by mean, max or cls.
         Spans are (start, end) in characters, or words marked with stars: `"the *bank* of the river"`. A text may also
-        be a list of words. Long texts are read in overlapping windows, to their end.
+        be a list of words. Long texts are read in overlapping windows, to their end. `standardise` names a standardiser
+        that `larvatus isotropy fit` saved with the model (eq. 11.10 to 11.12).
         """
-        options = EmbedOptions(unit=unit, layers=layers, pool=pool, normalise=normalise, precision=precision)
+        options = EmbedOptions(
+            unit=unit,
+            layers=layers,
+            pool=pool,
+            normalise=normalise,
+            precision=precision,
+            standardise=self.standardiser(standardise),
+        )
         return [found.array for found in embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans)]
 
     def vectors(
@@ -89,9 +113,17 @@ class Model:
         spans: Sequence[Spans] | None = None,
         normalise: bool = False,
         precision: Precision = "fp32",
+        standardise: str | Standardiser | None = None,
     ) -> list[Vectors]:
         """As `embed`, with what each unit says, its characters, and how much was read."""
-        options = EmbedOptions(unit=unit, layers=layers, pool=pool, normalise=normalise, precision=precision)
+        options = EmbedOptions(
+            unit=unit,
+            layers=layers,
+            pool=pool,
+            normalise=normalise,
+            precision=precision,
+            standardise=self.standardiser(standardise),
+        )
         return list(embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans))
 
     def attention(self, text: str) -> TextAttention:

@@ -79,7 +79,16 @@ KNOWN_FLAGS = {
     ),
     "larvatus embed": (
         "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "
-        "--precision --resume --sentences --split --text-field --unit"
+        "--precision --resume --sentences --split --standardise --text-field --unit"
+    ),
+    "larvatus isotropy": "",
+    "larvatus isotropy fit": (
+        "--corpus --device --json --language --model --most --name --on-bad --out --pool --punctuation --replace "
+        "--sentences --split --text-field --unit"
+    ),
+    "larvatus isotropy show": (
+        "--corpus --device --json --language --model --most --on-bad --plot --pool --punctuation --rogue --sentences "
+        "--shrinkage --split --standardise --text-field"
     ),
     "larvatus map": (
         "--cased --clusters --color --color-field --corpus --csv --device --json --language --language-field --layers "

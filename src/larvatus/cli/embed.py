@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from larvatus.cli.options import Json, Language, ModelName, OnBad, Sentences, Split, TextField
-from larvatus.embed.bulk import BulkOptions, BulkSummary, embed_files, model_fingerprint
+from larvatus.cli.options import Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
+from larvatus.embed.bulk import BulkOptions, BulkSummary, embed_files
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.parts import Stand
 from larvatus.model import load
@@ -36,6 +36,7 @@ def embed(
         typer.Option(help="Words, spans: mean, sum, max, first, last. Sentences, documents: mean, max, cls."),
     ] = "mean",
     normalise: Annotated[bool, typer.Option("--normalise", help="Bring vectors to length 1.")] = False,
+    standardise: Standardise = None,
     dtype: Annotated[Literal["float32", "float16"], typer.Option(help="Numbers in the file.")] = "float32",
     overlap: Annotated[
         int | None, typer.Option(help="Tokens that windows of a long text share; a quarter of a window by default.")
@@ -54,7 +55,13 @@ def embed(
     loaded = load(model, device=device)
     options = BulkOptions(
         embed=EmbedOptions(
-            unit=unit, layers=layers, pool=pool, normalise=normalise, overlap=overlap, precision=precision
+            unit=unit,
+            layers=layers,
+            pool=pool,
+            normalise=normalise,
+            overlap=overlap,
+            precision=precision,
+            standardise=loaded.standardiser(standardise),
         ),
         reading=ReadOptions(split=split, text_field=text_field, on_bad=on_bad),
         sentences=sentences,
@@ -68,7 +75,7 @@ def embed(
             paths,
             out,
             options,
-            model=model_fingerprint(loaded.bundle.path, loaded.tokenizer),
+            model=loaded.fingerprint,
             resume=resume,
             progress=bar.update,
         )

@@ -20,6 +20,7 @@ from larvatus.cli import (
     embed,
     evaluate,
     fill,
+    isotropy,
     map,
     pretrain,
     recipes,
@@ -50,6 +51,7 @@ app.command("doctor")(doctor.doctor)
 app.command("compare")(compare.compare)
 app.command("ablate")(ablate.ablate)
 app.command("evaluate")(evaluate.evaluate)
+app.add_typer(isotropy.app, name="isotropy")
 app.command("map")(map.word_map)
 app.add_typer(attention.app, name="attention")
 

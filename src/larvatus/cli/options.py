@@ -34,6 +34,10 @@ Size = Annotated[
     str | None, typer.Option(help="tiny (its training fits a laptop too), mini, small, medium, base or large.")
 ]
 Split = Annotated[Literal["blank-line", "file"], typer.Option(help="What ends a document in plain text.")]
+Standardise = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="z-scores: the name that isotropy fit saved with the model, or its file."),
+]
 TextField = Annotated[str, typer.Option(help="Field of JSONL and Parquet that holds the text.")]
 
 

@@ -122,8 +122,12 @@ def model_fingerprint(directory: Path, tokenizer: Tokenizer) -> str:
 
 def _settings(options: BulkOptions, model: str, inputs: str | None) -> dict[str, Any]:
     """All that a vector or its place depends on."""
-    asked: dict[str, Any] = msgspec.to_builtins(options)
+    standardise = options.embed.standardise
+    plain = msgspec.structs.replace(options.embed, standardise=None)
+    asked: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(options, embed=plain))
     embed = asked.pop("embed")
+    if standardise is not None:
+        embed["standardise"] = {"name": standardise.name, "sha256": standardise.checksum}
     return {**embed, **asked.pop("reading"), **asked, "model": model, "inputs": inputs, "characters": CHARACTERS}
 
 

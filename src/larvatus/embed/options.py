@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from larvatus.embed.layers import Layers
+from larvatus.embed.standardise import Standardiser
 from larvatus.errors import UsageError, did_you_mean
 
 Unit = Literal["token", "word", "span", "sentence", "document"]
@@ -37,6 +38,8 @@ class EmbedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Tokens of a batch; by default what suits the device. No vector depends on it."""
     precision: Precision = "fp32"
     """bf16 is for GPUs."""
+    standardise: Standardiser | None = None
+    """Bring every dimension to mean 0 and spread 1 (before `normalise`); it must be fitted for these units."""
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(Unit):
@@ -48,3 +51,5 @@ class EmbedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise UsageError(f"precision is fp32 or bf16, not {self.precision!r}")
         if self.tokens is not None and self.tokens < 1:
             raise UsageError(f"a batch must have at least one token, not {self.tokens}")
+        if self.standardise is not None:
+            self.standardise.check(self.unit, self.pool)

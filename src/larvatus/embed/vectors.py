@@ -99,6 +99,8 @@ def run_plan(encoder: Transformer, made: Plan, mix: LayerMix, options: EmbedOpti
             states = _states(encoder, on_device(batch, device), mix, limit=limit)
         triples = slice(*np.searchsorted(made.rows, [low, high]).tolist())
         _pool(out, mix.mix(states), made, triples, low, maximum=options.pool == "max")
+    if options.standardise is not None:
+        out = options.standardise.apply(out, mix)
     if options.normalise:
         out = torch.nn.functional.normalize(out, dim=-1)
     out[..., torch.from_numpy(made.empty).to(device), :] = torch.nan

@@ -1,1 +1,1 @@
-"""Looking inside a model: what its attention heads look at, and which of them it needs."""
+"""Looking inside a model: how its vectors lie in space, what its attention heads look at, which of them it needs."""

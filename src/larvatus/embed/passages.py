@@ -1,0 +1,88 @@
+"""A corpus as passages: stretches of whole sentences that the model reads at once.
+
+    for passage in passages(["texts/"], PassageOptions(), Skipped()):
+        passage.text, passage.source, passage.line
+
+What is counted over a corpus (word instances for isotropy, a concordance) needs no document in one piece: a document is
+cut at sentences into passages of some sentences each, so that memory never depends on its length.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from larvatus.embed.parts import Piece
+from larvatus.rng import stream
+from larvatus.text.readers import Document, ReadOptions, Skipped, read_documents
+from larvatus.text.sentences import Mode, sentence_spans
+from larvatus.text.words import segment_words
+
+CHARACTERS = 1_000
+"""Of a passage, if its sentences allow: some 200 tokens of English."""
+
+
+class PassageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reading: ReadOptions = ReadOptions()
+    sentences: Mode = "library"
+    language: str = "en"
+    """Language of text that does not say its own, for cutting sentences."""
+    characters: int = CHARACTERS
+    """Of a passage at most, but for a longer sentence; 0: every sentence by itself."""
+
+
+def passages(paths: Sequence[str], options: PassageOptions, skipped: Skipped) -> Iterator[Piece]:
+    """All passages of all files in order, each with its place: `start` is its first character in the document."""
+    for number, document in enumerate(read_documents(paths, options=options.reading, skipped=skipped)):
+        for start, end in _stretches(document, options):
+            line = document.line + document.text.count("\n", 0, start)
+            yield Piece(document.text[start:end], number, document.source, line, 0, start)
+
+
+def _stretches(document: Document, options: PassageOptions) -> Iterator[tuple[int, int]]:
+    """Neighbouring sentences, as many as fit."""
+    language = document.language or options.language
+    spans = sentence_spans(document.text, language=language, mode=options.sentences)
+    first = last = -1
+    for start, end in spans:
+        if first >= 0 and end - first > options.characters:
+            yield first, last
+            first = -1
+        first = start if first < 0 else first
+        last = end
+    if first >= 0:
+        yield first, last
+
+
+def sample(pieces: Iterable[Piece], most: int, *, seed: int = 0) -> list[Piece]:
+    """Passages with `most` words in all (or a few more), drawn by lot from the whole corpus, in its order.
+
+    Neighbouring passages share their topic, so the first thousand words of a corpus stand for its first document. Only
+    what is drawn is held.
+    """
+    kept: list[tuple[float, int, Piece, int]] = []  # the largest lot first
+    total = 0
+    for number, piece in enumerate(pieces):
+        size = len(segment_words(piece.text))
+        lot = float(stream(seed, "passages", item=number).random())
+        heapq.heappush(kept, (-lot, number, piece, size))
+        total += size
+        while total - kept[0][3] >= most:
+            total -= heapq.heappop(kept)[3]
+    return [piece for _, _, piece, _ in sorted(kept, key=lambda one: one[1])]
+
+
+def blocks(pieces: Iterable[Piece], characters: int) -> Iterator[list[Piece]]:
+    """Runs of pieces with at least so many characters together."""
+    block: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        block.append(piece)
+        size += len(piece.text)
+        if size >= characters:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block

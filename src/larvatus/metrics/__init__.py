@@ -1,0 +1,1 @@
+"""Scores of predictions and of vectors: pure functions of arrays, no torch."""

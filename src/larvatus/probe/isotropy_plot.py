@@ -1,0 +1,66 @@
+"""Isotropy of all layers as a picture: expected cosine, IsoScore*, and self-similarity against frequency.
+
+    draw(report, Path("isotropy.png"), title="runs/mine")
+
+Wants matplotlib, the extra `plots`; `can_draw` says whether it is there.
+"""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from pathlib import Path
+
+from larvatus.files import new_file
+from larvatus.probe.isotropy import Isotropy, IsotropyReport
+
+COLOURS = {"plain": "#D55E00", "standardised": "#0072B2"}  # of Okabe and Ito's palette
+MARKERS = {"plain": "o", "standardised": "s"}
+
+
+def can_draw() -> bool:
+    return find_spec("matplotlib") is not None
+
+
+def draw(report: IsotropyReport, path: Path, *, title: str) -> None:
+    """Write the plot as PNG."""
+    from matplotlib.figure import Figure  # no pyplot: nothing global, no window
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(12, 4.2), dpi=150, layout="constrained")
+    cosine, score, frequency = figure.subplots(1, 3)
+    layers = [layer.layer for layer in report.layers]
+    for name, found in _kinds(report).items():
+        style = {"color": COLOURS[name], "marker": MARKERS[name], "linewidth": 1.6, "markersize": 5, "label": name}
+        errors = [one.standard_error for one in found]
+        cosine.errorbar(layers, [one.expected for one in found], yerr=errors, capsize=2, **style)
+        score.plot(layers, [one.isoscore for one in found], **style)
+        effect = found[-1].frequency
+        if effect is not None:
+            middles = [math.sqrt(one.low * one.high) for one in effect.bins]
+            frequency.plot(middles, [one.similarity for one in effect.bins], **style)
+    cosine.axhline(0, color="#888888", linewidth=1, linestyle=":", zorder=1)
+    cosine.set_title("expected cosine of two word instances", fontsize=10, loc="left")
+    score.set_title("IsoScore*", fontsize=10, loc="left")
+    score.set_ylim(bottom=0)
+    frequency.set_title(f"cosine of instances of one word, layer {layers[-1]}", fontsize=10, loc="left")
+    frequency.set_xscale("log")
+    frequency.set_xlabel(f"occurrences in {report.counted:,} words")
+    for axes in (cosine, score):
+        axes.set_xlabel("layer (0: embeddings)")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (cosine, score, frequency):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+        axes.set_axisbelow(True)
+    if report.standardise:
+        cosine.legend(frameon=False)
+    figure.suptitle(f"{title} · {report.instances:,} word instances", x=0.01, ha="left", fontsize=11)
+    with new_file(path) as aside:
+        figure.savefig(aside, format="png")
+
+
+def _kinds(report: IsotropyReport) -> dict[str, list[Isotropy]]:
+    kinds = {"plain": [layer.plain for layer in report.layers]}
+    after = [layer.standardised for layer in report.layers if layer.standardised is not None]
+    return {**kinds, "standardised": after} if after else kinds
