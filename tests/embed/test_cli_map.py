@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from larvatus.cli.main import run
 from larvatus.embed.map import project as projecting
+from larvatus.embed.map.project import principal_components
+from larvatus.model import load
 
 LINES = [
     {"text": "The bank of the river was wide.", "lang": "en", "sense": "river"},
@@ -68,6 +72,20 @@ def test_json_says_all_and_few_points_are_said_aloud(larvatus, model, corpus, mo
     found = json.loads(out)
     assert (found["instances"], found["method"]) == (5, "pca")
     assert found["points"][0]["text"] == LINES[0]["text"]
+
+
+def test_a_standardiser_of_the_model_is_used_by_name(larvatus, tiny_model, save_tiny, corpus, tmp_path):
+    own = save_tiny(tmp_path / "own", tiny_model())
+    asked = ["map", "bank", "--corpus", corpus, "--model", own, "--method", "pca", "--json"]
+    assert larvatus("isotropy", "fit", "--model", own, "--corpus", corpus, "--name", "mine", "--unit", "word")[0] == 0
+    plain, scaled = (json.loads(larvatus(*asked, *more)[1])["points"] for more in ([], ["--standardise", "mine"]))
+    assert [point["x"] for point in plain] != [point["x"] for point in scaled]
+    texts, spans = [point["text"] for point in scaled], [[(point["start"], point["end"])] for point in scaled]
+    vectors = load(own, device="cpu").embed(texts, unit="span", spans=spans, standardise="mine")
+    expected = principal_components(np.concatenate(vectors), 2)
+    assert_allclose([[point["x"], point["y"]] for point in scaled], expected, atol=1e-4)
+    code, _, err = larvatus(*asked, "--standardise", "other")
+    assert (code, len(err.splitlines())) == (5, 1)
 
 
 def test_languages_are_named_with_their_text(larvatus, model, tmp_path):

@@ -92,7 +92,7 @@ KNOWN_FLAGS = {
     ),
     "larvatus map": (
         "--cased --clusters --color --color-field --corpus --csv --device --json --language --language-field --layers "
-        "--limit --method --model --on-bad --out --png --pool --seed --sentences --split --text-field"
+        "--limit --method --model --on-bad --out --png --pool --seed --sentences --split --standardise --text-field"
     ),
     "larvatus attention": "",
     "larvatus attention show": (

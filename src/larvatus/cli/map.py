@@ -11,7 +11,18 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from larvatus.cli.options import Json, LanguageField, Languages, ModelName, OnBad, Sentences, Split, TextField, text_of
+from larvatus.cli.options import (
+    Json,
+    LanguageField,
+    Languages,
+    ModelName,
+    OnBad,
+    Sentences,
+    Split,
+    Standardise,
+    TextField,
+    text_of,
+)
 from larvatus.embed.map.instances import FindOptions, find_instances
 from larvatus.embed.map.page import about, map_page
 from larvatus.embed.map.picture import draw_map
@@ -37,6 +48,7 @@ def word_map(
     table: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="The points as a table, too.")] = None,
     layers: Annotated[str, typer.Option(help="last, last4 (mean), a number (0: embeddings), or weights.")] = "last",
     pool: Annotated[Pool, typer.Option(help="Of a word's subwords: mean, sum, max, first, last.")] = "mean",
+    standardise: Standardise = None,
     method: Annotated[
         Method, typer.Option(help="auto: UMAP where it is installed, else principal components.")
     ] = "auto",
@@ -76,7 +88,14 @@ def word_map(
     with console.status("looking for instances"):
         found = find_instances(read_languages(text, options=reading), words, options)
     with console.status(f"{len(found.instances):,} instances: vectors and their map"):
-        asked = MapOptions(layers=layers, pool=pool, method=method, clusters=clusters, seed=seed)
+        asked = MapOptions(
+            layers=layers,
+            pool=pool,
+            standardise=loaded.standardiser(standardise),
+            method=method,
+            clusters=clusters,
+            seed=seed,
+        )
         result = map_instances(loaded.encoder, loaded.tokenizer, found, asked)
     for note in result.notes:
         console.print(note, markup=False)

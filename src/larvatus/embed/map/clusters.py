@@ -4,7 +4,7 @@
     names = typical_words(contexts, numbers)            # ['river, water, flood', 'loan, money, account']
 
 Clusters are found among the vectors themselves, not on the map: k-means over their leading principal components, for
-the k whose silhouette (Rousseeuw 1987) is best, or the largest k that is as good to 5%; one cluster where no silhouette
+the k whose silhouette (Rousseeuw 1987) is best, or the largest k that is as good to 10%; one cluster where no silhouette
 reaches `WORTHWHILE`.
 
 Typical is a word whose log-odds in a cluster stand out against the other clusters, with the whole as prior (Monroe et
@@ -41,7 +41,7 @@ _SMALLEST = 5  # instances a cluster, on average
 _WORD = re.compile(r"[^\W\d_]{3,}|[^\W\d_\u0000-\u024f]+")  # words of one or two Latin letters are seldom telling
 _STANDS_OUT = 1.0  # in standard deviations
 _TIMES = 3  # as frequent as elsewhere
-_AS_GOOD = 0.95
+_AS_GOOD = 0.9
 
 
 def can_cluster() -> bool:

@@ -24,6 +24,7 @@ from larvatus.embed.map.clusters import MOST, can_cluster, cluster, context_word
 from larvatus.embed.map.instances import Found, Instance
 from larvatus.embed.map.project import Method, project
 from larvatus.embed.options import EmbedOptions, Pool
+from larvatus.embed.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
 from larvatus.nn.transformer import Transformer
@@ -35,6 +36,8 @@ class MapOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """See `embed/layers.py`."""
     pool: Pool = "mean"
     """How the subwords of an instance become one vector."""
+    standardise: Standardiser | None = None
+    """Each dimension to mean 0 and spread 1 first (eq. 11.12)."""
     method: Method = "auto"
     """auto: UMAP where it can be had."""
     clusters: int = MOST
@@ -156,7 +159,7 @@ def instance_vectors(
     for number, instance in enumerate(instances):
         places.setdefault(instance.text, []).append(number)
     spans = [[(instances[number].start, instances[number].end) for number in own] for own in places.values()]
-    asked = EmbedOptions(unit="span", layers=options.layers, pool=options.pool)
+    asked = EmbedOptions(unit="span", layers=options.layers, pool=options.pool, standardise=options.standardise)
     vectors = np.full((len(instances), encoder.config.hidden), np.nan, dtype=np.float32)
     tokens = 0
     for own, one in zip(
