@@ -88,7 +88,7 @@ def counted(found: Vectors, *, punctuation: bool) -> tuple[Floats, list[str]]:
     """Vectors [layers + 1, N, D] and texts of the units that count: those with a vector, and of words those with a
     letter or a digit (a seventh of all words are commas and full stops, whose similarity nobody asks for)."""
     units = found.units
-    sound: npt.NDArray[np.bool_] = np.isfinite(found.vectors).all(axis=(0, 2))
+    sound: npt.NDArray[np.bool_] = np.asarray(np.isfinite(found.vectors).all(axis=(0, 2)))
     if found.unit == "word" and not punctuation:
         sound &= np.array([any(map(str.isalnum, unit)) for unit in units], dtype=np.bool_)
     return found.vectors[:, sound], [unit for unit, one in zip(units, sound.tolist(), strict=True) if one]

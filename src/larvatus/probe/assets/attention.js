@@ -5,6 +5,7 @@ const find = (id) => document.getElementById(id);
 const tokens = data.tokens, size = tokens.length;
 const canvas = find("canvas"), context = canvas.getContext("2d"), picture = document.createElement("canvas");
 const HUES = { self: "#9ecae1", previous: "#fdae6b", next: "#fdd0a2", cls: "#c7b9e2", separator: "#a1d99b", punctuation: "#f4a6b8", broad: "#d5cfc0", mixed: "#ececec" };
+const SIGNS = { self: "=", previous: "←", next: "→", cls: "c", separator: "s", punctuation: ".", broad: "b", mixed: "m" };
 const RAMP = [[251, 250, 247], [253, 219, 172], [240, 138, 75], [183, 46, 55], [68, 11, 72]]; // of √α, so that small weights show
 let layer = data.layer, head = data.head, weights = null, from = -1, to = -1, cell = 1, edge = 0;
 const kept = new Map(), MOST = 24; // decoded heads
@@ -122,7 +123,7 @@ function overview() {
     for (let h = 1; h <= data.heads; h++) {
       const kind = data.table[(l - 1) * data.heads + h - 1].type, button = document.createElement("button");
       button.type = "button"; button.dataset.name = `${l}-${h}`; button.style.backgroundColor = HUES[kind];
-      button.textContent = kind[0]; button.title = `layer ${l}, head ${h}: ${kind}`;
+      button.textContent = SIGNS[kind]; button.title = `layer ${l}, head ${h}: ${kind}`;
       button.setAttribute("aria-label", button.title);
       button.addEventListener("click", () => choose(l, h));
       row.insertCell().append(button);
@@ -130,7 +131,7 @@ function overview() {
   }
   const counts = {};
   for (const row of data.table) counts[row.type] = (counts[row.type] || 0) + 1;
-  find("types").textContent = Object.entries(counts).map(([kind, count]) => `${count} ${kind}`).join(" · ");
+  find("types").textContent = Object.entries(counts).map(([kind, count]) => `${SIGNS[kind]} ${kind} ${count}`).join(" · ");
   find("words").replaceChildren(...tokens.map((token, n) => {
     const span = document.createElement("span");
     span.textContent = token;
