@@ -33,6 +33,7 @@ from larvatus.embed.standardise import Standardiser, find_standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.nn.transformer import Transformer
+from larvatus.probe.attention import TextAttention, attend
 from larvatus.text.tokenizer import Tokenizer
 
 
@@ -198,6 +199,10 @@ class Model:
         return search(
             self.encoder, self.tokenizer, marked, place, options, model=self.fingerprint, find=self.standardiser
         )
+
+    def attention(self, text: str) -> TextAttention:
+        """What every head looks at in a text: `.tokens`, and `.weights` [layers, heads, T, T], a row for each token."""
+        return attend(self.encoder, self.tokenizer, text)
 
     def __repr__(self) -> str:
         model = self.bundle.model

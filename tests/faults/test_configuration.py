@@ -101,4 +101,15 @@ KNOWN_FLAGS = {
         "--text-field --word --words"
     ),
     "larvatus similar evaluate": "--device --json --layers --model --pool --standardise --train",
+    "larvatus map": (
+        "--cased --clusters --color --color-field --corpus --csv --device --json --language --language-field --layers "
+        "--limit --method --model --on-bad --out --png --pool --seed --sentences --split --standardise --text-field"
+    ),
+    "larvatus attention": "",
+    "larvatus attention show": (
+        "--corpus --device --head --json --layer --length --limit --model --on-bad --out --png --split --text-field"
+    ),
+    "larvatus attention importance": (
+        "--corpus --device --json --model --on-bad --out --prune --sentences --split --text-field --tokens"
+    ),
 }

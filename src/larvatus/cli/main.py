@@ -11,6 +11,7 @@ from rich.console import Console
 
 from larvatus.cli import (
     ablate,
+    attention,
     compare,
     convert,
     corpus,
@@ -20,6 +21,7 @@ from larvatus.cli import (
     evaluate,
     fill,
     isotropy,
+    map,
     pretrain,
     recipes,
     score,
@@ -54,6 +56,8 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("score")(score.score)
 app.add_typer(isotropy.app, name="isotropy")
 app.add_typer(similar.app, name="similar")
+app.command("map")(map.word_map)
+app.add_typer(attention.app, name="attention")
 
 
 def _version(asked: bool) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from larvatus.batch import Ints, PairLabels
+from larvatus.batch import Ints, PairLabels, TrainingBatch
 from larvatus.bundle.directory import Bundle
 from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
 from larvatus.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig
@@ -97,3 +97,10 @@ def _frequencies(corpus: Corpus, language: str | None) -> Ints:
         if language is None or chunk.language == language:
             counts += np.bincount(corpus.block([number]).ids, minlength=len(counts))
     return counts
+
+
+def held_out_text(bundle: Bundle, corpus: Corpus, *, tokens: int, batch: int = 2_048) -> list[TrainingBatch[Ints]]:
+    """What `evaluate_text` reads of all languages together, held in memory for several passes, in small batches."""
+    packing, corruption, length = _settings(bundle)
+    found = held_out_batches(corpus, packing, corruption, length=length, tokens=tokens, microbatch=batch)
+    return list(found)

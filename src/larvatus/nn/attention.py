@@ -53,6 +53,18 @@ def self_attention(
     return (weights_BHLL * keep_scale(weights_BHLL.shape, dropout, weights_BHLL.dtype)) @ v_BHLK
 
 
+def attention_weights(
+    q_BHLK: Tensor, k_BHLK: Tensor, *, seen_LL: Tensor | None = None, bias_HLL: Tensor | None = None
+) -> Tensor:
+    """α = softmax(Q K^T / √d_k), the weights by themselves: [B, H, L, L], a row for each query. For looking inside."""
+    scores_BHLL = (q_BHLK @ k_BHLK.transpose(-1, -2)).float() / math.sqrt(q_BHLK.shape[-1])
+    if bias_HLL is not None:
+        scores_BHLL = scores_BHLL + bias_HLL.float()
+    if seen_LL is not None:
+        scores_BHLL = scores_BHLL.masked_fill(~seen_LL, -math.inf)
+    return scores_BHLL.softmax(-1)
+
+
 def band(length: int, window: int, device: torch.device) -> Tensor | None:
     """Which tokens see which, [L, L]: those at most `window` apart. None where that is all of them."""
     if window == 0 or length <= window + 1:
@@ -113,6 +125,30 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(hidden, 3 * hidden, bias=biases)
         self.out = nn.Linear(hidden, hidden, bias=biases)
 
+    def project(self, x_ND: Tensor, layout: Layout, rows_N: Tensor | None = None) -> Tensor:
+        """Queries, keys and values, turned where positions are rotary: [N, 3, H, K].
+
+        With `rows`, token n is row rows[n] of x: equal tokens are projected once.
+        """
+        qkv: Tensor = self.qkv(x_ND)
+        if rows_N is not None:
+            qkv = qkv.index_select(0, rows_N)
+        qkv_N3HK = qkv.unflatten(-1, (3, self.heads, -1))
+        return qkv_N3HK if layout.rotation is None else rotate(qkv_N3HK, layout.rotation)
+
+    def weights(self, x_ND: Tensor, layout: Grouped) -> list[Tensor]:
+        """The weights of attention, [H, L, L] for each sequence in the order of the layout."""
+        qk_N2HK = self.project(x_ND, layout)[:, :2]
+        found: list[Tensor] = []
+        for part, (count, length) in zip(
+            torch.split(qk_N2HK, [count * length for count, length in layout.groups]), layout.groups, strict=True
+        ):
+            q, k = part.view(count, length, *part.shape[1:]).permute(2, 0, 3, 1, 4)
+            bias_HLL = None if layout.bias is None else layout.bias[:, :length, :length]
+            seen_LL = band(length, layout.window, part.device)
+            found.extend(attention_weights(q, k, seen_LL=seen_LL, bias_HLL=bias_HLL))
+        return found
+
     def at(self, x_ND: Tensor, layout: Grouped, at_B: Tensor) -> Tensor:
         """Attention of one token of each sequence only: its query against all keys of its sequence. → [B, D]
 
@@ -134,17 +170,14 @@ class Attention(nn.Module):
         return y_BD
 
     def forward(self, x_ND: Tensor, layout: Layout, rows_N: Tensor | None = None) -> Tensor:
-        """With `rows`, token n is row rows[n] of x: equal tokens are projected once."""
+        """`rows` as in `project`."""
         dropout = self.dropout if self.training else 0.0
-        qkv = self.qkv(x_ND)
-        if rows_N is not None:
-            qkv = qkv.index_select(0, rows_N)
-        qkv_N3HK = qkv.unflatten(-1, (3, self.heads, -1))
-        if layout.rotation is not None:
-            qkv_N3HK = rotate(qkv_N3HK, layout.rotation)
+        qkv_N3HK = self.project(x_ND, layout, rows_N)
         if isinstance(layout, Packed):
             y_NHK = attend_packed(qkv_N3HK, layout, dropout=dropout)
         else:
             y_NHK = attend_grouped(qkv_N3HK, layout, dropout=dropout)
+        if layout.heads is not None:
+            y_NHK = y_NHK * layout.heads[:, None].to(y_NHK.dtype)
         out_ND: Tensor = self.out(y_NHK.flatten(-2))
         return out_ND

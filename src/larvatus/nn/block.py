@@ -59,6 +59,7 @@ class Block(nn.Module):
         self.feedforward_norm = feedforward_norm
         self.dropout = Dropout(dropout)
         self.residual = RESIDUALS[norm]
+        self.pre_norm = norm == "pre"
 
     def forward(self, x_ND: Tensor, layout: Layout, rows_N: Tensor | None = None) -> Tensor:
         """With `rows`, token n is row rows[n] of x (its first dimension is then not N)."""
@@ -79,3 +80,7 @@ class Block(nn.Module):
             x_ND, lambda x: self.attention.at(x, layout, at_B), self.attention_norm, self.dropout, at_B
         )
         return self.residual(y_BD, self.feedforward, self.feedforward_norm, self.dropout, None)
+
+    def attention_weights(self, x_ND: Tensor, layout: Grouped) -> list[Tensor]:
+        """What the heads of this block look at: [H, L, L] for each sequence in the order of the layout."""
+        return self.attention.weights(self.attention_norm(x_ND) if self.pre_norm else x_ND, layout)

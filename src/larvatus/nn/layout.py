@@ -5,8 +5,8 @@
                without a padded token and without a copy: what every other device gets
 
 Sorting is undone after the last layer, so nobody outside `nn/` sees it. What may differ from layer to layer is set with
-`dataclasses.replace`: how far a token sees (`window`), and the angles of its place (`rotation`). `Grouped` alone can
-have a `bias` on the scores of attention.
+`dataclasses.replace`: how far a token sees (`window`), the angles of its place (`rotation`), and which heads speak
+(`heads`). `Grouped` alone can have a `bias` on the scores of attention.
 
     >>> Grouped.of(torch.tensor([3, 1, 3])).groups
     ((1, 1), (2, 3))
@@ -31,6 +31,7 @@ class Packed:
     limit: int  # no sequence is longer; constant over a phase of training, so that a compiled step never sees it change
     window: int = 0  # tokens seen on either side; 0: the whole sequence
     rotation: Rotation | None = None  # of queries and keys
+    heads: Tensor | None = None  # [H] what each head's output is multiplied by: 0 masks it; None: nothing is masked
 
     @classmethod
     def of(cls, lengths: Tensor, *, limit: int) -> Packed:
@@ -50,12 +51,13 @@ class Grouped:
     inverse: Tensor | None  # [N] the opposite
     window: int = 0  # as above
     rotation: Rotation | None = None
+    heads: Tensor | None = None
     bias: Tensor | None = None  # [H, L, L] on the scores of the longest sequence; a shorter one has its corner
 
     @property
     def plain(self) -> bool:
-        """Whether all tokens see each other alike: no window, angles or bias."""
-        return not self.window and self.rotation is None and self.bias is None
+        """Whether all tokens see each other alike, by all heads: no window, angles or bias."""
+        return not self.window and self.rotation is None and self.bias is None and self.heads is None
 
     @classmethod
     @torch.compiler.disable  # type: ignore[untyped-decorator]

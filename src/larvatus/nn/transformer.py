@@ -14,7 +14,8 @@ N tokens in the flat batch, D hidden size.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, cast, overload
+from collections.abc import Iterator
+from typing import Literal, TypeVar, cast, overload
 
 import torch
 from msgspec import Struct
@@ -29,6 +30,8 @@ from larvatus.nn.feedforward import Activation, FeedForward
 from larvatus.nn.layout import Grouped, Layout, Packed
 from larvatus.nn.relative import RelativeBias
 from larvatus.nn.rotary import rotation
+
+L = TypeVar("L", bound=Layout)
 
 
 class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,6 +199,7 @@ class Transformer(nn.Module):
         hidden_states: Literal[False] = False,
         limit: int | None = None,
         until: int | None = None,
+        heads: Tensor | None = None,
     ) -> Tensor: ...
 
     @overload
@@ -206,6 +210,7 @@ class Transformer(nn.Module):
         hidden_states: Literal[True],
         limit: int | None = None,
         until: int | None = None,
+        heads: Tensor | None = None,
     ) -> tuple[Tensor, ...]: ...
 
     def forward(
@@ -215,11 +220,13 @@ class Transformer(nn.Module):
         hidden_states: bool = False,
         limit: int | None = None,
         until: int | None = None,
+        heads: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
         """The last layer's vectors z_ND; with `hidden_states`, those of the embeddings and of every layer.
 
         `limit` promises that no sequence is longer, so that on CUDA nothing has to wait for the lengths. `until` is the
-        last layer wanted: those above it are not computed.
+        last layer wanted: those above it are not computed. `heads` [layers, H] multiplies the output of each attention
+        head: 0 masks it (Michel et al. 2019).
         """
         layout = self.layout(batch.lengths, limit=limit)
         arranged = _arranged(batch, layout)
@@ -228,7 +235,8 @@ class Transformer(nn.Module):
         states = [x_ND]
         last = self.config.layers if until is None else until
         for layer in range(last):
-            x_ND = self._block(layer)(x_ND, layouts[self.config.window(layer)])
+            own = layouts[self.config.window(layer)]
+            x_ND = self._block(layer)(x_ND, own if heads is None else dataclasses.replace(own, heads=heads[layer]))
             if hidden_states:
                 states.append(x_ND)
         if last == self.config.layers:
@@ -265,6 +273,25 @@ class Transformer(nn.Module):
     def _block(self, layer: int) -> Block:
         return cast(Block, self.blocks[0 if self.config.shared else layer])
 
+    def attention_weights(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
+        """What every head looks at: for each layer, lowest first, α [H, L, L] of each sequence in the batch's order.
+
+        A path of its own, beside `forward`: no fused kernel gives the weights. One layer is held at a time.
+        """
+        layout = self.layout(batch.lengths)
+        grouped = Grouped.of(batch.lengths) if isinstance(layout, Packed) else layout
+        arranged = _arranged(batch, grouped)
+        layouts = self._layouts(grouped, arranged.positions)
+        order = torch.argsort(batch.lengths, stable=True).tolist()
+        x_ND = self.embeddings(arranged)
+        for layer in range(self.config.layers):
+            block = self._block(layer)
+            own = layouts[self.config.window(layer)]
+            found = block.attention_weights(x_ND, own)
+            by_sequence = dict(zip(order, found, strict=True))
+            yield [by_sequence[number] for number in range(len(order))]
+            x_ND = block(x_ND, own)
+
     def layout(self, lengths: Tensor, *, limit: int | None = None) -> Layout:
         """How attention will see these sequences on this device, in the precision now in force."""
         device = lengths.device.type
@@ -283,7 +310,7 @@ class Transformer(nn.Module):
             return dataclasses.replace(grouped, bias=self.relative.table(longest))
         return Packed.of(lengths, limit=longest) if flash else Grouped.of(lengths)
 
-    def _layouts(self, layout: Layout, positions_N: Tensor) -> dict[int, Layout]:
+    def _layouts(self, layout: L, positions_N: Tensor) -> dict[int, L]:
         """The layout as global layers see it (window 0), and as local layers do, each with its angles."""
         config = self.config
         bases = {0: config.rotary_base}

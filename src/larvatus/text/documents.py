@@ -19,6 +19,8 @@ class Document:
     line: int = 1
     """Line (row of a Parquet file) where it begins."""
     language: str | None = None
+    label: str | None = None
+    """What a record says of its text besides: a sense, a genre, a year."""
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +36,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What to do with what cannot be text."""
     format: Literal["auto", "text", "jsonl", "parquet"] = "auto"
     """How to read; `auto` goes by the name, and takes an unknown name for plain text."""
+    label_field: str | None = None
+    """Field of a record that holds a label of its text: a string or a number."""
 
 
 @dataclass

@@ -183,7 +183,7 @@ def _record(line: bytes) -> dict[str, Any]:
 def read_parquet(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """A column of strings, some rows at a time. No other column is opened, and none that is not plain text."""
     faults = _Faults(name, options, skipped)
-    wanted = [column for column in (options.text_field, options.language_field) if column]
+    wanted = [column for column in (options.text_field, options.language_field, options.label_field) if column]
     with open_bytes(name) as stream:
         try:
             file = pq.ParquetFile(stream, memory_map=False)
@@ -237,4 +237,12 @@ def _document(record: dict[str, Any], name: str, number: int, options: ReadOptio
     language = record.get(options.language_field) if options.language_field else None
     if language is not None and not isinstance(language, str):
         raise _BadRecord("language is no string", f"field {options.language_field!r} is {type(language).__name__}")
-    return Document(text, name, number, language or options.language)
+    label = _label(record, options.label_field) if options.label_field else None
+    return Document(text, name, number, language or options.language, label)
+
+
+def _label(record: dict[str, Any], field: str) -> str | None:
+    label = record.get(field)
+    if label is not None and (isinstance(label, bool) or not isinstance(label, str | int | float)):
+        raise _BadRecord("label is no string", f"field {field!r} is {type(label).__name__}, not a string or a number")
+    return None if label is None else str(label)

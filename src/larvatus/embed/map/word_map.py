@@ -1,0 +1,170 @@
+"""A map of words (Fig. 11.7; Coenen et al. 2019): instances → contextual vectors → points in the plane, and clusters.
+
+    found = find_instances(documents, ["bank"], FindOptions())
+    result = map_instances(encoder, tokenizer, found, MapOptions(layers="last4"))
+    result.points, result.clusters, result.notes
+
+`page.py` and `picture.py` draw it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from larvatus.embed.layers import LayerMix, Layers
+from larvatus.embed.map.clusters import MOST, can_cluster, cluster, context_words, typical_words
+from larvatus.embed.map.instances import Found, Instance
+from larvatus.embed.map.project import Method, project
+from larvatus.embed.options import EmbedOptions, Pool
+from larvatus.embed.standardise import Standardiser
+from larvatus.embed.vectors import embed_texts
+from larvatus.errors import UsageError
+from larvatus.nn.transformer import Transformer
+from larvatus.text.tokenizer import Tokenizer
+
+
+class MapOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    layers: Layers = "last"
+    """See `embed/layers.py`."""
+    pool: Pool = "mean"
+    """How the subwords of an instance become one vector."""
+    standardise: Standardiser | None = None
+    """Each dimension to mean 0 and spread 1 first (eq. 11.12)."""
+    method: Method = "auto"
+    """auto: UMAP where it can be had."""
+    clusters: int = MOST
+    """Clusters, at most; 1: none are looked for."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WordMap:
+    """N instances in the plane."""
+
+    words: tuple[str, ...]
+    instances: tuple[Instance, ...]
+    points: npt.NDArray[np.float64]
+    """[N, 2]"""
+    method: str
+    clusters: tuple[str, ...] | None
+    """[N] the name of each one's cluster; None where none were looked for."""
+    total: int
+    """Instances in the corpus."""
+    documents: int
+    tokens: int
+    """Read in their sentences, to the end."""
+    notes: tuple[str, ...] = ()
+    """What was not as one may have hoped."""
+
+    def fields(self, label: str = "label") -> dict[str, list[str]]:
+        """What points can be coloured by, with the value of each point: only what tells points apart."""
+        columns: dict[str, list[str]] = {}
+        if any(instance.label is not None for instance in self.instances):
+            columns[label] = [instance.label or "none" for instance in self.instances]
+        if self.clusters is not None:
+            columns.setdefault("cluster", list(self.clusters))
+        columns.setdefault("language", [instance.language or "not said" for instance in self.instances])
+        columns.setdefault("word", [instance.word for instance in self.instances])
+        columns.setdefault("source", [instance.source for instance in self.instances])
+        return columns
+
+    def to_dict(self, label: str = "label") -> dict[str, Any]:
+        columns = self.fields(label)
+        return {
+            "words": list(self.words),
+            "method": self.method,
+            "instances": self.total,
+            "documents": self.documents,
+            "tokens": self.tokens,
+            "notes": list(self.notes),
+            "points": [
+                {
+                    "x": round(float(x), 5),
+                    "y": round(float(y), 5),
+                    "text": one.text,
+                    "start": one.start,
+                    "end": one.end,
+                    "line": one.line,
+                    **{name: values[number] for name, values in columns.items()},
+                }
+                for number, (one, (x, y)) in enumerate(zip(self.instances, self.points.tolist(), strict=True))
+            ],
+        }
+
+    def to_csv(self, label: str = "label") -> str:
+        rows = self.to_dict(label)["points"]
+        out = io.StringIO()
+        writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return out.getvalue()
+
+    def __repr__(self) -> str:
+        return f"<WordMap of {', '.join(self.words)}: {len(self.instances):,} instances by {self.method}>"
+
+
+def map_instances(encoder: Transformer, tokenizer: Tokenizer, found: Found, options: MapOptions) -> WordMap:
+    if LayerMix.read(options.layers, layers=encoder.config.layers).stacked:
+        raise UsageError("a map needs one vector for each instance, and layers = all gives several; name a mix")
+    vectors, tokens = instance_vectors(encoder, tokenizer, found.instances, options)
+    has_vector = ~np.isnan(vectors[:, 0])  # a missing vector is NaN throughout
+    instances = [one for one, has in zip(found.instances, has_vector.tolist(), strict=True) if has]
+    vectors = vectors[has_vector]
+    notes = []
+    if len(instances) < len(found.instances):
+        notes.append(
+            f"{len(found.instances) - len(instances):,} instances have no vector: the vocabulary deletes them whole"
+        )
+    flat = project(vectors, method=options.method, seed=options.seed)
+    if flat.note:
+        notes.append(f"principal components instead of UMAP: {flat.note}")
+    clusters = None
+    if options.clusters > 1 and can_cluster():
+        clusters = _clusters(vectors, instances, options)
+    elif options.clusters > 1:
+        notes.append('no clusters: scikit-learn is not installed (pip install "larvatus[maps]")')
+    return WordMap(
+        words=tuple(dict.fromkeys(word for word, _ in found.totals)),
+        instances=tuple(instances),
+        points=flat.points,
+        method=flat.method,
+        clusters=clusters,
+        total=found.total,
+        documents=found.documents,
+        tokens=tokens,
+        notes=tuple(notes),
+    )
+
+
+def _clusters(vectors: npt.NDArray[np.float32], instances: list[Instance], options: MapOptions) -> tuple[str, ...]:
+    numbers = cluster(vectors, seed=options.seed, most=options.clusters)
+    own = Counter(one.text[one.start : one.end] for one in instances)
+    names = typical_words([context_words(one.text, own) for one in instances], numbers)
+    return tuple(names[number] for number in numbers.tolist())
+
+
+def instance_vectors(
+    encoder: Transformer, tokenizer: Tokenizer, instances: list[Instance], options: MapOptions
+) -> tuple[npt.NDArray[np.float32], int]:
+    """[N, D], NaN where an instance has none; and how many tokens were read. A sentence is read once."""
+    places: dict[str, list[int]] = {}
+    for number, instance in enumerate(instances):
+        places.setdefault(instance.text, []).append(number)
+    spans = [[(instances[number].start, instances[number].end) for number in own] for own in places.values()]
+    asked = EmbedOptions(unit="span", layers=options.layers, pool=options.pool, standardise=options.standardise)
+    vectors = np.full((len(instances), encoder.config.hidden), np.nan, dtype=np.float32)
+    tokens = 0
+    for own, one in zip(
+        places.values(), embed_texts(encoder, tokenizer, list(places), asked, spans=spans), strict=True
+    ):
+        vectors[own] = one.vectors
+        tokens += one.tokens
+    return vectors, tokens

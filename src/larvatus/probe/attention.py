@@ -1,0 +1,126 @@
+"""The attention weights of a text: α of every layer and head, as the model computes them (chapter eq. 11.3, 11.6).
+
+    found = attend(encoder, tokenizer, "The cat sat on the mat.")
+    found.weights[2, 0]              # layer 3, head 1: [T, T], row i says what token i looks at
+    found.tokens                     # ('[CLS]', 'the', 'cat', …, '[SEP]')
+
+Layers and heads are counted from 1 where people see them, as in Clark et al. (2019), and from 0 in arrays.
+L layers, H heads, T tokens, the frame [CLS] … [SEP] among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import regex
+import torch
+from torch import Tensor
+
+from larvatus.batch import NO_WORD, Ints, TokenBatch, runs
+from larvatus.errors import UsageError
+from larvatus.nn.device import on_device
+from larvatus.nn.transformer import Transformer
+from larvatus.text.align import Alignment
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.words import PUNCTUATION
+
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+
+BUDGETS = {"cpu": 2_048, "cuda": 16_384}
+"""Tokens of a batch; weights grow with the square of a sequence's length."""
+_PUNCTUATION = regex.compile(rf"(?V1)[\s{PUNCTUATION}]*[{PUNCTUATION}][\s{PUNCTUATION}]*")
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """One sequence as the model reads it: [CLS], tokens, [SEP]."""
+
+    ids: Ints
+    """[T] the frame among them."""
+    tokens: tuple[str, ...]
+    """What each token stands for: its characters in the text, or the name of a special token."""
+    punctuation: Flags
+    """[T] tokens of punctuation alone."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TextAttention:
+    """The weights of one text."""
+
+    text: str
+    tokens: tuple[str, ...]
+    punctuation: Flags
+    weights: Floats
+    """[L, H, T, T]; every row sums to 1."""
+
+    def head(self, layer: int, head: int) -> Floats:
+        """One head's weights, [T, T]; layers and heads are counted from 1."""
+        check_head(layer, head, layers=self.weights.shape[0], heads=self.weights.shape[1])
+        one: Floats = self.weights[layer - 1, head - 1]
+        return one
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"text": self.text, "tokens": list(self.tokens), "weights": self.weights.tolist()}
+
+    def __repr__(self) -> str:
+        layers, heads, tokens, _ = self.weights.shape
+        return f"<TextAttention of {tokens} tokens, {layers} layers × {heads} heads>"
+
+
+def check_head(layer: int, head: int, *, layers: int, heads: int) -> None:
+    if not (1 <= layer <= layers and 1 <= head <= heads):
+        raise UsageError(
+            f"there is no layer {layer}, head {head}: the model has layers 1 to {layers} with heads 1 to {heads}"
+        )
+
+
+def attend(encoder: Transformer, tokenizer: Tokenizer, text: str) -> TextAttention:
+    """All weights of a text that the model can read at once; a longer one is refused."""
+    found = tokenizer.encode(text)
+    room = encoder.config.max_positions - 2
+    if not len(found):
+        raise UsageError("there is no token in the text to look at; give a text with words")
+    if len(found) > room:
+        raise UsageError(
+            f"the text has {len(found):,} tokens and the model sees {room:,} at once; shorten it, or look at its heads "
+            "over many passages with --corpus"
+        )
+    passage = framed_passage(tokenizer, found, 0, len(found))
+    layers = [weights[0].cpu().numpy() for weights in passage_weights(encoder, [passage])]
+    return TextAttention(text, passage.tokens, passage.punctuation, np.stack(layers))
+
+
+def framed_passage(tokenizer: Tokenizer, found: Alignment, start: int, end: int) -> Passage:
+    """Tokens start … end − 1 of a text in their frame."""
+    surfaces = [found.text[a:b] for a, b in found.spans[start:end].tolist()]
+    names = [surface.strip() or tokenizer.token(id) for surface, id in zip(surfaces, found.ids[start:end], strict=True)]
+    marks = [_PUNCTUATION.fullmatch(surface) is not None for surface in surfaces]
+    special = tokenizer.special
+    return Passage(
+        ids=np.concatenate([[tokenizer.cls_id], found.ids[start:end], [tokenizer.sep_id]]).astype(np.int64),
+        tokens=(special.cls, *names, special.sep),
+        punctuation=np.array([False, *marks, False]),
+    )
+
+
+@torch.inference_mode()
+def passage_weights(encoder: Transformer, passages: Sequence[Passage]) -> Iterator[list[Tensor]]:
+    """For each layer: α [H, T, T] of each passage, read together."""
+    batch = TokenBatch.of(
+        [passage.ids.tolist() for passage in passages], words=[[NO_WORD] * len(passage.ids) for passage in passages]
+    )
+    device = encoder.embeddings.words.weight.device
+    yield from encoder.attention_weights(on_device(batch, device))
+
+
+def batches(encoder: Transformer, passages: Sequence[Passage]) -> Iterator[list[Passage]]:
+    """Passages in their order, some at a time."""
+    budget = BUDGETS.get(encoder.embeddings.words.weight.device.type, BUDGETS["cuda"])
+    lengths = np.array([len(passage.ids) for passage in passages], dtype=np.int64)
+    for first, last in runs(lengths, budget):
+        yield list(passages[first:last])

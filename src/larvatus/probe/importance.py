@@ -1,0 +1,120 @@
+"""How much a model needs each attention head (Michel et al. 2019, *Are sixteen heads really better than one?*, §3).
+
+    MultiHead(x) = Σ_h ξ_h Head_h(x)            ξ = 1 for all; importance of h: loss with ξ_h = 0 − loss as it is
+
+The loss is that of masked language modelling on held-out text whose masks are fixed, so the difference is due to the
+head alone. Its standard error is over batches, each with its own difference. A negative change: the model
+does better without the head.
+
+    found = head_importance(pretraining, batches)
+    found.rows[0].change, found.rows[0].error
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from larvatus.batch import Ints, MaskedTokens, TrainingBatch
+from larvatus.errors import ArtefactError, DataError
+from larvatus.nn.device import on_device
+from larvatus.objectives import MaskedLM, Pretraining
+from larvatus.probe.attention import check_head
+
+Head = tuple[int, int]
+"""Layer and head, both counted from 1."""
+Floats = npt.NDArray[np.float64]
+
+
+class HeadImportance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    layer: int
+    """Counted from 1."""
+    head: int
+    loss: float
+    """Masked-lm loss with this head masked."""
+    change: float
+    """That loss less the loss of the whole model: what the head is worth, in nats a hidden token."""
+    error: float
+    """Standard error of the change, over batches; NaN where there is one batch alone."""
+
+
+class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    loss: float
+    """Of the whole model."""
+    hidden: int
+    """Hidden tokens predicted."""
+    tokens: int
+    """Tokens read."""
+    rows: tuple[HeadImportance, ...]
+    """Layer by layer."""
+
+
+def head_importance(
+    pretraining: Pretraining, held_out: Sequence[TrainingBatch[Ints]], progress: Callable[[], None] = lambda: None
+) -> Importance:
+    """Every head masked alone, over the same batches. `progress` is called after each pass over them."""
+    config = pretraining.encoder.config
+    whole, counts = masked_losses(pretraining, held_out)
+    progress()
+    rows = []
+    for layer in range(1, config.layers + 1):
+        for head in range(1, config.heads + 1):
+            losses, _ = masked_losses(pretraining, held_out, [(layer, head)])
+            rows.append(_row(layer, head, losses, whole, counts))
+            progress()
+    return Importance(
+        loss=float(whole.sum() / counts.sum()),
+        hidden=int(counts.sum()),
+        tokens=sum(batch.tokens.size for batch in held_out),
+        rows=tuple(rows),
+    )
+
+
+def _row(layer: int, head: int, losses: Floats, whole: Floats, counts: Floats) -> HeadImportance:
+    total, size = counts.sum(), len(counts)
+    change = float((losses - whole).sum() / total)
+    residuals = losses - whole - change * counts
+    error = math.sqrt(float((residuals**2).sum()) * size / (size - 1)) / total if size > 1 else math.nan
+    return HeadImportance(layer=layer, head=head, loss=float(losses.sum() / total), change=change, error=float(error))
+
+
+@torch.inference_mode()
+def masked_losses(
+    pretraining: Pretraining, held_out: Sequence[TrainingBatch[Ints]], masked: Sequence[Head] = ()
+) -> tuple[Floats, Floats]:
+    """Summed masked-lm loss and number of hidden tokens of each batch, with these heads masked."""
+    head = pretraining.heads["masked-lm"] if "masked-lm" in pretraining.objectives else None
+    if not isinstance(head, MaskedLM):
+        raise ArtefactError(
+            "the model has no masked-lm head, whose loss tells what attention heads are worth; use a model pretrained "
+            "with masked-lm"
+        )
+    if not any(batch.targets[MaskedTokens].count for batch in held_out):
+        raise DataError("there is no hidden token to predict; give more text")
+    encoder = pretraining.encoder
+    device = encoder.embeddings.words.weight.device
+    kept = keep_all_but(masked, layers=encoder.config.layers, heads=encoder.config.heads, device=device)
+    totals, counts = [], []
+    for batch in held_out:
+        moved = on_device(batch, device)
+        loss = head.loss(encoder(moved.tokens, heads=kept), moved, encoder)
+        totals.append(float(loss.total))
+        counts.append(int(loss.count))
+    return np.array(totals), np.array(counts, dtype=np.float64)
+
+
+def keep_all_but(masked: Sequence[Head], *, layers: int, heads: int, device: torch.device) -> Tensor | None:
+    """ξ [L, H]: 0 for masked heads, else 1; None where none is masked."""
+    if not masked:
+        return None
+    kept = torch.ones(layers, heads)
+    for layer, head in masked:
+        check_head(layer, head, layers=layers, heads=heads)
+        kept[layer - 1, head - 1] = 0
+    return kept.to(device)

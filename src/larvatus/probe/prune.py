@@ -1,0 +1,86 @@
+"""Attention heads masked for good: their columns of the output projection are set to zero, and the model is saved.
+
+    prune_heads(bundle, [(1, 2), (3, 1)], Path("pruned"), source="runs/mine")
+
+A head's output reaches the rest of the model through its K columns of W^O alone, so that the saved model computes
+exactly what the masked one did. Shapes stay: `transformers` loads it like any other, and it is no smaller or faster.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from larvatus.bundle.directory import CARD, Bundle, write_bundle
+from larvatus.bundle.huggingface import layout_for
+from larvatus.errors import UsageError
+from larvatus.nn.block import Block
+from larvatus.nn.transformer import Transformer
+from larvatus.probe.attention import check_head
+from larvatus.probe.importance import Head
+from larvatus.version import VERSION
+
+
+def read_heads(asked: str) -> list[Head]:
+    """From ``1:2,3:1`` (layer:head, both counted from 1).
+
+    >>> read_heads("1:2, 3:1")
+    [(1, 2), (3, 1)]
+    """
+    heads = []
+    for one in asked.split(","):
+        layer, colon, head = one.strip().partition(":")
+        if not (colon and layer.isdecimal() and head.isdecimal()):
+            raise UsageError(f"{one.strip()!r} names no head; say layer:head, such as 1:2,3:1")
+        heads.append((int(layer), int(head)))
+    return heads
+
+
+@torch.no_grad()
+def zero_heads(encoder: Transformer, heads: Sequence[Head]) -> None:
+    """Mask these heads in the weights themselves."""
+    config = encoder.config
+    for layer, head in heads:
+        check_head(layer, head, layers=config.layers, heads=config.heads)
+    if config.shared:
+        for head in {head for _, head in heads}:
+            if {layer for layer, own in heads if own == head} != set(range(1, config.layers + 1)):
+                raise UsageError(
+                    f"the layers of this model share their weights, so head {head} goes from all of them or none: "
+                    f"name it in layers 1 to {config.layers}"
+                )
+    size = config.hidden // config.heads
+    for layer, head in heads:
+        block = cast(Block, encoder.blocks[0 if config.shared else layer - 1])
+        block.attention.out.weight[:, (head - 1) * size : head * size] = 0
+
+
+def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str) -> None:
+    """Write the model without these heads' output. `source` names the model for its lineage and card."""
+    if out.exists() and out.resolve() == bundle.path.resolve():
+        raise UsageError(f"{out} is the model itself; write the pruned one to another directory")
+    pretraining = copy.deepcopy(bundle.pretraining)
+    zero_heads(pretraining.encoder, heads)
+    names = [f"{layer}:{head}" for layer, head in heads]
+    pruned = dataclasses.replace(
+        bundle,
+        path=out,
+        pretraining=pretraining,
+        lineage={**bundle.lineage, "pruned": {"from": source, "heads": names}},
+    )
+    layout = layout_for(bundle.architecture, pad=bundle.tokenizer.pad_id, vocabulary=bundle.tokenizer.kind)
+    write_bundle(out, pruned, layout=layout, card=_card(bundle, names, source=source, name=out.name))
+
+
+def _card(bundle: Bundle, names: Sequence[str], *, source: str, name: str) -> str:
+    path = bundle.path / CARD
+    card = path.read_text(encoding="utf-8", errors="replace")[:1_000_000] if path.is_file() else f"# {name}\n"
+    return (
+        f"{card.rstrip()}\n\n## Attention heads masked\n\nBy Larvatus {VERSION} in `{source}`, of which the card "
+        f"above speaks: heads {', '.join(names)} (layer:head, from 1). Their columns of the output projection are 0.\n"
+    )
