@@ -17,10 +17,14 @@ import torch
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.results import Fills
+from larvatus.embed.bulk import model_fingerprint
 from larvatus.embed.encoded import Spans, Text
 from larvatus.embed.layers import Layers
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.results import Floats, Vectors
+from larvatus.embed.senses.inventory import SenseInventory
+from larvatus.embed.senses.tagger import SenseTagger, TagOptions
+from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.nn.transformer import Transformer
@@ -92,6 +96,17 @@ class Model:
         """As `embed`, with what each unit says, its characters, and how much was read."""
         options = EmbedOptions(unit=unit, layers=layers, pool=pool, normalise=normalise, precision=precision)
         return list(embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans))
+
+    def senses(
+        self, directory: str | Path, *, wordnet: str | Path | None = None, options: TagOptions | None = None
+    ) -> SenseTagger:
+        """A tagger of word senses, with the sense vectors that `larvatus senses build` made with this very model.
+
+        `model.senses("runs/senses", wordnet="wordnet/").tag("They sat on the bank of the river.")`
+        """
+        inventory = SenseInventory.load(directory)
+        inventory.check_model(model_fingerprint(self.bundle.path, self.tokenizer), str(self.bundle.path))
+        return SenseTagger(self.encoder, self.tokenizer, inventory, WordNet.open(wordnet), options)
 
     def __repr__(self) -> str:
         model = self.bundle.model

@@ -81,4 +81,13 @@ KNOWN_FLAGS = {
         "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "
         "--precision --resume --sentences --split --text-field --unit"
     ),
+    "larvatus senses": "",
+    "larvatus senses build": "--device --json --layers --model --names --out --pool --wordnet",
+    "larvatus senses tag": (
+        "--backoff --device --discourse --file --json --model --pos --prior --senses --standardise --wordnet"
+    ),
+    "larvatus senses evaluate": (
+        "--backoff --device --discourse --gold --json --keys --model --prior --senses --standardise --wordnet"
+    ),
+    "larvatus senses show": "--json --nearest --senses --standardise --wordnet",
 }

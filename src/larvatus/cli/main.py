@@ -21,6 +21,7 @@ from larvatus.cli import (
     fill,
     pretrain,
     recipes,
+    senses,
     tokenizer,
 )
 from larvatus.errors import LarvatusError, UsageError
@@ -48,6 +49,7 @@ app.command("doctor")(doctor.doctor)
 app.command("compare")(compare.compare)
 app.command("ablate")(ablate.ablate)
 app.command("evaluate")(evaluate.evaluate)
+app.add_typer(senses.app, name="senses")
 
 
 def _version(asked: bool) -> None:

@@ -1,0 +1,1 @@
+"""Scores of answers against truth: pure functions."""
