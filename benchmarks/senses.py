@@ -106,7 +106,7 @@ def main() -> None:
             answers[row] = {word.id: (word.key,) for word in words if word.key}
             if row == "the whole ladder":
                 how = Counter(word.how for word in words)
-                good = Counter(word.how for word in words if word.key in gold[word.id])
+                good = Counter(word.how for word in words if word.key in gold.get(word.id, ()))
                 print(f"{name}: " + ", ".join(f"{k} {n:,} ({good[k] / n:.1%} right)" for k, n in how.most_common()))
         for row, given in answers.items():
             table[row].append(f"{100 * sense_f1(gold, given).f1:.1f}")

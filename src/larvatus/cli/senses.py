@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -140,8 +142,10 @@ def tag(
         words = tagger.tag_sentences(sentences)
         if as_json:
             print(json.dumps({"text": text, "words": [word.to_dict() for word in words]}, ensure_ascii=False))
-        else:
+        elif words:
             console.print(_words_table(words, tagger.wordnet))
+        else:
+            console.print(Text(f"no word of this text is in WordNet: {text.strip()[:60]}"))
 
 
 @app.command()
@@ -195,7 +199,7 @@ def show(
     if as_json:
         _print_json([entry.to_dict() for entry in entries])
     else:
-        Console(soft_wrap=True, highlight=False).print(_entries_table(entries))
+        _show_entries(entries, Console(soft_wrap=True, highlight=False))
 
 
 def _tagger(model: str, senses: str, wordnet: str | None, options: TagOptions, device: str) -> SenseTagger:
@@ -221,8 +225,7 @@ def _documents(
     named = ((one.text, f"{one.source}:{one.line}: ") for one in (read_documents(paths) if paths else ()))
     for text, where in chain(given, named):
         if pos:
-            lines = [line for line in text.splitlines() if line.strip()]
-            yield text, [find_tagged(line, tagger.wordnet, where=where) for line in lines]
+            yield find_tagged(text, tagger.wordnet, where=where)
         else:
             yield text, find_instances(text, tagger.wordnet)
 
@@ -240,7 +243,7 @@ def _score_keys(name: str, gold: str | None, keys: str, as_json: bool) -> None:
 def _words_table(words: Sequence[TaggedWord], wordnet: WordNet) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("word", "sense", "from", "cosine", "meaning"):
-        table.add_column(name, justify="right" if name == "cosine" else "left", overflow="fold")
+        table.add_column(name, justify="right" if name == "cosine" else "left", no_wrap=name != "meaning")
     for word in words:
         meaning = wordnet.synset(word.synset).definition if word.synset else ""
         cosine = "" if word.similarity is None else f"{word.similarity:.3f}"
@@ -267,16 +270,15 @@ def _show_results(results: Sequence[SetResult], console: Console) -> None:
             console.print(Text(f"{one.name}: {one.unknown:,} gold keys are not in this WordNet"))
 
 
-def _entries_table(entries: Sequence[SenseEntry]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("sense", "tagged", "from", "class", "meaning", "nearest"):
-        table.add_column(name, justify="right" if name == "tagged" else "left", overflow="fold")
+def _show_entries(entries: Sequence[SenseEntry], console: Console) -> None:
     for entry in entries:
-        near = "  ".join(f"{key} {cosine:.2f}" for key, cosine in entry.nearest)
-        count = "" if entry.count is None else f"{entry.count:,}"
-        row = (entry.key, count, entry.rung or "", entry.lexname, entry.definition, near)
-        table.add_row(*map(Text, row))
-    return table
+        tagged = "" if entry.count is None else f" · {entry.count:,} tagged"
+        rung = f" · vector by {entry.rung}" if entry.rung not in (None, "sense") else ""
+        others = ", ".join(word.replace("_", " ") for word in entry.words)
+        console.print(Text(f"{entry.key}  {entry.lexname}{tagged}{rung}", style="bold"))
+        console.print(Text(f"    {others}: {entry.definition}"))
+        if entry.nearest:
+            console.print(Text("    near " + ", ".join(f"{key} {cosine:.2f}" for key, cosine in entry.nearest)))
 
 
 def _print_json(value: object) -> None:
@@ -284,9 +286,10 @@ def _print_json(value: object) -> None:
 
 
 class _Bar:
-    """Counts while it runs: a line that changes on a terminal, nothing elsewhere."""
+    """Counts and rate while it runs: a line that changes on a terminal, a plain line now and then elsewhere."""
 
     def __init__(self, console: Console) -> None:
+        self._console, self._begun, self._said = console, time.monotonic(), time.monotonic()
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("reading")
@@ -299,6 +302,10 @@ class _Bar:
         self._bar.stop()
 
     def update(self, reading: Reading) -> None:
-        self._bar.update(
-            self._task, description=f"{reading.sentences:,} sentences · {reading.instances:,} tagged words"
-        )
+        now = time.monotonic()
+        rate = reading.sentences / max(1e-9, now - self._begun)
+        line = f"{reading.sentences:,} sentences · {reading.instances:,} tagged words · {rate:,.0f} sentences/s"
+        self._bar.update(self._task, description=line)
+        if not self._console.is_terminal and now - self._said > 30:
+            self._said = now
+            print(line, file=sys.stderr)

@@ -1,1 +1,1 @@
-"""Scores of answers against truth: pure functions."""
+"""Scores of predictions and of vectors: pure functions of arrays, no torch."""

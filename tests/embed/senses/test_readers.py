@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import lzma
 import tarfile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from larvatus.embed.senses.semcor import read_semcor
-from larvatus.embed.senses.tagged import Reading
+from larvatus.embed.senses.tagged import Reading, surface
 from larvatus.embed.senses.unified import gold_of, read_keys, read_unified
 from larvatus.errors import DataError
 from tests.embed.senses.conftest import DATA, GOLD, SEMCOR
@@ -140,3 +143,37 @@ def test_odd_key_files_are_refused(tmp_path):
         gold_of(tmp_path / "other.data.xml")
     with pytest.raises(DataError, match="has no <sentence>"):
         list(read_unified(tmp_path / "other.data.xml"))
+
+
+WORDS = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cn", "Cs", "Z"], exclude_characters="_"), min_size=1
+)
+ITEMS = st.lists(st.lists(st.tuples(WORDS, st.booleans()), min_size=1, max_size=6), min_size=1, max_size=4)
+
+
+@given(sentences=ITEMS)
+def test_hostile_words_come_back_from_both_formats(sentences, wordnet, tmp_path_factory):
+    """What is written is read: every word, and the characters of every tagged one."""
+    folder = tmp_path_factory.mktemp("hostile")
+    own, made = ["<contextfile>"], ["<corpus><text id='d'>"]
+    for number, words in enumerate(sentences):
+        own.append(f"<s snum={number}>")
+        made.append(f"<sentence id='s{number}'>")
+        for place, (word, tagged) in enumerate(words):
+            attributes = " lemma=bank lexsn=1:17:01::" if tagged else ""
+            own.append(f"<wf cmd=done{attributes}>{html.escape(word)}</wf>")
+            kind = f"instance id='{number}.{place}' lemma='bank' pos='NOUN'" if tagged else "wf"
+            made.append(f"<{kind}>{html.escape(word)}</{kind.partition(' ')[0]}>")
+        own.append("</s>")
+        made.append("</sentence>")
+    (folder / "semcor").write_text("\n".join([*own, "</contextfile>"]), encoding="utf-8")
+    (folder / "a.data.xml").write_text("\n".join([*made, "</text></corpus>"]), encoding="utf-8")
+    expected = [(" ".join(map(surface, words)), tagged) for words, tagged in (_split(one) for one in sentences)]
+    unified = [(s.text, [s.text[i.start : i.end] for i in s.instances]) for s in read_unified(folder / "a.data.xml")]
+    assert unified == expected
+    read = read_semcor(folder / "semcor", wordnet, Reading())
+    assert [(s.text, [s.text[i.start : i.end] for i in s.instances]) for s in read] == [e for e in expected if e[1]]
+
+
+def _split(words):
+    return [word for word, _ in words], [surface(word) for word, tagged in words if tagged]

@@ -183,11 +183,11 @@ def test_running_text_is_cut_into_what_wordnet_knows_longest_first(wordnet):
 
 
 def test_words_may_carry_their_part_of_speech(wordnet):
-    found = find_tagged("The/DET bank/NOUN banks/VBZ wide/a in/IN", wordnet)
-    words = [(found.text[i.start : i.end], i.lemmas) for i in found.instances]
-    assert found.text == "The bank banks wide in"
+    text, found = find_tagged("The/DET bank/NOUN banks/VBZ\n\nwide/a in/IN", wordnet)
+    words = [(text[s.start + i.start : s.start + i.end], i.lemmas) for s in found for i in s.instances]
+    assert text == "The bank banks\n\nwide in"
     assert words == [("bank", (("bank", "n"),)), ("banks", (("bank", "v"),)), ("wide", (("wide", "a"),))]
-    with pytest.raises(DataError, match=r"here:3: word 2 \(bank\) has no part of speech; write bank/NOUN"):
+    with pytest.raises(DataError, match=r"here:3: bank in line 1 has no part of speech; write bank/NOUN"):
         find_tagged("the/DET bank", wordnet, where="here:3: ")
 
 

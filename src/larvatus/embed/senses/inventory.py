@@ -142,7 +142,7 @@ class SenseInventory:
                 f"{path / _SETTINGS} is of another Larvatus: {fault}; build the senses again"
             ) from fault
         found = {name: tensor.numpy() for name, tensor in read_tensors(path / _TENSORS).items()}
-        size = found["vectors"].shape[-1]
+        size = found["vectors"].shape[-1] if "vectors" in found else 0
         wanted = {"vectors": (len(settings.keys), size), "counts": (len(settings.keys),)}
         wanted |= {"mean": (size,), "deviation": (size,)}
         if {name: array.shape for name, array in found.items()} != wanted:

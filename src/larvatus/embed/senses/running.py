@@ -10,6 +10,7 @@ them as something else only (*in* as an inch, *I* as iodine).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from larvatus.embed.senses.tagged import Instance, Lemmas, Sentence, Words
 from larvatus.embed.senses.wordnet import NAMES, POS, WordNet
@@ -48,21 +49,29 @@ def find_instances(
     return found
 
 
-def find_tagged(line: str, wordnet: WordNet, *, document: str = "", where: str = "") -> Sentence:
-    """A sentence whose words carry their part of speech after a slash: universal, Penn, or WordNet's own n, v, a, r."""
-    words = Words()
-    for number, item in enumerate(line.split(), start=1):
-        word, slash, tag = item.rpartition("/")
-        if not slash or not word or not tag:
-            raise DataError(
-                f"{where}word {number} ({item[:40]}) has no part of speech; write bank/NOUN, or leave out --pos"
-            )
-        span = words.add(word.replace("_", " "))
-        pos = UNIVERSAL.get(tag.upper()) or PENN.get(tag[:1]) or (tag if tag in NAMES else None)
-        lemmas = tuple(wordnet.lemmas(word, pos)) if pos else ()
-        if lemmas:
-            words.instances.append(Instance(*span, lemmas))
-    return words.sentence(document)
+def find_tagged(text: str, wordnet: WordNet, *, where: str = "") -> tuple[str, list[Sentence]]:
+    """Sentences, one a line, whose words carry their part of speech after a slash; and the text without these.
+
+    Tags are universal, Penn, or WordNet's own n, v, a, r. `where` is said before what is wrong.
+    """
+    found: list[Sentence] = []
+    start = 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = Words()
+        for item in line.split():
+            word, _, tag = item.rpartition("/")
+            if not word or not tag:
+                raise DataError(
+                    f"{where}{item[:40]} in line {number} has no part of speech; write bank/NOUN, or leave out --pos"
+                )
+            span = words.add(word.replace("_", " "))
+            pos = UNIVERSAL.get(tag.upper()) or PENN.get(tag[:1]) or (tag if tag in NAMES else None)
+            lemmas = tuple(wordnet.lemmas(word, pos)) if pos else ()
+            if lemmas:
+                words.instances.append(Instance(*span, lemmas))
+        found.append(replace(words.sentence(""), start=start))
+        start += len(found[-1].text) + 1
+    return "\n".join(one.text for one in found), found
 
 
 def _instances(text: str, wordnet: WordNet, pos: Sequence[POS] | None) -> list[Instance]:

@@ -109,8 +109,9 @@ class WordNet:
         """The database of a folder; where none is named, Debian's."""
         path = DEBIAN if folder is None else Path(folder)
         if not path.is_dir():
-            more = "" if folder else "; name the folder of its database files with --wordnet, or install wordnet-base"
-            raise DataError(f"{path} is no folder of WordNet{more or '; check the path'}")
+            named = "check the path"
+            absent = "name WordNet's with --wordnet, or install wordnet-base and wordnet-sense-index"
+            raise DataError(f"{path} is no folder of WordNet; {named if folder else absent}")
         wanted = ["index.sense", *(f"data.{name}" for name in NAMES.values()), *(f"{n}.exc" for n in NAMES.values())]
         missing = [name for name in wanted if not (path / name).is_file()]
         if missing:
