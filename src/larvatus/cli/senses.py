@@ -29,7 +29,7 @@ from larvatus.embed.senses.tagged import Reading, Sentence
 from larvatus.embed.senses.tagger import SenseTagger, TaggedWord, TagOptions
 from larvatus.embed.senses.unified import gold_of, read_keys, read_unified
 from larvatus.embed.senses.wordnet import NAMES, WordNet
-from larvatus.errors import ArtefactError, UsageError
+from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.model import load
 from larvatus.text.readers import read_documents
@@ -138,7 +138,10 @@ def tag(
                 print(json.dumps(word.to_dict(), ensure_ascii=False))
             elif word.key:
                 print(word.id, word.key)
-    for text, sentences in _documents(texts or (), [one for one in file or () if not _is_test_set(one)], tagger, pos):
+    plain = [one for one in file or () if not _is_test_set(one)]
+    seen = len(file or ()) - len(plain)
+    for text, sentences in _documents(texts or (), plain, tagger, pos):
+        seen += 1
         words = tagger.tag_sentences(sentences)
         if as_json:
             print(json.dumps({"text": text, "words": [word.to_dict() for word in words]}, ensure_ascii=False))
@@ -146,6 +149,8 @@ def tag(
             console.print(_words_table(words, tagger.wordnet))
         else:
             console.print(Text(f"no word of this text is in WordNet: {text.strip()[:60]}"))
+    if not seen:
+        raise DataError("there is no text to tag: what was given is empty")
 
 
 @app.command()

@@ -90,6 +90,7 @@ def test_bad_input_is_one_line(larvatus, paths, model, tiny_model, save_tiny, ma
     assert (code, said.endswith("is there already; remove it, or choose another --out")) == (5, True)
     assert larvatus("build", semcor, *paths[:2], *paths[4:], "--layers", "all", "--out", tmp_path / "new")[0] == 2
     assert larvatus("tag", *paths)[0] == 2
+    assert larvatus("tag", "-", *paths)[::2] == (4, "larvatus: there is no text to tag: what was given is empty")
     assert larvatus("tag", "a bank", "--backoff", "synonym", *paths)[0] == 2
     assert larvatus("evaluate", made_set)[0] == 2
     assert larvatus("evaluate", made_set, made_set, "--gold", "x", *paths)[0] == 2

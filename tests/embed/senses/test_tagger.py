@@ -153,6 +153,12 @@ def test_one_sense_per_discourse_is_the_largest_sum_of_similarities(tagger, word
         answers = {word.key for word in voted.tag_sentences(own)}
         assert answers == {keys[int(np.argmax(sums))]}
     assert len({word.key for word in plain.tag_sentences(sentences)}) > 1
+    river = sentence(texts[0])
+    deleted = sentence("the \u0301", "\u0301")  # a word without a vector has no vote, and follows the others
+    expected = voted.tag_sentences([river])[0].key
+    found = voted.tag_sentences([river, deleted])
+    assert [word.key for word in found] == [expected, expected]
+    assert found[1].similarity is None
 
 
 def test_a_heavy_prior_gives_the_most_frequent_sense(tagger, inventory):

@@ -11,7 +11,6 @@ first sense is the answer. Each step can be switched off; a word for which none 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -146,12 +145,13 @@ class SenseTagger:
         if not self.options.discourse:
             yield from ((word, word.scores) for word in words)
             return
-        sums: dict[tuple[str, Lemmas], Floats] = defaultdict(lambda: np.zeros(1, dtype=np.float32))
+        sums: dict[tuple[str, Lemmas], Floats] = {}
         for word in words:
             place = word.sentence.document, word.instance.lemmas
-            sums[place] = sums[place] + word.scores
+            if np.isfinite(word.scores).any():  # a word without a vector has no vote
+                sums[place] = sums[place] + word.scores if place in sums else word.scores
         for word in words:
-            yield word, sums[word.sentence.document, word.instance.lemmas]
+            yield word, sums.get((word.sentence.document, word.instance.lemmas), word.scores)
 
     def _answer(self, word: _Word, scores: Floats) -> TaggedWord:
         senses, instance = word.candidates.senses, word.instance
