@@ -28,6 +28,9 @@ from larvatus.embed.nearest import Concordance
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.results import Floats, Vectors
 from larvatus.embed.search import SearchOptions, open_place, search
+from larvatus.embed.senses.inventory import SenseInventory
+from larvatus.embed.senses.tagger import SenseTagger, TagOptions
+from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.similarity import Instance, Similarities, instance, similarities
 from larvatus.embed.standardise import Standardiser, find_standardiser
 from larvatus.embed.vectors import embed_texts
@@ -203,6 +206,17 @@ class Model:
     def attention(self, text: str) -> TextAttention:
         """What every head looks at in a text: `.tokens`, and `.weights` [layers, heads, T, T], a row for each token."""
         return attend(self.encoder, self.tokenizer, text)
+
+    def senses(
+        self, directory: str | Path, *, wordnet: str | Path | None = None, options: TagOptions | None = None
+    ) -> SenseTagger:
+        """A tagger of word senses, with the sense vectors that `larvatus senses build` made with this very model.
+
+        `model.senses("runs/senses", wordnet="wordnet/").tag("They sat on the bank of the river.")`
+        """
+        inventory = SenseInventory.load(directory)
+        inventory.check_model(model_fingerprint(self.bundle.path, self.tokenizer), str(self.bundle.path))
+        return SenseTagger(self.encoder, self.tokenizer, inventory, WordNet.open(wordnet), options)
 
     def __repr__(self) -> str:
         model = self.bundle.model

@@ -112,4 +112,13 @@ KNOWN_FLAGS = {
     "larvatus attention importance": (
         "--corpus --device --json --model --on-bad --out --prune --sentences --split --text-field --tokens"
     ),
+    "larvatus senses": "",
+    "larvatus senses build": "--device --json --layers --model --names --out --pool --wordnet",
+    "larvatus senses tag": (
+        "--backoff --device --discourse --file --json --model --pos --prior --senses --standardise --wordnet"
+    ),
+    "larvatus senses evaluate": (
+        "--backoff --device --discourse --gold --json --keys --model --prior --senses --standardise --wordnet"
+    ),
+    "larvatus senses show": "--json --nearest --senses --standardise --wordnet",
 }

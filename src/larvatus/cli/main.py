@@ -25,6 +25,7 @@ from larvatus.cli import (
     pretrain,
     recipes,
     score,
+    senses,
     similar,
     tokenizer,
 )
@@ -58,6 +59,7 @@ app.add_typer(isotropy.app, name="isotropy")
 app.add_typer(similar.app, name="similar")
 app.command("map")(map.word_map)
 app.add_typer(attention.app, name="attention")
+app.add_typer(senses.app, name="senses")
 
 
 def _version(asked: bool) -> None:
