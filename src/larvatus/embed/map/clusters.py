@@ -4,7 +4,7 @@
     names = typical_words(contexts, numbers)            # ['river, water, flood', 'loan, money, account']
 
 Clusters are found among the vectors themselves, not on the map: k-means over their leading principal components, for
-the k whose silhouette (Rousseeuw 1987) is best, or the largest k that is as good to 10%; one cluster where no silhouette
+the k whose silhouette (Rousseeuw 1987) is best, or the largest that is as good to 10%; one cluster where no silhouette
 reaches `WORTHWHILE`.
 
 Typical is a word whose log-odds in a cluster stand out against the other clusters, with the whole as prior (Monroe et
