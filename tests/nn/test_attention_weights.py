@@ -88,7 +88,7 @@ def test_weights_times_values_give_what_attention_computes(encoder: Transformer,
     batch = on_device(inputs(tiny_tokenizer, ["the river bank was wide and deep", "a river", "please turn in"]), "cpu")
     seen = []
     hooks = [
-        block.attention.register_forward_hook(lambda module, given, out: seen.append((module, *given, out)))
+        block.attention.register_forward_hook(lambda module, given, out: seen.append((module, *given[:2], out)))
         for block in encoder.blocks
     ]
     encoder(batch)
