@@ -103,15 +103,17 @@ class Model:
         be a list of words. Long texts are read in overlapping windows, to their end. `standardise` names a standardiser
         that `larvatus isotropy fit` saved with the model (eq. 11.10 to 11.12).
         """
-        options = EmbedOptions(
+        found = self.vectors(
+            texts,
             unit=unit,
             layers=layers,
             pool=pool,
+            spans=spans,
             normalise=normalise,
             precision=precision,
-            standardise=self.standardiser(standardise),
+            standardise=standardise,
         )
-        return [found.array for found in embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans)]
+        return [one.array for one in found]
 
     def vectors(
         self,
@@ -215,7 +217,7 @@ class Model:
         `model.senses("runs/senses", wordnet="wordnet/").tag("They sat on the bank of the river.")`
         """
         inventory = SenseInventory.load(directory)
-        inventory.check_model(model_fingerprint(self.bundle.path, self.tokenizer), str(self.bundle.path))
+        inventory.check_model(self.fingerprint, str(self.bundle.path))
         return SenseTagger(self.encoder, self.tokenizer, inventory, WordNet.open(wordnet), options)
 
     def __repr__(self) -> str:

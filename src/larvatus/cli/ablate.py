@@ -15,6 +15,7 @@ from rich.console import Console
 
 from larvatus.cli import comparing as shared
 from larvatus.cli.options import (
+    Device,
     Json,
     LanguageField,
     Languages,
@@ -50,7 +51,7 @@ def ablate(
     seeds: shared.Seeds = None,
     resume: shared.Resume = False,
     as_json: Json = False,
-    device: shared.Device = "auto",
+    device: Device = "auto",
     precision: shared.Precision = "auto",
     compile: shared.Compile = None,
     microbatch: shared.Microbatch = None,

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from larvatus.cli.options import Json, ModelName, OnBad, Sentences, Split, TextField
+from larvatus.cli.options import Device, Json, ModelName, OnBad, Sentences, Split, TextField
 from larvatus.corpus import BuildOptions
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.evaluate.languages import held_out_text, open_text
@@ -65,7 +65,7 @@ def show(
     head: Annotated[int | None, typer.Option(help="Counted from 1.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Passages of the corpus.")] = 1_000,
     length: Annotated[int, typer.Option(min=3, help="Tokens of a passage, at most.")] = 128,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     on_bad: OnBad = "fail",
     split: Split = "blank-line",
     text_field: TextField = "text",
@@ -179,7 +179,7 @@ def importance(
         str | None, typer.Option(metavar="L:H,…", help="Heads to mask for good, layer:head, in a model of its own.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the pruned model.")] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
     split: Split = "blank-line",

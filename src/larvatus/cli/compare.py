@@ -12,6 +12,7 @@ import typer
 
 from larvatus.cli import comparing as shared
 from larvatus.cli.options import (
+    Device,
     Json,
     LanguageField,
     Languages,
@@ -47,7 +48,7 @@ def compare(
     seeds: shared.Seeds = None,
     resume: shared.Resume = False,
     as_json: Json = False,
-    device: shared.Device = "auto",
+    device: Device = "auto",
     precision: shared.Precision = "auto",
     compile: shared.Compile = None,
     microbatch: shared.Microbatch = None,

@@ -25,7 +25,6 @@ Valid = Annotated[str | None, typer.Option(help="Held-out text; else every fifti
 Seed = Annotated[int, typer.Option(help="All randomness follows from it.")]
 Seeds = Annotated[str | None, typer.Option(help="Several, such as 1,2,3: the table shows mean ± deviation.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Take finished runs as they are, go on with the others.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto.")]
 Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto.")]
 Compile = Annotated[bool | None, typer.Option(help="Compile the step (auto: on CUDA).")]
 Microbatch = Annotated[int | None, typer.Option(help="Tokens of one forward pass.")]

@@ -30,8 +30,11 @@ class Counting:
         self._bar.stop()
 
     def __call__(self, count: int) -> None:
+        self.say(f"{count:,} {self._what} · {count / max(1e-9, time.monotonic() - self._begun):,.0f}/s")
+
+    def say(self, line: str) -> None:
+        """The line as it stands."""
         now = time.monotonic()
-        line = f"{count:,} {self._what} · {count / max(1e-9, now - self._begun):,.0f}/s"
         self._bar.update(self._task, description=line)
         if not self._console.is_terminal and now - self._said > EVERY:
             self._said = now

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from larvatus.cli.options import Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
+from larvatus.cli.counting import Counting
+from larvatus.cli.options import Device, Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
 from larvatus.embed.bulk import BulkOptions, BulkSummary, embed_files
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.parts import Stand
 from larvatus.model import load
 from larvatus.text.readers import ReadOptions
+
+LayersOption = Annotated[
+    str, typer.Option(help="last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all.")
+]
+PoolOption = Annotated[
+    Pool, typer.Option(help="Words, spans: mean, sum, max, first, last. Sentences, documents: mean, max, cls.")
+]
 
 
 def embed(
@@ -28,13 +34,8 @@ def embed(
     unit: Annotated[
         Unit, typer.Option(help="What gets a vector; span: words between stars, as in the *bank* of a river.")
     ] = "sentence",
-    layers: Annotated[
-        str, typer.Option(help="last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all.")
-    ] = "last",
-    pool: Annotated[
-        Pool,
-        typer.Option(help="Words, spans: mean, sum, max, first, last. Sentences, documents: mean, max, cls."),
-    ] = "mean",
+    layers: LayersOption = "last",
+    pool: PoolOption = "mean",
     normalise: Annotated[bool, typer.Option("--normalise", help="Bring vectors to length 1.")] = False,
     standardise: Standardise = None,
     dtype: Annotated[Literal["float32", "float16"], typer.Option(help="Numbers in the file.")] = "float32",
@@ -42,7 +43,7 @@ def embed(
         int | None, typer.Option(help="Tokens that windows of a long text share; a quarter of a window by default.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     precision: Annotated[Precision, typer.Option(help="bf16 is for GPUs.")] = "fp32",
     language: Language = "en",
     sentences: Sentences = "library",
@@ -68,7 +69,7 @@ def embed(
         language=language,
         number=dtype,
     )
-    with _Bar(Console(stderr=True)) as bar:
+    with Counting(unit) as bar:
         summary = embed_files(
             loaded.encoder,
             loaded.tokenizer,
@@ -77,7 +78,7 @@ def embed(
             options,
             model=loaded.fingerprint,
             resume=resume,
-            progress=bar.update,
+            progress=_Rate(bar.say),
         )
     if as_json:
         print(json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, indent=2))
@@ -85,33 +86,19 @@ def embed(
         print(_sentence(summary, unit))
 
 
-class _Bar:
-    """Counts and rate while it runs: a line that changes on a terminal, a plain line now and then elsewhere."""
+class _Rate:
+    """Counts and rate while it runs."""
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._begun, self._said = console, time.monotonic(), time.monotonic()
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("reading")
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._begun = say, time.monotonic()
         self._tokens: int | None = None
 
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def update(self, stand: Stand) -> None:
+    def __call__(self, stand: Stand) -> None:
         now = time.monotonic()
         if self._tokens is None:  # what an interrupted run had done, and the first block, are not in the rate
             self._tokens, self._begun = stand.tokens, now
         rate = (stand.tokens - self._tokens) / max(1e-9, now - self._begun)
-        line = f"{_counted(stand)} · {rate:,.0f} tokens/s"
-        self._bar.update(self._task, description=line)
-        if not self._console.is_terminal and now - self._said > 30:
-            self._said = now
-            print(line, file=sys.stderr)
+        self._say(f"{_counted(stand)} · {rate:,.0f} tokens/s")
 
 
 def _counted(stand: Stand) -> str:

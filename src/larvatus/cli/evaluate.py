@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.bundle.directory import load_bundle
-from larvatus.cli.options import Json, LanguageField, Languages, OnBad, Sentences, Split, TextField, text_of
+from larvatus.cli.options import Device, Json, LanguageField, Languages, OnBad, Sentences, Split, TextField, text_of
 from larvatus.corpus import BuildOptions, Corpus
 from larvatus.corpus.report import language_rows
 from larvatus.evaluate.languages import evaluate_text, open_text
@@ -31,7 +31,7 @@ def evaluate(
     languages: Languages = None,
     by: Annotated[Literal["language"] | None, typer.Option(help="language: a row for each.")] = None,
     tokens: Annotated[int, typer.Option(min=1, help="Read no more, in all; of each language as much.")] = 1_048_576,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    device: Device = "auto",
     sentences: Sentences = "library",
     split: Split = "blank-line",
     on_bad: OnBad = "fail",

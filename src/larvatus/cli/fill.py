@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from larvatus.cli.options import ModelName
+from larvatus.cli.options import Device, ModelName
 from larvatus.cloze.results import Fill, Fills, JointFill
 from larvatus.errors import DataError
 from larvatus.model import load
@@ -30,7 +30,7 @@ def fill(
     beam: Annotated[int, typer.Option("--beam", help="Fillings kept on the way when several blanks are filled.")] = 10,
     words_only: Annotated[bool, typer.Option("--words-only", help="Leave out pieces that only go on a word.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Fill the blanks of a text: the likeliest words, with their probabilities."""
     loaded = load(model, device=device)

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.cli.counting import Counting
-from larvatus.cli.options import Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
+from larvatus.cli.options import Device, Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
 from larvatus.embed.fit import FitOptions, fit_standardiser
 from larvatus.embed.options import Pool, Unit
 from larvatus.embed.passages import PassageOptions
@@ -36,7 +36,6 @@ Corpus = Annotated[list[str], typer.Option("--corpus", help="Text: a file, direc
 UnitChoice = Annotated[Unit, typer.Option(help="token, word (serves spans too) or sentence.")]
 PoolChoice = Annotated[Pool, typer.Option(help="Words: mean, sum, max, first, last. Sentences: mean, max, cls.")]
 Punctuation = Annotated[bool, typer.Option("--punctuation", help="Commas and full stops are words too.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 
 @app.command("fit")

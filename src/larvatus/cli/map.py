@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from larvatus.cli.options import (
+    Device,
     Json,
     LanguageField,
     Languages,
@@ -35,6 +36,10 @@ from larvatus.model import load
 from larvatus.text.documents import ReadOptions
 from larvatus.text.languages import read_languages
 
+ColourField = Annotated[
+    str | None,
+    typer.Option(help="Field of JSONL and Parquet to colour by; without it, --color sense reads the field sense."),
+]
 Colour = Literal["auto", "cluster", "language", "word", "source", "sense"]
 
 
@@ -55,13 +60,10 @@ def word_map(
     limit: Annotated[int, typer.Option(min=3, help="Instances drawn, a random sample of more.")] = 2_000,
     clusters: Annotated[int, typer.Option(min=1, help="Clusters, at most; 1: none.")] = 8,
     color: Annotated[Colour, typer.Option(help="What the page and the picture show first.")] = "auto",
-    color_field: Annotated[
-        str | None,
-        typer.Option(help="Field of JSONL and Parquet to colour by; without it, --color sense reads the field sense."),
-    ] = None,
+    color_field: ColourField = None,
     cased: Annotated[bool, typer.Option("--cased", help="Bank is another word than bank.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of the sample, UMAP and clusters.")] = 0,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
     split: Split = "blank-line",
@@ -70,13 +72,7 @@ def word_map(
     as_json: Json = False,
 ) -> None:
     """Instances of words in a corpus as points: a page to explore, a picture, a table. Near means used alike."""
-    if not (out or png or table or as_json):
-        raise UsageError("nothing was asked for; say --out FILE.html, --png FILE, --csv FILE or --json")
-    if png and find_spec("matplotlib") is None:
-        raise UsageError('a picture wants matplotlib; pip install "larvatus[plots]"')
-    for path in (out, png, table):
-        if path is not None and not path.parent.is_dir():
-            raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")
+    _check(out, png, table, as_json=as_json)
     text, language = text_of(corpus, languages, option="--corpus PATH")
     label = color_field or ("sense" if color == "sense" else None)
     reading = ReadOptions(
@@ -105,10 +101,25 @@ def word_map(
     if as_json:
         print(json.dumps(result.to_dict(called), ensure_ascii=False, indent=1))
     else:
-        print(f"{', '.join(result.words)}: {about(result)} · {result.tokens:,} tokens read")
-        for name, size in Counter(result.clusters or ()).most_common():
-            print(f"  {size:6,}  {name}")
-        print(f"wrote {', '.join(written)}")
+        _say(result, written)
+
+
+def _check(out: Path | None, png: Path | None, table: Path | None, *, as_json: bool) -> None:
+    """What would fail after the work, now."""
+    if not (out or png or table or as_json):
+        raise UsageError("nothing was asked for; say --out FILE.html, --png FILE, --csv FILE or --json")
+    if png and find_spec("matplotlib") is None:
+        raise UsageError('a picture wants matplotlib; pip install "larvatus[plots]"')
+    for path in (out, png, table):
+        if path is not None and not path.parent.is_dir():
+            raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")
+
+
+def _say(result: WordMap, written: list[str]) -> None:
+    print(f"{', '.join(result.words)}: {about(result)} · {result.tokens:,} tokens read")
+    for name, size in Counter(result.clusters or ()).most_common():
+        print(f"  {size:6,}  {name}")
+    print(f"wrote {', '.join(written)}")
 
 
 def _write(

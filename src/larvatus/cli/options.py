@@ -11,6 +11,7 @@ from larvatus.errors import UsageError
 from larvatus.text.languages import Given, LanguagePath
 from larvatus.text.sentences import is_language
 
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Alpha = Annotated[float, typer.Option(help="Exponent of the language mixture, 0 (all alike) to 1 (as they come).")]
 Language = Annotated[str, typer.Option(help="Language of text that does not say.")]

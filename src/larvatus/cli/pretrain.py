@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from larvatus.cli.options import (
+    Device,
     LanguageField,
     Languages,
     Licence,
@@ -38,39 +39,43 @@ from larvatus.train.prepare import TextOptions, prepare
 from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
 
+RecipeName = Annotated[
+    str | None,
+    typer.Argument(
+        help="A recipe's name (larvatus recipes), or a TOML file of your own; with --from, that model's own.",
+        show_default=False,
+    ),
+]
+Text = Annotated[list[str] | None, typer.Option(help="Text (files, folders, globs, -), or a built corpus; repeatable.")]
+From = Annotated[
+    Path | None, typer.Option("--from", help="Go on from this model directory, with its vocabulary (3 epochs).")
+]
+AddWords = Annotated[
+    list[str] | None,
+    typer.Option(help="With --from: learn so many new words from the text, or take those of a file; repeatable."),
+]
+Old = Annotated[
+    str | None, typer.Option(help="With --from: text of the old domain, to see what is forgotten; or embedded.")
+]
+
 
 def pretrain(
     out: Annotated[Path, typer.Option(help="The run's directory; it becomes the model's.")],
-    recipe: Annotated[
-        str | None,
-        typer.Argument(
-            help="A recipe's name (larvatus recipes), or a TOML file of your own; with --from, that model's own.",
-            show_default=False,
-        ),
-    ] = None,
-    corpus: Annotated[
-        list[str] | None, typer.Option(help="Text (files, folders, globs, -), or a built corpus; repeatable.")
-    ] = None,
+    recipe: RecipeName = None,
+    corpus: Text = None,
     size: Size = None,
     settings: Set = None,
     steps: Annotated[int | None, typer.Option(help="Train this many steps.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Measure, then train as many steps as fit.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Read the corpus this many times.")] = None,
     valid: Annotated[str | None, typer.Option(help="Held-out text; else every fiftieth document.")] = None,
-    from_: Annotated[
-        Path | None, typer.Option("--from", help="Go on from this model directory, with its vocabulary (3 epochs).")
-    ] = None,
-    add_words: Annotated[
-        list[str] | None,
-        typer.Option(help="With --from: learn so many new words from the text, or take those of a file; repeatable."),
-    ] = None,
-    old: Annotated[
-        str | None, typer.Option(help="With --from: text of the old domain, to see what is forgotten; or embedded.")
-    ] = None,
+    from_: From = None,
+    add_words: AddWords = None,
+    old: Old = None,
     seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest sound checkpoint.")] = False,
     fork: Annotated[bool, typer.Option("--fork", help="Resume although settings were edited.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    device: Device = "auto",
     precision: Annotated[str, typer.Option(help="fp32, bf16, or auto.")] = "auto",
     compile: Annotated[bool | None, typer.Option(help="Compile the step (auto: on CUDA).")] = None,
     microbatch: Annotated[int | None, typer.Option(help="Tokens of one forward pass.")] = None,
@@ -92,13 +97,9 @@ def pretrain(
     origin = _origin(from_, out, add_words=add_words, old=old)
     chosen = _recipe(recipe, origin, size=size, settings=settings or [], console=console)
     runtime = Runtime.here(
-        device=device,
-        precision=precision,
-        compile=compile,
-        microbatch=microbatch,
-        workers=workers,
+        device=device, precision=precision, compile=compile, microbatch=microbatch, workers=workers,
         deterministic=deterministic,
-    )
+    )  # fmt: skip
     text, language = text_of(corpus, languages, option="--corpus PATH")
     reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
     options = TextOptions(reading=reading, language=language, sentences=sentences, licence=licence)
@@ -117,10 +118,8 @@ def pretrain(
         origin=origin,
     )
     texts = partial(prepare, chosen, text, out=out, valid=valid, options=options, console=console)
-    if origin is None:
-        train(job, texts, console)
-    else:
-        train(job, AdaptedTexts(ModelsVocabulary(origin, add_words or ()), texts, old), console)
+    adapted = None if origin is None else AdaptedTexts(ModelsVocabulary(origin, add_words or ()), texts, old)
+    train(job, adapted or texts, console)
     if not console.quiet:
         _say_what_is_next(out, console)
 

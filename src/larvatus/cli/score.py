@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from larvatus.cli.options import Json, ModelName
+from larvatus.cli.options import Device, Json, ModelName
 from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Score, Totals
@@ -56,7 +56,7 @@ def score(
         Path | None, typer.Option(metavar="FILE", help="With --pairs: the scores of all pairs, as JSONL.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run to --out that was interrupted.")] = False,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon."""

@@ -16,7 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from larvatus.cli.options import Json, ModelName
+from larvatus.cli.options import Device, Json, ModelName
 from larvatus.embed.bulk import model_fingerprint
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.senses.build import build_senses
@@ -41,7 +41,6 @@ Wordnet = Annotated[
     typer.Option("--wordnet", metavar="DIR", help="Folder of WordNet's database files [Debian's /usr/share/wordnet]."),
 ]
 Senses = Annotated[str, typer.Option("--senses", metavar="DIR", help="Sense vectors, of larvatus senses build.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Backoff = Annotated[
     str,
     typer.Option(help="Steps for senses without tagged words, of synset, hypernym, lexname, first-sense; or none."),

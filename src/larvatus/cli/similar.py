@@ -18,17 +18,17 @@ from rich.console import Console
 from rich.table import Table
 
 from larvatus.cli.counting import Counting
-from larvatus.cli.options import Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
+from larvatus.cli.options import Device, Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
 from larvatus.corpus.sources import fingerprint
 from larvatus.embed.concordance import DocumentFilter, Wanted
 from larvatus.embed.index import build_index
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.passages import PassageOptions, passages
 from larvatus.embed.search import SearchOptions, open_place, search
-from larvatus.embed.similarity import instance, similarities
+from larvatus.embed.similarity import Instance, instance, similarities
 from larvatus.errors import DataError, UsageError
 from larvatus.evaluate.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
-from larvatus.model import load
+from larvatus.model import Model, load
 from larvatus.text.readers import ReadOptions, Skipped
 
 DEFAULT = "words"
@@ -49,7 +49,6 @@ app = typer.Typer(
     help="Cosine between word instances, nearest instances in a corpus. TEXTS come first: the command is then `words`.",
     no_args_is_help=True,
 )
-Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 LayersAsked = Annotated[
     str | None, typer.Option("--layers", help="last, last4 (mean), last4-sum, a number (0: embeddings), or weights.")
 ]
@@ -104,11 +103,15 @@ def words(
         standardise=standardiser,
         passages=_reading(split, text_field, on_bad, sentences, language),
     )
+    _show_nearest(loaded, marked[0], where, asked, as_json=as_json)
+
+
+def _show_nearest(loaded: Model, marked: Instance, where: list[str], asked: SearchOptions, *, as_json: bool) -> None:
     with Counting("instances") as progress:
         nearest = search(
             loaded.encoder,
             loaded.tokenizer,
-            marked[0],
+            marked,
             open_place(where),
             asked,
             model=loaded.fingerprint,
@@ -118,7 +121,7 @@ def words(
     if as_json:
         print(json.dumps(nearest.to_dict(), ensure_ascii=False, indent=2))
     else:
-        print(f"{marked[0]}: nearest of {nearest.searched:,} instances")
+        print(f"{marked}: nearest of {nearest.searched:,} instances")
         print(nearest)
 
 

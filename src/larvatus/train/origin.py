@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from larvatus import files
-from larvatus.bundle.directory import CONFIG, TOKENIZER, Bundle, load_bundle
+from larvatus.bundle.directory import CONFIG, GENERATOR, TOKENIZER, Bundle, load_bundle
 from larvatus.bundle.weights import check_fit, find_weights
 from larvatus.errors import UsageError
 from larvatus.objectives import Pretraining
@@ -51,7 +51,7 @@ class Origin:
 
     bundle: Bundle
     fingerprint: str
-    """SHA-256 over its settings, weights and tokenizer."""
+    """SHA-256 over its settings, weights (its generator's too) and tokenizer."""
 
     @classmethod
     def load(cls, path: Path, *, out: Path) -> Origin:
@@ -61,6 +61,8 @@ class Origin:
             )
         bundle = load_bundle(path)
         parts = [path / CONFIG, *find_weights(path), path / TOKENIZER]
+        if bundle.pretraining.generator is not None:
+            parts += find_weights(path / GENERATOR)
         return cls(bundle, hashlib.sha256("\n".join(map(files.sha256, parts)).encode()).hexdigest())
 
     @property
