@@ -227,6 +227,70 @@ class ReplacedTokens(_Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
+class ClassTargets(_Mapped, Generic[A]):
+    """What each text is: a class, a row of yes or no for each class, or a number. A long text is several sequences."""
+
+    what: ClassVar[str] = "labels of texts"
+    labels: A  # [B] classes, [B] numbers or [B, K] yes and no
+    weights: A  # [B] how much a sequence counts: 1 / windows of its text, so that every text counts once
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> ClassTargets[A]:
+        own: ClassTargets[A] = self.map(lambda array: array[slice(*sequences)])
+        return own
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[ClassTargets[Ints], int, int]]) -> ClassTargets[Ints]:
+        return ClassTargets(
+            labels=np.concatenate([part.labels for part, _, _ in parts]),
+            weights=np.concatenate([part.weights for part, _, _ in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class WordTags(_Mapped, Generic[A]):
+    """The words of each sequence, with the tokens that each is made of, and the tag of each.
+
+    A word that several windows hold is in the one where it sees most, so every word is here once. A token may serve two
+    words, and a word that normalisation deletes has none.
+    """
+
+    what: ClassVar[str] = "tags of words"
+    rows: A  # [P] token of each (token, word) pair: its place in the flat batch, ascending
+    words: A  # [P] the pair's word, 0 … W − 1, ascending
+    tags: A  # [W] −100 where nobody knows
+    counts: A  # [B] words of each sequence
+
+    @property
+    def count(self) -> int:
+        return len(self.tags)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordTags[A]:
+        border = edges(self.counts)  # type: ignore[arg-type]
+        first, last = int(border[sequences[0]]), int(border[sequences[1]])
+        low, high = np.searchsorted(self.words, [first, last])  # type: ignore[call-overload]
+        return WordTags(
+            rows=self.rows[low:high] - tokens[0],  # type: ignore[index]
+            words=self.words[low:high] - first,  # type: ignore[index]
+            tags=self.tags[first:last],  # type: ignore[index]
+            counts=self.counts[slice(*sequences)],  # type: ignore[index]
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[WordTags[Ints], int, int]]) -> WordTags[Ints]:
+        before = edges(np.array([part.count for part, _, _ in parts])).tolist()
+        return WordTags(
+            rows=np.concatenate([part.rows + tokens for part, tokens, _ in parts]),
+            words=np.concatenate([part.words + n for (part, _, _), n in zip(parts, before, strict=False)]),
+            tags=np.concatenate([part.tags for part, _, _ in parts]),
+            counts=np.concatenate([part.counts for part, _, _ in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class TrainingBatch(_Mapped, Generic[A]):
     """Tokens, and targets by kind: ``batch.targets[MaskedTokens]``."""
 

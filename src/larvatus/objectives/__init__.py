@@ -1,5 +1,6 @@
 """One file per learning objective: what it needs of a batch, its head, its loss."""
 
+from larvatus.objectives.classification import Classification, ClassificationConfig
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
@@ -9,6 +10,8 @@ from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfi
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
 __all__ = [
+    "Classification",
+    "ClassificationConfig",
     "Loss",
     "MaskedLM",
     "MaskedLMConfig",

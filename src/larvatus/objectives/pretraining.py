@@ -1,4 +1,4 @@
-"""An encoder with the objectives it is pretrained on.
+"""An encoder with the objectives it is trained on.
 
     tiny = TransformerConfig(layers=2, hidden=128, heads=2)
     model = Pretraining.build(tiny, [MaskedLMConfig(), NextSentenceConfig()], 30522, seed=1)
@@ -25,6 +25,7 @@ from larvatus.batch import TrainingBatch
 from larvatus.errors import DataError, RecipeError
 from larvatus.nn.initialise import initialise
 from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.objectives.classification import Classification, ClassificationConfig
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
@@ -32,8 +33,15 @@ from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTo
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
-ObjectiveConfig = MaskedLMConfig | NextSentenceConfig | SpanBoundaryConfig | SentenceOrderConfig | ReplacedTokensConfig
-Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead
+ObjectiveConfig = (
+    MaskedLMConfig
+    | NextSentenceConfig
+    | SpanBoundaryConfig
+    | SentenceOrderConfig
+    | ReplacedTokensConfig
+    | ClassificationConfig
+)
+Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Classification
 
 
 def tag(config: Struct) -> str:

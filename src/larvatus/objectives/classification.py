@@ -1,0 +1,186 @@
+"""Classifying texts and pairs of texts (Devlin et al. 2019; chapter §11.4.1 and 11.4.2, eq. 11.13).
+
+    y = softmax(W_C h)        h = z_CLS as the chapter writes it, or f(W z_CLS + b), the pooler of released models
+
+`pool` is [CLS], or the mean or maximum over a sequence's tokens. Beside classes there are several labels at once
+(a sigmoid for each) and a number (regression). Classes may be weighted, easy examples made light (focal loss, Lin et al.
+2017: (1 − p)^γ), and targets smoothed (Szegedy et al. 2016).
+N tokens, B sequences, D hidden size, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.batch import ClassTargets, TrainingBatch
+from larvatus.errors import UsageError
+from larvatus.nn.dropout import Dropout
+from larvatus.nn.layer_mix import LayerMix
+from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.objectives.loss import Loss
+from larvatus.objectives.pair_classifier import first_tokens
+
+Kind = Literal["classes", "labels", "number"]
+Dense = Literal["tanh", "gelu", "relu", "none"]
+_DENSE: dict[Dense, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
+
+
+class ClassificationConfig(
+    Struct, tag_field="type", tag="classification", frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    needs: ClassVar = ClassTargets
+
+    labels: tuple[str, ...]
+    """Names of the classes; for a number, its one name."""
+    kind: Kind = "classes"
+    """One of the classes, any of them at once (labels), or a number."""
+    pool: Literal["cls", "mean", "max"] = "cls"
+    """What stands for a sequence: the vector of [CLS], or the mean or maximum of all its tokens."""
+    dense: Dense = "tanh"
+    """The layer between that vector and the classes, as the model's family has it; none: the chapter's W_C alone."""
+    dense_norm: bool = False
+    """A norm after it (ModernBERT)."""
+    dropout: float = 0.1
+    """On what the classes are told from."""
+    mix: bool = False
+    """A learned mix of all layers in place of the last (ELMo)."""
+    class_weights: tuple[float, ...] = ()
+    """How much an example of each class counts; for labels, how much a yes does."""
+    focal: float = 0.0
+    """γ of the focal loss."""
+    smoothing: float = 0.0
+    """Share of the target that is spread over all classes."""
+    temperature: float = 1.0
+    """Scores are divided by it to give probabilities (fitted on held-out examples)."""
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.labels) < (2 if self.kind == "classes" else 1) or len(set(self.labels)) < len(self.labels):
+            raise UsageError(f"classification wants two classes or more, each named once, not {list(self.labels)}")
+        if self.kind == "number" and (len(self.labels) > 1 or self.focal or self.smoothing or self.class_weights):
+            raise UsageError("regression has one number, and neither class weights, focal loss nor smoothing")
+        if self.class_weights and len(self.class_weights) != len(self.labels):
+            raise UsageError(f"{len(self.labels)} classes, but {len(self.class_weights)} class weights; give one each")
+        if min(self.class_weights, default=1.0) < 0 or self.focal < 0 or not 0 <= self.smoothing < 1:
+            raise UsageError("class weights and the focal γ must not be negative, and smoothing lies in [0, 1)")
+        if not self.temperature > 0 or not 0 <= self.dropout < 1:
+            raise UsageError("temperature must be above 0, and dropout lies in [0, 1)")
+        if self.mix and self.pool == "max":
+            raise UsageError("a mix of layers is pooled by cls or mean, not max")
+
+    def build(self, model: TransformerConfig, vocabulary: int) -> Classification:
+        return Classification(self, model)
+
+
+class Classification(nn.Module):
+    needs = ClassTargets
+
+    def __init__(self, config: ClassificationConfig, model: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.mix = LayerMix(model.layers) if config.mix else None
+        biases = model.biases
+        self.dense = nn.Linear(model.hidden, model.hidden, bias=biases) if config.dense != "none" else None
+        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=biases) if config.dense_norm else None
+        self.dropout = Dropout(config.dropout)
+        self.classifier = nn.Linear(model.hidden, len(config.labels))
+
+    def features(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """What stands for each sequence: [N, D] → [B, D], or [layers + 1, N, D] → [layers + 1, B, D] for a mix."""
+        lengths_B = batch.tokens.lengths
+        if states.ndim == 3:
+            return torch.stack([self._pool(z_ND, lengths_B) for z_ND in states])
+        return self._pool(states, lengths_B)
+
+    def _pool(self, z_ND: Tensor, lengths_B: Tensor) -> Tensor:
+        if self.config.pool == "cls":
+            return first_tokens(z_ND, lengths_B)
+        reduce = "mean" if self.config.pool == "mean" else "amax"
+        owner_N = torch.repeat_interleave(torch.arange(len(lengths_B), device=z_ND.device), lengths_B)
+        start_BD = z_ND.new_zeros(len(lengths_B), z_ND.shape[1])
+        index_ND = owner_N[:, None].expand_as(z_ND)
+        return start_BD.scatter_reduce(0, index_ND, z_ND, reduce, include_self=False)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Scores of the classes from features: [B, D] (or a stack of layers) → [B, K]."""
+        x_BD = self.mix(x) if self.mix is not None else x
+        if self.dense is not None:
+            x_BD = _DENSE[self.config.dense](self.dense(x_BD))
+        if self.norm is not None:
+            x_BD = self.norm(x_BD)
+        scores_BK: Tensor = self.classifier(self.dropout(x_BD))
+        return scores_BK.float() if scores_BK.dtype == torch.bfloat16 else scores_BK
+
+    def size(self, targets: ClassTargets[Any]) -> float:
+        """By how much the sum of losses is divided: texts, each counted with the weight of its class."""
+        return float(self._weights(torch.as_tensor(targets.labels), torch.as_tensor(targets.weights)).sum())
+
+    def _weights(self, labels: Tensor, weights_B: Tensor) -> Tensor:
+        """[B] how much each sequence counts."""
+        if self.config.kind != "classes" or not self.config.class_weights:
+            return weights_B
+        return weights_B * torch.tensor(self.config.class_weights, device=labels.device)[labels]
+
+    def forward(self, x: Tensor, targets: ClassTargets[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from features."""
+        scores_BK = self.logits(x)
+        losses_B = _LOSSES[self.config.kind](scores_BK, targets.labels, self.config)
+        weights_B = self._weights(targets.labels, targets.weights).to(losses_B.dtype)
+        right = None
+        if accuracy and self.config.kind == "classes":
+            right = (scores_BK.argmax(-1) == targets.labels).sum()
+        return Loss(
+            total=(losses_B * weights_B).sum(),
+            count=weights_B.sum(),
+            correct=right,
+            weight=self.config.weight,
+        )
+
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+        loss: Loss = self(self.features(z_ND, batch), batch.targets[ClassTargets], accuracy=accuracy)
+        return loss
+
+    def probabilities(self, logits_BK: Tensor) -> Tensor:
+        """Calibrated: of classes they sum to 1, of labels each is its own; a number stays what it is."""
+        if self.config.kind == "number":
+            return logits_BK
+        scaled = logits_BK / self.config.temperature
+        return torch.softmax(scaled, -1) if self.config.kind == "classes" else torch.sigmoid(scaled)
+
+
+def _classes(scores_BK: Tensor, labels_B: Tensor, config: ClassificationConfig) -> Tensor:
+    """Cross-entropy of each sequence; with γ, times (1 − p)^γ."""
+    losses_B = F.cross_entropy(scores_BK, labels_B, reduction="none", label_smoothing=config.smoothing)
+    if config.focal:
+        p_B = torch.softmax(scores_BK, -1).gather(1, labels_B[:, None]).squeeze(1)
+        losses_B = losses_B * (1 - p_B) ** config.focal
+    return losses_B
+
+
+def _labels(scores_BK: Tensor, labels_BK: Tensor, config: ClassificationConfig) -> Tensor:
+    """Mean binary cross-entropy of each sequence's labels."""
+    yes_BK = labels_BK.to(scores_BK.dtype)
+    soft_BK = yes_BK * (1 - config.smoothing) + config.smoothing / 2
+    yes = scores_BK.new_tensor(config.class_weights) if config.class_weights else None
+    losses_BK = F.binary_cross_entropy_with_logits(scores_BK, soft_BK, reduction="none", pos_weight=yes)
+    if config.focal:
+        p_BK = torch.where(yes_BK > 0, torch.sigmoid(scores_BK), torch.sigmoid(-scores_BK))
+        losses_BK = losses_BK * (1 - p_BK) ** config.focal
+    return losses_BK.mean(-1)
+
+
+def _number(scores_B1: Tensor, labels_B: Tensor, config: ClassificationConfig) -> Tensor:
+    return (scores_B1.squeeze(-1) - labels_B.to(scores_B1.dtype)) ** 2
+
+
+_LOSSES: dict[Kind, Callable[[Tensor, Tensor, ClassificationConfig], Tensor]] = {
+    "classes": _classes,
+    "labels": _labels,
+    "number": _number,
+}

@@ -1,0 +1,143 @@
+"""Tagging words (chapter §11.4.3, eq. 11.14 and 11.15): a tag for each word, from the vectors of its subwords.
+
+    y_i = softmax(W_K z_i)        t_i = argmax_k y_i,k
+
+Learning, the gold tag stands on every subword of a word; decoding, the first subword decides (example 11.16). Or a word
+is one vector, that of its first subword, or the mean or maximum of all, and learns as one. A CRF (`nn/crf.py`) over the
+words of a sequence adds a score for each pair of neighbouring tags; an LSTM may read the words first.
+N tokens, P (token, word) pairs, W words, B sequences, D hidden size, K tags.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.batch import TrainingBatch, WordTags
+from larvatus.errors import UsageError
+from larvatus.nn.bilstm import BiLSTM
+from larvatus.nn.buckets import IGNORE
+from larvatus.nn.crf import CRF
+from larvatus.nn.dropout import Dropout
+from larvatus.nn.layer_mix import LayerMix
+from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.objectives.loss import Loss
+
+
+class TaggingConfig(Struct, tag_field="type", tag="tagging", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    needs: ClassVar = WordTags
+
+    labels: tuple[str, ...]
+    """The tags."""
+    scheme: Literal["none", "bio", "iob1", "bioes"] = "none"
+    """How tags spell entities, which says what may follow what; none: anything may."""
+    pool: Literal["first", "mean", "max"] = "first"
+    """Which of a word's subwords speak for it."""
+    learn: Literal["subwords", "words"] = "subwords"
+    """The gold tag stands on every subword, or on the word as a whole; a CRF and an LSTM always learn words."""
+    crf: bool = False
+    """A conditional random field over the words."""
+    lstm: int = 0
+    """Size of a bidirectional LSTM over the words, in each direction; 0: none."""
+    dropout: float = 0.1
+    mix: bool = False
+    """A learned mix of all layers in place of the last (ELMo)."""
+    temperature: float = 1.0
+    """Scores are divided by it to give probabilities (fitted on held-out examples)."""
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
+            raise UsageError(f"tagging wants two tags or more, each named once, not {list(self.labels)}")
+        if not self.temperature > 0 or not 0 <= self.dropout < 1 or self.lstm < 0:
+            raise UsageError("temperature must be above 0, dropout in [0, 1), and the LSTM's size not negative")
+        if self.mix and self.pool == "max":
+            raise UsageError("a mix of layers is pooled by first or mean, not max")
+
+    @property
+    def whole_words(self) -> bool:
+        """Whether words, not subwords, carry the loss."""
+        return self.learn == "words" or self.crf or bool(self.lstm) or self.mix
+
+    def build(self, model: TransformerConfig, vocabulary: int) -> Tagging:
+        return Tagging(self, model)
+
+
+class Tagging(nn.Module):
+    needs = WordTags
+
+    def __init__(self, config: TaggingConfig, model: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.mix = LayerMix(model.layers) if config.mix else None
+        self.lstm = BiLSTM(size=model.hidden, hidden=config.lstm) if config.lstm else None
+        self.dropout = Dropout(config.dropout)
+        self.classifier = nn.Linear(self.lstm.width if self.lstm is not None else model.hidden, len(config.labels))
+        self.crf = CRF(len(config.labels)) if config.crf else None
+
+    def features(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """A vector for each word: [N, D] → [W, D], or [layers + 1, N, D] → [layers + 1, W, D] for a mix."""
+        words = batch.targets[WordTags]
+        if states.ndim == 3:
+            return torch.stack([self._pool(z_ND, words) for z_ND in states])
+        return self._pool(states, words)
+
+    def _pool(self, z_ND: Tensor, words: WordTags[Tensor]) -> Tensor:
+        """A word that has no token gets zeros."""
+        count = len(words.tags)
+        rows_P, words_P = words.rows, words.words
+        if self.config.pool == "first":
+            first_P = torch.ones_like(words_P, dtype=torch.bool)
+            first_P[1:] = words_P[1:] != words_P[:-1]
+            rows_P, words_P = rows_P[first_P], words_P[first_P]
+        own_PD = z_ND.index_select(0, rows_P)
+        start_WD = own_PD.new_zeros(count, z_ND.shape[1])
+        if self.config.pool == "first":
+            return start_WD.index_copy(0, words_P, own_PD)
+        reduce = "mean" if self.config.pool == "mean" else "amax"
+        return start_WD.scatter_reduce(0, words_P[:, None].expand_as(own_PD), own_PD, reduce, include_self=False)
+
+    def logits(self, x: Tensor, counts_B: Tensor) -> Tensor:
+        """Scores of the tags of each word from features: [W, D] (or a stack of layers) → [W, K]."""
+        x_WD = self.mix(x) if self.mix is not None else x
+        if self.lstm is not None:
+            x_WD = self.lstm(self.dropout(x_WD), counts_B)
+        scores_WK: Tensor = self.classifier(self.dropout(x_WD))
+        return scores_WK.float() if scores_WK.dtype == torch.bfloat16 else scores_WK
+
+    def size(self, targets: WordTags[Any]) -> float:
+        """By how much the sum of losses is divided: tags that are known, on subwords or on words."""
+        known = targets.tags != IGNORE
+        return float(known.sum() if self.config.whole_words else known[targets.words].sum())
+
+    def forward(self, x: Tensor, targets: WordTags[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from features of whole words."""
+        scores_WK = self.logits(x, targets.counts)
+        if self.crf is not None:
+            total = -self.crf.log_likelihood(scores_WK, targets.tags, targets.counts).sum()
+        else:
+            total = F.cross_entropy(scores_WK, targets.tags, reduction="sum", ignore_index=IGNORE)
+        return self._loss(total, scores_WK, targets.tags, accuracy=accuracy)
+
+    def _loss(self, total: Tensor, scores: Tensor, tags: Tensor, *, accuracy: bool) -> Loss:
+        return Loss(
+            total=total,
+            count=(tags != IGNORE).sum(),
+            correct=(scores.argmax(-1) == tags).sum() if accuracy else None,
+            weight=self.config.weight,
+        )
+
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+        targets: WordTags[Tensor] = batch.targets[WordTags]
+        if self.config.whole_words:
+            loss: Loss = self(self.features(z_ND, batch), targets, accuracy=accuracy)
+            return loss
+        scores_PK = self.classifier(self.dropout(z_ND.index_select(0, targets.rows)))
+        scores_PK = scores_PK.float() if scores_PK.dtype == torch.bfloat16 else scores_PK
+        tags_P = targets.tags[targets.words]
+        total = F.cross_entropy(scores_PK, tags_P, reduction="sum", ignore_index=IGNORE)
+        return self._loss(total, scores_PK, tags_P, accuracy=accuracy)
