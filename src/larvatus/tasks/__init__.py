@@ -1,0 +1,1 @@
+"""Fine-tuning: classify texts and pairs, tag words."""
