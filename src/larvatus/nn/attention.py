@@ -23,6 +23,7 @@ from torch.nn.attention.varlen import varlen_attn
 
 from larvatus.nn.dropout import keep_scale
 from larvatus.nn.layout import Grouped, Layout, Packed
+from larvatus.nn.lora import full_weight
 from larvatus.nn.rotary import rotate
 
 
@@ -155,7 +156,7 @@ class Attention(nn.Module):
         For layouts without rotation, window and bias, and without dropout.
         """
         hidden = x_ND.shape[-1]
-        weight, bias = self.qkv.weight, self.qkv.bias
+        weight, bias = full_weight(self.qkv), self.qkv.bias
         q_BD = F.linear(x_ND.index_select(0, at_B), weight[:hidden], None if bias is None else bias[:hidden])
         kv_N2HK = F.linear(x_ND, weight[hidden:], None if bias is None else bias[hidden:]).unflatten(
             -1, (2, self.heads, -1)
