@@ -26,7 +26,7 @@ from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss
 from larvatus.objectives.pair_classifier import first_tokens
 
-Kind = Literal["classes", "labels", "number"]
+Kind = Literal["multi-class", "multi-label", "regression"]
 Dense = Literal["tanh", "gelu", "relu", "none"]
 _DENSE: dict[Dense, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
 
@@ -38,8 +38,8 @@ class ClassificationConfig(
 
     labels: tuple[str, ...]
     """Names of the classes; for a number, its one name."""
-    kind: Kind = "classes"
-    """One of the classes, any of them at once (labels), or a number."""
+    kind: Kind = "multi-class"
+    """One of the classes, any of them at once, or a number."""
     pool: Literal["cls", "mean", "max"] = "cls"
     """What stands for a sequence: the vector of [CLS], or the mean or maximum of all its tokens."""
     dense: Dense = "tanh"
@@ -51,7 +51,7 @@ class ClassificationConfig(
     mix: bool = False
     """A learned mix of all layers in place of the last (ELMo)."""
     class_weights: tuple[float, ...] = ()
-    """How much an example of each class counts; for labels, how much a yes does."""
+    """How much an example of each class counts; with several labels, how much a yes does."""
     focal: float = 0.0
     """γ of the focal loss."""
     smoothing: float = 0.0
@@ -61,9 +61,9 @@ class ClassificationConfig(
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if len(self.labels) < (2 if self.kind == "classes" else 1) or len(set(self.labels)) < len(self.labels):
+        if len(self.labels) < (2 if self.kind == "multi-class" else 1) or len(set(self.labels)) < len(self.labels):
             raise UsageError(f"classification wants two classes or more, each named once, not {list(self.labels)}")
-        if self.kind == "number" and (len(self.labels) > 1 or self.focal or self.smoothing or self.class_weights):
+        if self.kind == "regression" and (len(self.labels) > 1 or self.focal or self.smoothing or self.class_weights):
             raise UsageError("regression has one number, and neither class weights, focal loss nor smoothing")
         if self.class_weights and len(self.class_weights) != len(self.labels):
             raise UsageError(f"{len(self.labels)} classes, but {len(self.class_weights)} class weights; give one each")
@@ -127,7 +127,7 @@ class Classification(nn.Module):
 
     def _weights(self, labels: Tensor, weights_B: Tensor) -> Tensor:
         """[B] how much each sequence counts."""
-        if self.config.kind != "classes" or not self.config.class_weights:
+        if self.config.kind != "multi-class" or not self.config.class_weights:
             return weights_B
         return weights_B * torch.tensor(self.config.class_weights, device=labels.device)[labels]
 
@@ -137,7 +137,7 @@ class Classification(nn.Module):
         losses_B = _LOSSES[self.config.kind](scores_BK, targets.labels, self.config)
         weights_B = self._weights(targets.labels, targets.weights).to(losses_B.dtype)
         right = None
-        if accuracy and self.config.kind == "classes":
+        if accuracy and self.config.kind == "multi-class":
             right = (scores_BK.argmax(-1) == targets.labels).sum()
         return Loss(
             total=(losses_B * weights_B).sum(),
@@ -152,10 +152,10 @@ class Classification(nn.Module):
 
     def probabilities(self, logits_BK: Tensor) -> Tensor:
         """Calibrated: of classes they sum to 1, of labels each is its own; a number stays what it is."""
-        if self.config.kind == "number":
+        if self.config.kind == "regression":
             return logits_BK
         scaled = logits_BK / self.config.temperature
-        return torch.softmax(scaled, -1) if self.config.kind == "classes" else torch.sigmoid(scaled)
+        return torch.softmax(scaled, -1) if self.config.kind == "multi-class" else torch.sigmoid(scaled)
 
 
 def _classes(scores_BK: Tensor, labels_B: Tensor, config: ClassificationConfig) -> Tensor:
@@ -184,7 +184,7 @@ def _number(scores_B1: Tensor, labels_B: Tensor, config: ClassificationConfig) -
 
 
 _LOSSES: dict[Kind, Callable[[Tensor, Tensor, ClassificationConfig], Tensor]] = {
-    "classes": _classes,
-    "labels": _labels,
-    "number": _number,
+    "multi-class": _classes,
+    "multi-label": _labels,
+    "regression": _number,
 }

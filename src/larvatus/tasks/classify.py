@@ -50,9 +50,9 @@ class LabelledTexts:
 def label_array(examples: Sequence[TextExample], config: ClassificationConfig) -> npt.NDArray[np.generic]:
     """What a model of these classes is to say of each example: [E], or [E, K] for labels."""
     ids = {label: number for number, label in enumerate(config.labels)}
-    if config.kind == "number":
+    if config.kind == "regression":
         return np.array([_number(example) for example in examples], dtype=np.float32)
-    if config.kind == "classes":
+    if config.kind == "multi-class":
         return np.array([_id(ids, example, example.label) for example in examples], dtype=np.int64)
     rows = np.zeros((len(examples), len(ids)), dtype=np.float32)
     for row, example in zip(rows, examples, strict=True):
@@ -123,10 +123,10 @@ def classify(
 
 def _answer(text: TextOrPair, row: list[float], coverage: Coverage, config: ClassificationConfig) -> Classified:
     first, second = (text, None) if isinstance(text, str) else text
-    if config.kind == "number":
+    if config.kind == "regression":
         return Classified(text=first, pair=second, value=row[0], probabilities={}, coverage=coverage)
     named = dict(zip(config.labels, row, strict=True))
-    if config.kind == "classes":
+    if config.kind == "multi-class":
         best = max(named, key=named.__getitem__)
         return Classified(text=first, pair=second, label=best, probabilities=named, coverage=coverage)
     holds = tuple(label for label, share in named.items() if share >= YES)

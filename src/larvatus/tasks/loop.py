@@ -28,7 +28,7 @@ from larvatus.rng import derive, stream
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import Scoring, head_of, states_of
 from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.trained import frozen_mode, set_rates, trainable
+from larvatus.tasks.trained import set_rates, train_mode, trainable
 from larvatus.train.schedule import learning_rate
 from larvatus.train.settings import Runtime
 from larvatus.train.step import replayable
@@ -152,7 +152,7 @@ class FineTuning:
 
     def _step(self) -> None:
         config, step = self.fitting.config, self.fit.step
-        frozen_mode(self.model, config.trained)
+        train_mode(self.model)
         chosen = self._examples(step)
         batch = self.data.batch(chosen)
         size = max(self.head.size(batch.targets[self.head.needs]), 1e-9)
