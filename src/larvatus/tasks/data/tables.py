@@ -87,12 +87,17 @@ def ending(name: str) -> str:
     return "." + last.rsplit(".", 1)[-1] if "." in last else ""
 
 
-def open_table(name: str, options: TableOptions = TableOptions(), problems: Problems | None = None) -> Table:
-    """Open a table: its columns, a sample of its rows, and all of them."""
+def open_table(
+    name: str,
+    options: TableOptions = TableOptions(),
+    problems: Problems | None = None,
+    lines: Iterator[tuple[int, str]] | None = None,
+) -> Table:
+    """Open a table: its columns, a sample of its rows, and all of them. `lines`: of a file that is open already."""
     format = options.format or ENDINGS.get(ending(name))
     if format == "parquet":
         return _sampled(name, "parquet", True, _parquet(name))
-    lines = numbered_lines(name)
+    lines = lines or numbered_lines(name)
     first = next(((number, line) for number, line in lines if line.strip()), None)
     if first is None:
         raise DataError(f"{shown(name)} is empty; give a file with labelled examples")
