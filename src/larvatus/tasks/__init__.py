@@ -1,0 +1,1 @@
+"""Fine-tuning: classify and tag texts of one's own."""
