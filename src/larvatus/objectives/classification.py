@@ -117,6 +117,10 @@ class Classification(nn.Module):
         scores_BK: Tensor = self.classifier(self.dropout(x_BD))
         return scores_BK.float() if scores_BK.dtype == torch.bfloat16 else scores_BK
 
+    def scores(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """Scores of the classes for each sequence, from the encoder's vectors: → [B, K]."""
+        return self.logits(self.features(states, batch))
+
     def size(self, targets: ClassTargets[Any]) -> float:
         """By how much the sum of losses is divided: texts, each counted with the weight of its class."""
         return float(self._weights(torch.as_tensor(targets.labels), torch.as_tensor(targets.weights)).sum())

@@ -109,6 +109,10 @@ class Tagging(nn.Module):
         scores_WK: Tensor = self.classifier(self.dropout(x_WD))
         return scores_WK.float() if scores_WK.dtype == torch.bfloat16 else scores_WK
 
+    def scores(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """Scores of the tags for each word, from the encoder's vectors: → [W, K]."""
+        return self.logits(self.features(states, batch), batch.targets[WordTags].counts)
+
     def size(self, targets: WordTags[Any]) -> float:
         """By how much the sum of losses is divided: tags that are known, on subwords or on words."""
         known = targets.tags != IGNORE

@@ -1,0 +1,133 @@
+"""Classifying texts and pairs (chapter §11.4.1 and 11.4.2): labelled examples as training batches, scores as answers.
+
+Learning, every window of a long text carries the text's label and counts 1 / windows. Answering, the scores of its
+windows are merged: their mean, or for each class the highest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from larvatus.batch import ClassTargets, Ints, TrainingBatch, edges
+from larvatus.errors import DataError, did_you_mean
+from larvatus.objectives import Classification, ClassificationConfig, Pretraining
+from larvatus.tasks.data.records import TextExample
+from larvatus.tasks.results import Classified, Coverage
+from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.tasks.sequences import Sequences, TextOrPair
+
+Merge = Literal["mean", "max"]
+YES = 0.5
+"""A label holds from this probability on."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledTexts:
+    """Training examples of classification."""
+
+    sequences: Sequences
+    labels: npt.NDArray[np.generic]  # [E] classes or numbers, [E, K] yes and no
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        sequences = self.sequences.of(examples)
+        parts = self.sequences.parts[examples]
+        targets = ClassTargets(
+            labels=np.repeat(self.labels[examples], parts, axis=0),
+            weights=np.repeat((1.0 / np.maximum(parts, 1)).astype(np.float32), parts),
+        )
+        return TrainingBatch(tokens=self.sequences.batch(sequences), targets={ClassTargets: targets})
+
+
+def label_array(examples: Sequence[TextExample], config: ClassificationConfig) -> npt.NDArray[np.generic]:
+    """What a model of these classes is to say of each example: [E], or [E, K] for labels."""
+    ids = {label: number for number, label in enumerate(config.labels)}
+    if config.kind == "number":
+        return np.array([_number(example) for example in examples], dtype=np.float32)
+    if config.kind == "classes":
+        return np.array([_id(ids, example, example.label) for example in examples], dtype=np.int64)
+    rows = np.zeros((len(examples), len(ids)), dtype=np.float32)
+    for row, example in zip(rows, examples, strict=True):
+        own = example.label if isinstance(example.label, tuple) else () if example.label is None else (example.label,)
+        for label in own:
+            row[_id(ids, example, label)] = 1.0
+    return rows
+
+
+def _number(example: TextExample) -> float:
+    try:
+        return float(example.label)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as fault:
+        raise DataError(f"{example.place}: the label {example.label!r} is not a number, as regression wants") from fault
+
+
+def _id(ids: dict[str, int], example: TextExample, label: object) -> int:
+    if not isinstance(label, str) or label not in ids:
+        said = "has no label" if label is None else f"is labelled {label!r}, which the model does not know"
+        raise DataError(f"{example.place} {said}{did_you_mean(str(label), ids)}")
+    return ids[label]
+
+
+def texts_of(examples: Sequence[TextExample]) -> list[TextOrPair]:
+    """Texts and pairs as the model reads them."""
+    return [one.text if one.pair is None else (one.text, one.pair) for one in examples]
+
+
+def merged(scores_SK: Floats, parts: Ints, merge: Merge = "mean") -> Floats:
+    """Scores of examples from those of their windows: [S, K] → [E, K]."""
+    starts = edges(parts)[:-1]
+    if merge == "max":
+        return np.maximum.reduceat(scores_SK, starts, axis=0) if len(parts) else scores_SK
+    sums = np.add.reduceat(scores_SK, starts, axis=0) if len(parts) else scores_SK
+    found: Floats = sums / parts[:, None].astype(np.float32)
+    return found
+
+
+def class_scores(model: Pretraining, sequences: Sequences, scoring: Scoring, merge: Merge = "mean") -> Floats:
+    """Scores of every class for every example: [E, K]."""
+    return merged(score_sequences(model, sequences, scoring), sequences.parts, merge)
+
+
+def probabilities(head: Classification, scores_EK: Floats) -> Floats:
+    """Calibrated probabilities; the number itself for a regression."""
+    found: Floats = head.probabilities(torch.from_numpy(scores_EK)).numpy()
+    return found
+
+
+def classify(
+    model: Pretraining,
+    texts: Sequence[TextOrPair],
+    sequences: Sequences,
+    *,
+    scoring: Scoring,
+    merge: Merge = "mean",
+) -> list[Classified]:
+    """The answers of a model for texts that are encoded already."""
+    head = head_of(model)
+    assert isinstance(head, Classification)
+    found = probabilities(head, class_scores(model, sequences, scoring, merge))
+    coverage = zip(sequences.tokens.tolist(), sequences.read.tolist(), sequences.parts.tolist(), strict=True)
+    return [
+        _answer(text, row, Coverage(tokens=tokens, read=read, windows=windows), head.config)
+        for text, row, (tokens, read, windows) in zip(texts, found.tolist(), coverage, strict=True)
+    ]
+
+
+def _answer(text: TextOrPair, row: list[float], coverage: Coverage, config: ClassificationConfig) -> Classified:
+    first, second = (text, None) if isinstance(text, str) else text
+    if config.kind == "number":
+        return Classified(text=first, pair=second, value=row[0], probabilities={}, coverage=coverage)
+    named = dict(zip(config.labels, row, strict=True))
+    if config.kind == "classes":
+        best = max(named, key=named.__getitem__)
+        return Classified(text=first, pair=second, label=best, probabilities=named, coverage=coverage)
+    holds = tuple(label for label, share in named.items() if share >= YES)
+    return Classified(text=first, pair=second, labels=holds, probabilities=named, coverage=coverage)

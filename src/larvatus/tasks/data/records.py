@@ -1,0 +1,148 @@
+"""Labelled examples: what every reader gives and every task takes. Each knows the file and line it comes from.
+
+TextExample("A plane takes off.", "An air plane is taking off.", 5.0, Place("train.tsv", 2))
+TaggedExample(("Mt.", "Sanitas"), ("B-LOC", "I-LOC"), Place("train.conll", 1))
+SpanExample("Mt. Sanitas", (Span(0, 11, "LOC"),), Place("train.jsonl", 1))
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from larvatus.errors import DataError
+from larvatus.text.align import join_words
+
+Kind = Literal["multi-class", "multi-label", "regression"]
+Label = str | float | tuple[str, ...]
+"""A class, a number (regression), or a sorted set of names (multi-label)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where an example comes from. It prints as ``file:line``; of a Parquet file the line is the row."""
+
+    source: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class TextExample:
+    """A text or a pair of texts, and what it is labelled with."""
+
+    text: str
+    pair: str | None
+    label: Label | None
+    place: Place
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedExample:
+    """The words of a sentence and a tag for each; the running text too where the file gives it."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    place: Place
+    text: str | None = None
+    """The text as it was written; None: words with single spaces between them."""
+    spans: tuple[tuple[int, int], ...] | None = None
+    """Characters of each word in `text`, start and end; None where `text` is."""
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tags is not None and len(self.tags) != len(self.words):
+            raise DataError(f"{self.place}: {len(self.words)} words but {len(self.tags)} tags")
+        if (self.text is None) != (self.spans is None):
+            raise DataError(f"{self.place}: a text and the spans of its words go together; give both or neither")
+        if self.spans is not None and len(self.spans) != len(self.words):
+            raise DataError(f"{self.place}: {len(self.words)} words but {len(self.spans)} spans")
+
+    def located(self) -> tuple[str, tuple[tuple[int, int], ...]]:
+        """The text and the characters of each word in it: as written, or with single spaces between words."""
+        if self.text is not None and self.spans is not None:
+            return self.text, self.spans
+        text, spans = join_words(self.words)
+        return text, tuple((start, end) for start, end in spans.tolist())
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Characters [start, end) of a text, and what they are."""
+
+    start: int
+    end: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpanExample:
+    """A text and labelled spans of its characters, sorted; they may nest, overlap or be none."""
+
+    text: str
+    spans: tuple[Span, ...]
+    place: Place
+    id: str | None = None
+
+
+Example = TypeVar("Example", TextExample, TaggedExample, SpanExample)
+
+
+@dataclass(frozen=True)
+class Dataset(Generic[Example]):
+    """Examples in the order of their files, and how they were read."""
+
+    examples: tuple[Example, ...]
+    source: str
+    """Names of the files."""
+    columns: str = ""
+    """What was read as what, a line for people."""
+    kind: Kind | None = None
+    """What the labels of texts are; None where texts have none, and of words and spans."""
+    notes: tuple[str, ...] = ()
+    """What else a reader has to say: a prefix stripped, rows set aside."""
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __iter__(self) -> Iterator[Example]:
+        return iter(self.examples)
+
+    def labels(self) -> Counter[str]:
+        """How often each class, name of a set, tag or type of span occurs; nothing of numbers."""
+        counts: Counter[str] = Counter()
+        for example in self.examples:
+            if isinstance(example, TextExample):
+                if isinstance(example.label, str):
+                    counts[example.label] += 1
+                elif isinstance(example.label, tuple):
+                    counts.update(example.label)
+            elif isinstance(example, TaggedExample):
+                counts.update(example.tags or ())
+            else:
+                counts.update(span.label for span in example.spans)
+        return counts
+
+    def label_names(self) -> tuple[str, ...]:
+        """The labels in the order that gives them their ids: whole numbers by size, anything else by alphabet."""
+        return in_order(self.labels())
+
+    def describe(self) -> str:
+        """The line to print before anything is done with the data."""
+        return " · ".join([f"{self.source}: {len(self):,} examples", self.columns, *self.notes]).rstrip(" ·")
+
+
+def in_order(names: Counter[str] | set[str]) -> tuple[str, ...]:
+    """Whole numbers by size, anything else by alphabet.
+
+    >>> in_order({"10", "9"}), in_order({"b", "10", "a"})
+    (('9', '10'), ('10', 'a', 'b'))
+    """
+    if all(name.isascii() and name.removeprefix("-").isdigit() for name in names):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    return tuple(sorted(names))

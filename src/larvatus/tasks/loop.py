@@ -1,0 +1,254 @@
+"""The fine-tuning loop: epochs over examples in an order of their own, scores on held-out ones, the best weights kept.
+
+    fitted = fit(model, data, Fitting(config=…, seed=1, evaluate=…))
+    fitted.best, fitted.history
+
+The order of an epoch is f(seed, epoch), dropout f(seed, step, microbatch): a run that was stopped and goes on ends with
+the same weights, and the microbatch (runtime, not science) changes nothing but dropout's draws.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from larvatus.batch import Ints, TrainingBatch
+from larvatus.errors import NumericsError
+from larvatus.nn.device import on_device
+from larvatus.objectives import Loss, Pretraining
+from larvatus.rng import derive, stream
+from larvatus.tasks.features import Features
+from larvatus.tasks.scoring import Scoring, head_of, states_of
+from larvatus.tasks.settings import FineTuneConfig
+from larvatus.tasks.trained import frozen_mode, set_rates, trainable
+from larvatus.train.schedule import learning_rate
+from larvatus.train.settings import Runtime
+from larvatus.train.step import replayable
+
+LOOK_EVERY = 16
+"""Steps between two looks at the losses: a GPU would wait at each."""
+
+
+class Examples(Protocol):
+    """Training examples, by number."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        """Some examples with what is to be predicted, in this order."""
+
+
+class Scores(Struct, frozen=True, kw_only=True):
+    """What a model is worth on held-out examples."""
+
+    metric: str
+    """The one that decides which weights are kept."""
+    values: dict[str, float]
+
+    @property
+    def main(self) -> float:
+        return self.values[self.metric]
+
+
+class Epoch(Struct, frozen=True, kw_only=True):
+    """A look at the model along the way."""
+
+    step: int
+    epoch: float
+    loss: float
+    """Mean training loss since the look before."""
+    scores: Scores | None = None
+    seconds: float = 0.0
+    """Spent training, so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting:
+    """What the loop is told."""
+
+    config: FineTuneConfig
+    runtime: Runtime
+    seed: int
+    evaluate: Callable[[], Scores] | None = None
+    """Scores the model as it stands, on held-out examples."""
+    report: Callable[[Epoch], None] = lambda epoch: None
+    """Called after each evaluation."""
+    progress: Callable[[int, int, float, float], None] = lambda step, steps, loss, rate: None
+    """Called now and then: step, steps, loss, examples a second."""
+    stop: Callable[[], str | None] = lambda: None
+    """The signal that asked to stop, if any."""
+
+
+@dataclass
+class Fit:
+    """A fine-tuning under way: what changes over time."""
+
+    step: int = 0
+    seconds: float = 0.0
+    best: dict[str, Tensor] | None = None
+    """Weights with the best score, of those that are trained."""
+    best_epoch: Epoch | None = None
+    history: list[Epoch] = field(default_factory=list)
+    waited: int = 0
+    """Evaluations since the best one."""
+
+
+class FineTuning:
+    """A model, its optimizer and its examples; `run` trains, `fit` says how far it has come."""
+
+    def __init__(self, model: Pretraining, data: Examples, fitting: Fitting, features: Features | None = None) -> None:
+        self.model, self.data, self.fitting, self.features = model, data, fitting, features
+        self.head = head_of(model)
+        config = fitting.config
+        groups = trainable(model, config.trained, decay=config.decay, seed=fitting.seed)
+        own = config.optimizer
+        self.optimizer = torch.optim.AdamW(
+            groups, lr=own.rate, betas=(own.beta1, own.beta2), eps=own.epsilon, fused=True
+        )
+        self.each = -(-len(data) // config.batch)
+        self.steps = self.each * config.epochs_of(len(data))
+        self.fit = Fit()
+        self._unread: list[Tensor] = []
+        self._bad: Tensor | None = None
+        self._order: tuple[int, Ints] | None = None
+
+    @property
+    def trained(self) -> dict[str, Tensor]:
+        """The weights that training changes, by name."""
+        return {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def run(self) -> Fit:
+        """Train to the end, or until it no longer gets better, or until asked to stop (`fit.step` < `steps`)."""
+        due = evaluation_steps(self.each, self.steps, self.fitting.config.evaluations)
+        self._began = time.monotonic()
+        while self.fit.step < self.steps and not self._patience_is_over():
+            if self.fitting.stop() is not None:
+                self._look()
+                return self.fit
+            self._step()
+            if self.fit.step in due:
+                self._evaluate()
+        self._look()
+        return self.fit
+
+    def keep_best(self) -> None:
+        """Put the best weights back into the model."""
+        if self.fit.best is not None:
+            own = dict(self.model.named_parameters())
+            with torch.no_grad():
+                for name, tensor in self.fit.best.items():
+                    own[name].copy_(tensor)
+
+    def _patience_is_over(self) -> bool:
+        return 0 < self.fitting.config.patience <= self.fit.waited
+
+    def _step(self) -> None:
+        config, step = self.fitting.config, self.fit.step
+        frozen_mode(self.model, config.trained)
+        chosen = self._examples(step)
+        batch = self.data.batch(chosen)
+        size = max(self.head.size(batch.targets[self.head.needs]), 1e-9)
+        total = torch.zeros((), device=self.fitting.runtime.device)
+        budget = self.fitting.runtime.microbatch if self.features is None else batch.tokens.size
+        for item, micro in enumerate(batch.split(budget)):
+            with replayable(derive(self.fitting.seed, "dropout", step, item), self.fitting.runtime.device):
+                loss = self._loss(micro, chosen).total / size
+            loss.backward()
+            total += loss.detach().float()
+        norm = torch.nn.utils.clip_grad_norm_(
+            [p for group in self.optimizer.param_groups for p in group["params"]], config.clip or math.inf
+        )
+        bad = (~torch.isfinite(norm + total)).float()
+        self._bad = bad if self._bad is None else torch.maximum(self._bad, bad)
+        self.optimizer.found_inf = self._bad  # type: ignore[attr-defined]  # the fused kernel then leaves all as it is
+        set_rates(self.optimizer, learning_rate(config.schedule, config.peak, step=step, steps=self.steps))
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._unread.append(total)
+        self.fit.step += 1
+        if self.fit.step % LOOK_EVERY == 0 or self.fit.step == 1:
+            self._glance()
+
+    def _loss(self, micro: TrainingBatch[Ints], chosen: Ints) -> Loss:
+        tensors = on_device(micro, self.fitting.runtime.device)
+        scoring = scoring_of(self.fitting.runtime)
+        with scoring.autocast():
+            if self.features is not None:
+                return self.head(self.features.of(chosen), tensors.targets[self.head.needs])
+            limit = int(micro.tokens.lengths.max())
+            if self.head.mix is None:
+                return self.head.loss(self.model.encoder(tensors.tokens, limit=limit), tensors, self.model.encoder)
+            states = states_of(self.model, tensors, self.head, limit=limit)
+            return self.head(self.head.features(states, tensors), tensors.targets[self.head.needs])
+
+    def _examples(self, step: int) -> Ints:
+        """The examples of a step: each epoch is a permutation of all."""
+        epoch, place = divmod(step, self.each)
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, epoch_order(self.fitting.seed, epoch, len(self.data))
+        batch = self.fitting.config.batch
+        return self._order[1][place * batch : (place + 1) * batch]
+
+    def _glance(self) -> None:
+        """Check what is not finite, and show the loss."""
+        if self._bad is not None and float(self._bad):
+            raise NumericsError(
+                f"the loss is not finite at step {self.fit.step:,}, and the weights were left as they are; "
+                "try a smaller --rate, or --precision fp32"
+            )
+        seconds = self.fit.seconds + time.monotonic() - self._began
+        done = self.fit.step * self.fitting.config.batch
+        self.fitting.progress(self.fit.step, self.steps, float(self._unread[-1]), done / max(seconds, 1e-9))
+
+    def _look(self) -> float:
+        """The mean loss since the last look, all found finite."""
+        if not self._unread:
+            return math.nan
+        self._glance()
+        mean = float(torch.stack(self._unread).mean())
+        self._unread.clear()
+        return mean
+
+    def _evaluate(self) -> None:
+        loss = self._look()
+        self.fit.seconds += time.monotonic() - self._began
+        scores = self.fitting.evaluate() if self.fitting.evaluate is not None else None
+        epoch = Epoch(
+            step=self.fit.step,
+            epoch=self.fit.step / self.each,
+            loss=loss,
+            scores=scores,
+            seconds=round(self.fit.seconds, 3),
+        )
+        self.fit.history.append(epoch)
+        before = self.fit.best_epoch.scores if self.fit.best_epoch is not None else None
+        self.fit.waited += 1
+        if scores is not None and (before is None or scores.main > before.main or math.isnan(before.main)):
+            self.fit.best = {name: tensor.cpu().clone() for name, tensor in self.trained.items()}
+            self.fit.best_epoch = epoch
+            self.fit.waited = 0
+        self.fitting.report(epoch)
+        self._began = time.monotonic()
+
+
+def epoch_order(seed: int, epoch: int, examples: int) -> Ints:
+    """A permutation of the examples for each epoch."""
+    return stream(seed, "finetune order", epoch).permutation(examples)
+
+
+def evaluation_steps(each: int, steps: int, evaluations: int) -> frozenset[int]:
+    """After which steps to evaluate: evenly in each epoch, always at its end."""
+    places = {max(1, round(each * (n + 1) / evaluations)) for n in range(evaluations)}
+    return frozenset(epoch * each + place for epoch in range(steps // each) for place in places)
+
+
+def scoring_of(runtime: Runtime) -> Scoring:
+    return Scoring(device=runtime.device, precision=runtime.precision)

@@ -1,0 +1,130 @@
+"""What predictions are: small typed objects that print well and become dictionaries.
+
+    found = model.predict("Mt. Sanitas is in Sunshine Canyon.")
+    found.entities[0].text, found.entities[0].label, found.entities[0].start
+
+Each says how much of the text was read: `tokens` of it, `read` of them, in so many `windows`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """How much of a text the model has read."""
+
+    tokens: int
+    read: int
+    windows: int
+
+    @property
+    def share(self) -> float:
+        return self.read / self.tokens if self.tokens else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classified:
+    """A text or pair with its class, its labels or its number."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None
+    """The class; None where labels or a number are asked for."""
+    labels: tuple[str, ...] = ()
+    """The labels that hold, of a model that gives several."""
+    value: float | None = None
+    """The number, of a regression."""
+    probabilities: dict[str, float]
+    """Of every class or label; empty for a number."""
+    coverage: Coverage
+
+    @property
+    def probability(self) -> float | None:
+        """Of the class."""
+        return self.probabilities[self.label] if self.label is not None else None
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"text": self.text}
+        if self.pair is not None:
+            found["pair"] = self.pair
+        if self.value is not None:
+            found["value"] = self.value
+        elif self.label is not None:
+            found |= {"label": self.label, "probability": self.probability}
+        else:
+            found["labels"] = list(self.labels)
+        if self.probabilities:
+            found["probabilities"] = self.probabilities
+        return {**found, **_read(self.coverage)}
+
+    def __str__(self) -> str:
+        if self.value is not None:
+            return f"{self.value:.3f}"
+        if self.label is not None:
+            return f"{self.label} {self.probability:.3f}"
+        return ", ".join(f"{label} {self.probabilities[label]:.3f}" for label in self.labels) or "no label"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggedWord:
+    text: str
+    tag: str
+    start: int
+    end: int
+    """Characters [start, end) of the text."""
+    probability: float
+    read: bool = True
+    """Whether the model has seen the word: not so beyond the cut of a truncated text."""
+
+    def __str__(self) -> str:
+        return f"{self.text}/{self.tag}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entity:
+    text: str
+    label: str
+    start: int
+    end: int
+    """Characters [start, end) of the text."""
+    score: float
+    """The least sure of its words decides."""
+
+    def __str__(self) -> str:
+        return f"{self.text} [{self.label}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tagged:
+    """A text with a tag for each of its words, and the entities that the tags spell."""
+
+    text: str
+    words: tuple[TaggedWord, ...]
+    entities: tuple[Entity, ...]
+    coverage: Coverage
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(word.tag for word in self.words)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "words": [dataclasses.asdict(word) for word in self.words],
+            "entities": [dataclasses.asdict(entity) for entity in self.entities],
+            **_read(self.coverage),
+        }
+
+    def __str__(self) -> str:
+        return " ".join(str(word) for word in self.words)
+
+
+Prediction = Classified | Tagged
+
+
+def _read(coverage: Coverage) -> dict[str, Any]:
+    return {"tokens": coverage.tokens, "tokens_read": coverage.read, "windows": coverage.windows}

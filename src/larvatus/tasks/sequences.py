@@ -1,0 +1,251 @@
+"""Examples as the model reads them: framed, cut into windows where they are long, end to end in arrays.
+
+    sequences = text_sequences(tokenizer, ["One text.", ("A premise.", "A hypothesis.")], limit=512)
+    sequences.pick([1, 0])                 # a batch of the second example and the first
+
+A text that fits is one sequence, `[CLS] text [SEP]` or `[CLS] first [SEP] second [SEP]`. A longer one is several, which
+overlap (`text/windows.py`), so that all of it is read; `truncate` reads the first alone, and `read` says how much that
+is. Of a pair the longer text is cut, and the shorter stands in every window, unless both are long: then windows of the
+one are laid beside windows of the other.
+E examples, S sequences, N tokens, W words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.batch import NO_WORD, Ints, TokenBatch, TrainingBatch, WordTags, edges, ranges
+from larvatus.errors import UsageError
+from larvatus.text.align import Alignment
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.windows import windows
+
+Floats = npt.NDArray[np.float32]
+TextOrPair = str | tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """The words of each sequence; those that several windows hold are in the one where they see most."""
+
+    counts: Ints  # [S] words of each sequence
+    pairs: Ints  # [S] (token, word) pairs of each sequence
+    rows: Ints  # [P] the pair's token, counted from the first of its sequence
+    words: Ints  # [P] the pair's word, counted from the first of its sequence
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """S sequences of E examples; those of one example stand together."""
+
+    ids: Ints  # [N]
+    segments: Ints  # [N]
+    lengths: Ints  # [S]
+    parts: Ints  # [E] sequences of each example
+    tokens: Ints  # [E] tokens of each example, special ones aside
+    read: Ints  # [E] how many of them the model reads
+    words: Words | None = None
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def owners(self) -> Ints:
+        """[S] the example of each sequence."""
+        return np.repeat(np.arange(len(self.parts)), self.parts)
+
+    def of(self, examples: Ints | Sequence[int]) -> Ints:
+        """The sequences of some examples, in their order."""
+        chosen = np.asarray(examples, dtype=np.int64)
+        return gathered(edges(self.parts)[:-1][chosen], self.parts[chosen])
+
+    def batch(self, sequences: Ints) -> TokenBatch[Ints]:
+        """Some sequences, end to end."""
+        lengths = self.lengths[sequences]
+        at = gathered(edges(self.lengths)[:-1][sequences], lengths)
+        positions = ranges(lengths)
+        return TokenBatch(
+            ids=self.ids[at],
+            lengths=lengths,
+            positions=positions,
+            segments=self.segments[at],
+            words=np.full_like(positions, NO_WORD),  # heads that want words have them in their targets
+        )
+
+    def word_tags(self, sequences: Ints, tags: Ints | None = None) -> WordTags[Ints]:
+        """The words of some sequences, with the tags [W] of all words of all sequences."""
+        assert self.words is not None
+        own = self.words
+        counts, pairs = own.counts[sequences], own.pairs[sequences]
+        at = gathered(edges(own.pairs)[:-1][sequences], pairs)
+        chosen = gathered(edges(own.counts)[:-1][sequences], counts)
+        return WordTags(
+            rows=own.rows[at] + np.repeat(edges(self.lengths[sequences])[:-1], pairs),
+            words=own.words[at] + np.repeat(edges(counts)[:-1], pairs),
+            tags=np.zeros(len(chosen), np.int64) if tags is None else tags[chosen],
+            counts=counts,
+        )
+
+    def inputs(self, sequences: Ints) -> TrainingBatch[Ints]:
+        """What a head needs to give scores: tokens, and words where there are any."""
+        targets = {WordTags: self.word_tags(sequences)} if self.words is not None else {}
+        return TrainingBatch(tokens=self.batch(sequences), targets=targets)
+
+
+def gathered(starts: Ints, lengths: Ints) -> Ints:
+    """Indices of several runs, end to end.
+
+    >>> gathered(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    return np.repeat(starts, lengths) + ranges(lengths)
+
+
+def text_sequences(
+    tokenizer: Tokenizer,
+    texts: Sequence[TextOrPair],
+    *,
+    limit: int,
+    truncate: bool = False,
+    overlap: int | None = None,
+) -> Sequences:
+    """Texts and pairs in sequences of at most `limit` tokens."""
+    _check_limit(limit)
+    firsts = tokenizer.encode_fast([text if isinstance(text, str) else text[0] for text in texts])
+    seconds = iter(tokenizer.encode_fast([text[1] for text in texts if not isinstance(text, str)]))
+    made = _Made(tokenizer.cls_id, tokenizer.sep_id)
+    for text, first in zip(texts, firsts, strict=True):
+        if isinstance(text, str):
+            cut = windows(len(first), size=limit - 2, overlap=overlap)
+            pieces: list[list[npt.NDArray[np.int32]]] = [
+                [first[start:end]] for start, end in zip(cut.starts, cut.ends, strict=True)
+            ]
+            total = len(first)
+        else:
+            second = next(seconds)
+            pieces = list(_pair_windows(first, second, limit - 3, overlap))
+            total = len(first) + len(second)
+        made.add(pieces[:1] if truncate else pieces, total, whole=len(pieces) == 1 or not truncate)
+    return made.sequences()
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 8:
+        raise UsageError(f"a sequence of {limit} tokens is too short to read anything in; give at least 8")
+
+
+class _Made:
+    """Sequences under way."""
+
+    def __init__(self, cls_id: int, sep_id: int) -> None:
+        self.cls, self.sep = np.array([cls_id]), np.array([sep_id])
+        self.ids: list[Ints] = []
+        self.segments: list[Ints] = []
+        self.lengths: list[int] = []
+        self.parts: list[int] = []
+        self.tokens: list[int] = []
+        self.read: list[int] = []
+
+    def add(self, pieces: Sequence[Sequence[npt.NDArray[np.integer]]], total: int, *, whole: bool) -> None:
+        """An example: the one or two segments of each of its sequences."""
+        for piece in pieces:
+            self.ids += [self.cls, *(array for part in piece for array in (part, self.sep))]
+            sizes = [len(part) + 1 for part in piece]
+            sizes[0] += 1
+            self.segments.append(np.repeat(np.arange(len(piece)), sizes))
+            self.lengths.append(sum(sizes))
+        self.parts.append(len(pieces))
+        self.tokens.append(total)
+        self.read.append(total if whole else sum(map(len, pieces[0])))
+
+    def sequences(self, words: Words | None = None) -> Sequences:
+        def ints(values: Sequence[int]) -> Ints:
+            return np.asarray(values, dtype=np.int64)
+
+        return Sequences(
+            ids=np.concatenate([*self.ids, np.empty(0, np.int64)]).astype(np.int64),
+            segments=np.concatenate([*self.segments, np.empty(0, np.int64)]).astype(np.int64),
+            lengths=ints(self.lengths),
+            parts=ints(self.parts),
+            tokens=ints(self.tokens),
+            read=ints(self.read),
+            words=words,
+        )
+
+
+def _pair_windows(
+    first: npt.NDArray[np.int32], second: npt.NDArray[np.int32], room: int, overlap: int | None
+) -> Iterator[list[npt.NDArray[np.int32]]]:
+    """Windows over a pair of texts, `room` tokens in each."""
+    if len(first) + len(second) <= room:
+        yield [first, second]
+        return
+    half = room // 2
+    if len(first) <= half:
+        sizes = len(first), room - len(first)
+    elif len(second) <= half:
+        sizes = room - len(second), len(second)
+    else:
+        sizes = half, room - half
+    cuts = [
+        list(_windows(len(text), max(1, size), overlap))
+        for text, size in zip((first, second), sizes, strict=True)
+    ]
+    count = max(map(len, cuts))
+    for number in range(count):
+        (a, b), (c, d) = (own[number * len(own) // count] for own in cuts)
+        yield [first[a:b], second[c:d]]
+
+
+def _windows(total: int, size: int, overlap: int | None) -> Iterator[tuple[int, int]]:
+    """First token of each window, and the one after its last."""
+    cut = windows(total, size=size, overlap=None if overlap is None else min(overlap, size - 1))
+    yield from zip(cut.starts.tolist(), cut.ends.tolist(), strict=True)
+
+
+def word_sequences(
+    tokenizer: Tokenizer,
+    found: Sequence[Alignment],
+    *,
+    limit: int,
+    truncate: bool = False,
+    overlap: int | None = None,
+) -> Sequences:
+    """Texts that are aligned with their words. Truncated ones lose the words whose tokens are not read."""
+    _check_limit(limit)
+    made = _Made(tokenizer.cls_id, tokenizer.sep_id)
+    counts: list[int] = []
+    pairs: list[int] = []
+    rows: list[Ints] = []
+    words: list[Ints] = []
+    for one in found:
+        cut = windows(len(one.ids), size=limit - 2, overlap=overlap)
+        spans = list(zip(cut.starts.tolist(), cut.ends.tolist(), strict=True))[: 1 if truncate else None]
+        made.add([[one.ids[start:end]] for start, end in spans], len(one.ids), whole=len(spans) == len(cut))
+        first_tokens = np.minimum(one.word_tokens[:, 0], max(0, len(one.ids) - 1))
+        if truncate:  # a word that begins within the window is read, if only its beginning
+            owners = np.where(first_tokens < spans[0][1], 0, 1)
+        else:
+            owners = cut.chosen[first_tokens] if len(one.ids) else np.zeros(len(first_tokens), np.int64)
+        borders = np.searchsorted(owners, np.arange(len(spans) + 1)).tolist()
+        for (start, end), (low, high) in zip(spans, pairwise(borders), strict=True):
+            own = np.clip(one.word_tokens[low:high], start, end)
+            sizes = own[:, 1] - own[:, 0]
+            rows.append(gathered(own[:, 0], sizes) - start + 1)  # after [CLS]
+            words.append(np.repeat(np.arange(high - low), sizes))
+            counts.append(high - low)
+            pairs.append(int(sizes.sum()))
+    nothing = np.empty(0, np.int64)
+    return made.sequences(
+        Words(
+            counts=np.asarray(counts, dtype=np.int64),
+            pairs=np.asarray(pairs, dtype=np.int64),
+            rows=np.concatenate([*rows, nothing]),
+            words=np.concatenate([*words, nothing]),
+        )
+    )
