@@ -111,14 +111,14 @@ class LoRALinear(nn.Linear):
         x = self.lora_dropout(input)
         for pair in self.pairs():
             added = F.linear(F.linear(x, pair.a), self.scale * pair.b)
-            y[..., pair.rows] += added  # in place: the other rows are not copied
+            y[..., pair.rows].add_(added)  # a view: the other rows are not copied
         return y
 
     def full_weight(self) -> Tensor:
         """W + (α / r) B A: what computes the same without dropout."""
         weight = self.weight.clone()
         for pair in self.pairs():
-            weight[pair.rows] += self.scale * (pair.b @ pair.a)
+            weight[pair.rows].add_(pair.b @ pair.a, alpha=self.scale)
         return weight
 
     @torch.no_grad()
@@ -152,8 +152,8 @@ def add_lora(transformer: Transformer, config: LoRAConfig, *, seed: int) -> None
             found.setdefault((layer, name), {})[target] = rows
         for (layer, name), parts in found.items():
             with_lora = LoRALinear(cast(nn.Linear, block.get_submodule(f"{layer}.{name}")), parts, config)
-            for target, pair in with_lora.lora.items():
-                generator = torch.Generator().manual_seed(rng.derive(seed, f"lora {number} {target}"))
+            for part, pair in with_lora.lora.items():
+                generator = torch.Generator().manual_seed(rng.derive(seed, f"lora {number} {part}"))
                 cast(LowRank, pair).initialise(generator)
             setattr(block.get_submodule(layer), name, with_lora)
 
