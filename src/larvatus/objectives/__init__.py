@@ -8,6 +8,7 @@ from larvatus.objectives.pretraining import ObjectiveConfig, Pretraining, genera
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
+from larvatus.objectives.tagging import Tagging, TaggingConfig
 
 __all__ = [
     "Classification",
@@ -25,6 +26,8 @@ __all__ = [
     "SentenceOrderConfig",
     "SpanBoundary",
     "SpanBoundaryConfig",
+    "Tagging",
+    "TaggingConfig",
     "combine",
     "generator_of",
     "tag",

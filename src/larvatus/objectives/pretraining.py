@@ -32,6 +32,7 @@ from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, generator_model, replaced
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
+from larvatus.objectives.tagging import Tagging, TaggingConfig
 
 ObjectiveConfig = (
     MaskedLMConfig
@@ -40,8 +41,9 @@ ObjectiveConfig = (
     | SentenceOrderConfig
     | ReplacedTokensConfig
     | ClassificationConfig
+    | TaggingConfig
 )
-Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Classification
+Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Classification | Tagging
 
 
 def tag(config: Struct) -> str:
