@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -66,8 +66,17 @@ class Bundle:
     tokenizer: Tokenizer
     recipe: dict[str, Any] | None
     lineage: dict[str, Any]
-    unused: tuple[str, ...] = ()
+    spare: Mapping[str, Tensor] = field(default_factory=dict)
     """Tensors of the file that the model has no place for (the pooler of a model without a next-sentence head)."""
+    family: str = ""
+    """The layout that it was read in (a `model_type`); none for a model that was made here."""
+    natural: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the heads of fine-tuned models have in that family, by name (`heads.natural`)."""
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Names of the spare tensors."""
+        return tuple(sorted(self.spare))
 
     @property
     def architecture(self) -> Architecture:
@@ -88,8 +97,12 @@ def save_bundle(
     recipe: dict[str, Any] | None,
     lineage: dict[str, Any],
     card: str,
+    family: str = "",
 ) -> None:
-    """Write the model; what stood there before stays until all of it is on the disk."""
+    """Write the model; what stood there before stays until all of it is on the disk.
+
+    `family` is the layout to write it in, where that can express it (the one its parent was read in).
+    """
     architecture = architecture_of(pretraining, model_config, objective_configs)
     bundle = Bundle(
         path=directory,
@@ -100,7 +113,7 @@ def save_bundle(
         recipe=recipe,
         lineage=lineage,
     )
-    layout = layout_for(architecture, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
+    layout = layout_for(architecture, pad=tokenizer.pad_id, vocabulary=tokenizer.kind, family=family)
     write_bundle(directory, bundle, layout=layout, card=card)
 
 
@@ -234,8 +247,8 @@ def load_bundle(
     pretraining = _shell(architecture)
     parameters = {name: tuple(tensor.shape) for name, tensor in pretraining.state_dict().items()}
     unused = file.check(layout, their_shapes(layout, parameters))
-    tensors = to_ours(layout, file.read(layout, allow_nan=allow_nan), parameters)
-    pretraining.load_state_dict(tensors, assign=True)
+    tensors = file.read(layout, allow_nan=allow_nan)
+    pretraining.load_state_dict(to_ours(layout, tensors, parameters), assign=True)
     if manifest is not None and GENERATOR in manifest.parts:
         _attach_generator(pretraining, directory, allow_nan=allow_nan)
     return Bundle(
@@ -246,7 +259,9 @@ def load_bundle(
         tokenizer=tokenizer,
         recipe=manifest.recipe if manifest else None,
         lineage=manifest.lineage if manifest else {},
-        unused=unused,
+        spare={name: tensors[name].to(torch.float32, copy=True) for name in unused},
+        family=layout.model_type,
+        natural={name: layout.tasks.natural(name, config) for name in layout.tasks.heads},
     )
 
 

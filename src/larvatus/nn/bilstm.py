@@ -2,7 +2,7 @@
 
     h_i = [LSTM→(x_1 … x_i); LSTM←(x_n … x_i)]
 
-The feature-based way to use an encoder (Devlin et al. 2019, §5.3): its vectors are frozen features, and this reads them.
+The feature-based way to use an encoder (Devlin et al. 2019, §5.3): its vectors are frozen features, which this reads.
 
     >>> BiLSTM(size=8, hidden=6)(torch.zeros(5, 8), torch.tensor([3, 2])).shape
     torch.Size([5, 12])

@@ -100,6 +100,12 @@ class CRF(nn.Module):
         self.start = nn.Parameter(torch.zeros(tags))
         self.end = nn.Parameter(torch.zeros(tags))
 
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """All 0; there is nothing to draw."""
+        for parameter in self.parameters():
+            parameter.zero_()
+
     def forward(self, e_NK: Tensor, tags_N: Tensor, lengths_B: Tensor, *, allowed: Transitions | None = None) -> Tensor:
         """[B] log-likelihood of each sequence's tags; of an empty one 0.
 

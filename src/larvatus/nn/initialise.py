@@ -1,8 +1,8 @@
 """Initialisation as published for BERT: weights from a normal distribution (σ = 0.02) cut at 2σ, biases 0, norms 1, 0.
 
 Every parameter has a generator of its own, f(seed, its name), so adding a head or a layer never changes the others.
-The numbers are drawn on CPU, so a model starts the same on every device. A module that is published otherwise (an LSTM, a
-mix of layers) has a method `initialise(generator)` of its own.
+The numbers are drawn on CPU, so a model starts the same on every device. A module that is published otherwise (an LSTM,
+a mix of layers) has a method `initialise(generator)` of its own.
 """
 
 from __future__ import annotations

@@ -29,4 +29,5 @@ class LayerMix(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """[layers + 1, …, D] → […, D]."""
-        return self.scale * torch.tensordot(torch.softmax(self.scores, 0), states, dims=1)
+        mixed: Tensor = self.scale * torch.tensordot(torch.softmax(self.scores, 0), states, dims=1)
+        return mixed

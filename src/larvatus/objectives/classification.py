@@ -3,8 +3,8 @@
     y = softmax(W_C h)        h = z_CLS as the chapter writes it, or f(W z_CLS + b), the pooler of released models
 
 `pool` is [CLS], or the mean or maximum over a sequence's tokens. Beside classes there are several labels at once
-(a sigmoid for each) and a number (regression). Classes may be weighted, easy examples made light (focal loss, Lin et al.
-2017: (1 − p)^γ), and targets smoothed (Szegedy et al. 2016).
+(a sigmoid for each) and a number (regression). Classes may be weighted, easy examples made light (focal loss, Lin et
+al. 2017: (1 − p)^γ), and targets smoothed (Szegedy et al. 2016).
 N tokens, B sequences, D hidden size, K classes.
 """
 
@@ -28,7 +28,7 @@ from larvatus.objectives.pair_classifier import first_tokens
 
 Kind = Literal["multi-class", "multi-label", "regression"]
 Dense = Literal["tanh", "gelu", "relu", "none"]
-_DENSE: dict[Dense, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
+DENSE: dict[Dense, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
 
 
 class ClassificationConfig(
@@ -111,7 +111,7 @@ class Classification(nn.Module):
         """Scores of the classes from features: [B, D] (or a stack of layers) → [B, K]."""
         x_BD = self.mix(x) if self.mix is not None else x
         if self.dense is not None:
-            x_BD = _DENSE[self.config.dense](self.dense(x_BD))
+            x_BD = DENSE[self.config.dense](self.dense(x_BD))
         if self.norm is not None:
             x_BD = self.norm(x_BD)
         scores_BK: Tensor = self.classifier(self.dropout(x_BD))

@@ -25,6 +25,7 @@ from larvatus.nn.crf import CRF
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.layer_mix import LayerMix
 from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.objectives.classification import DENSE, Dense
 from larvatus.objectives.loss import Loss
 
 
@@ -43,6 +44,10 @@ class TaggingConfig(Struct, tag_field="type", tag="tagging", frozen=True, kw_onl
     """A conditional random field over the words."""
     lstm: int = 0
     """Size of a bidirectional LSTM over the words, in each direction; 0: none."""
+    dense: Dense = "none"
+    """A layer before the tags, in families that have one (ModernBERT)."""
+    dense_norm: bool = False
+    """A norm after it."""
     dropout: float = 0.1
     mix: bool = False
     """A learned mix of all layers in place of the last (ELMo)."""
@@ -74,6 +79,9 @@ class Tagging(nn.Module):
         super().__init__()
         self.config = config
         self.mix = LayerMix(model.layers) if config.mix else None
+        biases = model.biases
+        self.dense = nn.Linear(model.hidden, model.hidden, bias=biases) if config.dense != "none" else None
+        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=biases) if config.dense_norm else None
         self.lstm = BiLSTM(size=model.hidden, hidden=config.lstm) if config.lstm else None
         self.dropout = Dropout(config.dropout)
         self.classifier = nn.Linear(self.lstm.width if self.lstm is not None else model.hidden, len(config.labels))
@@ -101,9 +109,15 @@ class Tagging(nn.Module):
         reduce = "mean" if self.config.pool == "mean" else "amax"
         return start_WD.scatter_reduce(0, words_P[:, None].expand_as(own_PD), own_PD, reduce, include_self=False)
 
+    def _transform(self, x: Tensor) -> Tensor:
+        """Through the dense layer and the norm, where there are any: […, D] → […, D]."""
+        if self.dense is not None:
+            x = DENSE[self.config.dense](self.dense(x))
+        return self.norm(x) if self.norm is not None else x
+
     def logits(self, x: Tensor, counts_B: Tensor) -> Tensor:
         """Scores of the tags of each word from features: [W, D] (or a stack of layers) → [W, K]."""
-        x_WD = self.mix(x) if self.mix is not None else x
+        x_WD = self._transform(self.mix(x) if self.mix is not None else x)
         if self.lstm is not None:
             x_WD = self.lstm(self.dropout(x_WD), counts_B)
         scores_WK: Tensor = self.classifier(self.dropout(x_WD))
@@ -140,7 +154,7 @@ class Tagging(nn.Module):
         if self.config.whole_words:
             loss: Loss = self(self.features(z_ND, batch), targets, accuracy=accuracy)
             return loss
-        scores_PK = self.classifier(self.dropout(z_ND.index_select(0, targets.rows)))
+        scores_PK = self.classifier(self.dropout(self._transform(z_ND.index_select(0, targets.rows))))
         scores_PK = scores_PK.float() if scores_PK.dtype == torch.bfloat16 else scores_PK
         tags_P = targets.tags[targets.words]
         total = F.cross_entropy(scores_PK, tags_P, reduction="sum", ignore_index=IGNORE)

@@ -47,12 +47,16 @@ LAYOUTS: tuple[Layout, ...] = (
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
 
 
-def layout_for(architecture: Architecture, *, pad: int, vocabulary: str = "") -> Layout:
+def layout_for(architecture: Architecture, *, pad: int, vocabulary: str = "", family: str = "") -> Layout:
     """The layout in which to write a model whose vocabulary has the padding id `pad`.
 
-    Of families that differ in nothing but their kind of vocabulary, the one that has this kind.
+    That of its `family` (a `model_type`) where it can express the model. Of families that differ in nothing but their
+    kind of vocabulary, the one that has this kind.
     """
     able = [layout for layout in LAYOUTS if refusal(layout, architecture, pad=pad) is None]
+    for layout in able:
+        if layout.model_type == family and not isinstance(layout, Native):
+            return layout
     own = (layout for layout in able if isinstance(layout, Roberta) and layout.vocabulary == vocabulary)
     return next(own, able[0])
 

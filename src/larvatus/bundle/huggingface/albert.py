@@ -21,6 +21,7 @@ from torch import Tensor
 
 from larvatus.bundle.huggingface.bert import EMBEDDINGS, FREE, Bert, BertSettings
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
+from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, SentenceOrderConfig, tag
 
@@ -49,10 +50,25 @@ HEADS = {
         "classifier.bias": "sop_classifier.classifier.bias",
     },
 }
+TASKS = TaskHeads(
+    "Albert",
+    {
+        "classification": TaskHead(
+            names={"dense": "albert.pooler", "classifier": "classifier"},
+            fixed=CLS | {"dense": "tanh"},
+            fields={"dropout": "classifier_dropout_prob"},
+            dropout=0.1,
+        ),
+        "tagging": TaskHead(
+            names={"classifier": "classifier"}, fixed=TOKENS, fields={"dropout": "classifier_dropout_prob"}, dropout=0.1
+        ),
+    },
+)
 ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "AlbertForPreTraining": ("masked-lm", "sentence-order"),
     "AlbertForMaskedLM": ("masked-lm",),
     "AlbertModel": (),
+    **TASKS.architectures,
 }
 BERT = Bert()
 
@@ -79,6 +95,7 @@ class Albert:
         "predictions.decoder.bias": "predictions.bias",
     }
     spare = frozenset({"albert.pooler.weight", "albert.pooler.bias"})  # AlbertModel has it whether trained or not
+    tasks = TASKS
     pad: int | None = None
 
     def refusal(self, architecture: Architecture) -> str | None:
@@ -87,6 +104,8 @@ class Albert:
             return f"ALBERT has no {found}"
         if not model.segments:
             return "ALBERT always has segments"
+        if refused := TASKS.refusal(architecture.objectives):
+            return refused
         if not any(set(heads) == set(tags) for tags in ARCHITECTURES.values()):
             return f"ALBERT has no such heads together: {', '.join(heads)}"
         order = heads.get("sentence-order")
@@ -106,6 +125,7 @@ class Albert:
             # theirs are ids of the published vocabulary; the tokenizer beside the model knows its own
             "bos_token_id": None,
             "eos_token_id": None,
+            **TASKS.config(architecture.objectives),
         }
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
@@ -114,9 +134,11 @@ class Albert:
             raise ArtefactError(f"{source}: embedding_size = {theirs.embedding_size} must be at least 1")
         as_bert = msgspec.to_builtins(msgspec.structs.replace(theirs, architectures=()))
         encoder = BERT.architecture(as_bert, source=source, names=frozenset())
+        promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
+        tasks = TASKS.objectives(config, promised, dropout=theirs.hidden_dropout_prob, source=source)
         return Architecture(
             model=msgspec.structs.replace(encoder.model, embedding=theirs.embedding_size, shared=True),
-            objectives=_objectives(theirs, source=source, names=names),
+            objectives=tasks or _objectives(promised, names),
             vocabulary=theirs.vocab_size,
         )
 
@@ -129,6 +151,8 @@ class Albert:
                 return (f"albert.embeddings.{EMBEDDINGS[part]}.{kind}",)
             case ["encoder", "blocks", "0", *part]:
                 return tuple(f"{LAYER}.{name}.{kind}" for name in BLOCK[".".join(part)])
+            case ["objectives", head, *part] if head in TASKS.heads:
+                return TASKS.theirs(head, ".".join([*part, kind]))
             case ["objectives", head, *part]:
                 return (HEADS[head][".".join([*part, kind])],)
         raise KeyError(ours)
@@ -160,9 +184,8 @@ class Albert:
         return {name: tensor for name, tensor in tensors.items() if not name.startswith(PROJECTION)}
 
 
-def _objectives(theirs: AlbertSettings, *, source: Path, names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
+def _objectives(promised: frozenset[str], names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
     """The heads that the config promises and those that the file holds, by tensors that are of a head alone."""
-    promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
     held = {head for head, table in HEADS.items() if any(t in names for t in table.values() if "pooler" not in t)}
     known: dict[str, ObjectiveConfig] = {"masked-lm": MaskedLMConfig(), "sentence-order": SentenceOrderConfig()}
     return tuple(config for head, config in known.items() if head in promised | held)

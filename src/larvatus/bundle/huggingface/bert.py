@@ -1,4 +1,4 @@
-"""BERT as `transformers` writes it (Devlin et al. 2019): `BertForPreTraining`, `BertForMaskedLM`, `BertModel`.
+"""BERT as `transformers` writes it (Devlin et al. 2019): `BertForPreTraining`, `BertForMaskedLM`, `BertModel`, …
 
 Differences of form, none of substance: they keep query, key and value apart; the output matrix of the masked-LM head
 is tied to the word embeddings (a copy in the file must be equal); `BertModel` alone leaves out the prefix `bert.`;
@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
+from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, ObjectiveConfig, tag
@@ -47,11 +48,23 @@ HEADS = {
         "classifier.bias": "cls.seq_relationship.bias",
     },
 }
+TASKS = TaskHeads(
+    "Bert",
+    {
+        "classification": TaskHead(
+            names={"dense": "bert.pooler.dense", "classifier": "classifier"},
+            fixed=CLS | {"dense": "tanh"},
+            fields={"dropout": "classifier_dropout"},
+        ),
+        "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={"dropout": "classifier_dropout"}),
+    },
+)
 ARCHITECTURES = {
     "BertForPreTraining": ("masked-lm", "next-sentence"),
     "BertForMaskedLM": ("masked-lm",),
     "BertForNextSentencePrediction": ("next-sentence",),
     "BertModel": (),
+    **TASKS.architectures,
 }
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
 FREE = frozenset(
@@ -91,6 +104,7 @@ class Bert:
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
     spare = frozenset({"bert.pooler.dense.weight", "bert.pooler.dense.bias"})  # BertModel has it whether trained or not
+    tasks = TASKS
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config): config for config in architecture.objectives}
@@ -98,7 +112,9 @@ class Bert:
             return f"BERT has no {found}"
         if not model.segments:
             return "BERT always has segments"
-        if unknown := sorted(set(heads) - set(HEADS)):
+        if refused := TASKS.refusal(architecture.objectives):
+            return refused
+        if unknown := sorted(set(heads) - {*HEADS, *TASKS.heads}):
             return f"BERT has no head for {unknown[0]}"
         pair = heads.get("next-sentence")
         if isinstance(pair, NextSentenceConfig) and not pair.pooler:
@@ -128,6 +144,7 @@ class Bert:
             "tie_word_embeddings": True,
             "pad_token_id": pad,
             "dtype": "float32",
+            **TASKS.config(architecture.objectives),
         }
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
@@ -148,9 +165,11 @@ class Bert:
             "attention_dropout": theirs.attention_probs_dropout_prob,
             "init": theirs.initializer_range,
         }
+        promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
+        tasks = TASKS.objectives(config, promised, dropout=theirs.hidden_dropout_prob, source=source)
         return Architecture(
             model=convert(model, TransformerConfig, source),
-            objectives=_objectives(theirs, source=source, names=names),
+            objectives=tasks or _objectives(promised, names),
             vocabulary=theirs.vocab_size,
         )
 
@@ -161,6 +180,8 @@ class Bert:
                 return (f"bert.embeddings.{EMBEDDINGS[part]}.{kind}",)
             case ["encoder", "blocks", i, *part]:
                 return tuple(f"bert.encoder.layer.{i}.{name}.{kind}" for name in BLOCK[".".join(part)])
+            case ["objectives", head, *part] if head in TASKS.heads:
+                return TASKS.theirs(head, ".".join([*part, kind]))
             case ["objectives", head, *part]:
                 return (HEADS[head][".".join([*part, kind])],)
         raise KeyError(ours)
@@ -173,12 +194,11 @@ class Bert:
         return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _objectives(theirs: BertSettings, *, source: Path, names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
+def _objectives(promised: frozenset[str], names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
     """The heads that the config promises and those that the file holds: published files often hold more.
 
     A head is recognised by a tensor of its own: the pooler stands in files without a next-sentence head too.
     """
-    promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
     own = {name: head for head, table in HEADS.items() for name in table.values() if name.startswith("cls.")}
     held = {head for name, head in own.items() if name in names}
     known: dict[str, ObjectiveConfig] = {"masked-lm": MaskedLMConfig(), "next-sentence": NextSentenceConfig()}

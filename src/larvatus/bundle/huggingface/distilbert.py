@@ -15,6 +15,7 @@ import msgspec
 
 from larvatus.bundle.huggingface.bert import ACTIVATIONS
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
+from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, tag
@@ -29,7 +30,19 @@ BLOCK = {
     "feedforward_norm": ("output_layer_norm",),
 }
 HEAD = {"dense": "vocab_transform", "norm": "vocab_layer_norm", "": "vocab_projector"}
-ARCHITECTURES = {"DistilBertForMaskedLM": ("masked-lm",), "DistilBertModel": ()}
+TASKS = TaskHeads(
+    "DistilBert",
+    {
+        "classification": TaskHead(
+            names={"dense": "pre_classifier", "classifier": "classifier"},
+            fixed=CLS | {"dense": "relu"},
+            fields={"dropout": "seq_classif_dropout"},
+            dropout=0.2,
+        ),
+        "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={}),
+    },
+)
+ARCHITECTURES = {"DistilBertForMaskedLM": ("masked-lm",), "DistilBertModel": (), **TASKS.architectures}
 FREE = frozenset(
     {"layers", "hidden", "heads", "feedforward", "activation", "max_positions"}
     | {"dropout", "attention_dropout", "init"}
@@ -59,11 +72,14 @@ class DistilBert:
     model_type = "distilbert"
     aliases: Mapping[str, str] = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
     spare: frozenset[str] = frozenset()
+    tasks = TASKS
 
     def refusal(self, architecture: Architecture) -> str | None:
         if found := misfits(architecture.model, FREE, FIXED):
             return f"DistilBERT has no {found}"
-        if unknown := sorted({tag(config) for config in architecture.objectives} - {"masked-lm"}):
+        if refused := TASKS.refusal(architecture.objectives):
+            return refused
+        if unknown := sorted({tag(config) for config in architecture.objectives} - {"masked-lm", *TASKS.heads}):
             return f"DistilBERT has no head for {unknown[0]}"
         return None
 
@@ -86,6 +102,7 @@ class DistilBert:
             "tie_word_embeddings": True,
             "pad_token_id": pad,
             "dtype": "float32",
+            **TASKS.config(architecture.objectives),
         }
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
@@ -104,10 +121,11 @@ class DistilBert:
             "init": theirs.initializer_range,
         }
         promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
-        fills = bool(promised) or any(name.startswith("vocab_transform.") for name in names)
+        tasks = TASKS.objectives(config, promised, dropout=theirs.dropout, source=source)
+        fills = "masked-lm" in promised or any(name.startswith("vocab_transform.") for name in names)
         return Architecture(
             model=convert(model, TransformerConfig, source),
-            objectives=(MaskedLMConfig(),) if fills else (),
+            objectives=tasks or ((MaskedLMConfig(),) if fills else ()),
             vocabulary=theirs.vocab_size,
         )
 
@@ -118,6 +136,8 @@ class DistilBert:
                 return (f"distilbert.embeddings.{EMBEDDINGS[part]}.{kind}",)
             case ["encoder", "blocks", i, *part]:
                 return tuple(f"distilbert.transformer.layer.{i}.{name}.{kind}" for name in BLOCK[".".join(part)])
+            case ["objectives", head, *part] if head in TASKS.heads:
+                return TASKS.theirs(head, ".".join([*part, kind]))
             case ["objectives", "masked-lm", *part]:
                 return (f"{HEAD['.'.join(part)]}.{kind}",)
         raise KeyError(ours)

@@ -16,6 +16,7 @@ import msgspec
 
 from larvatus.bundle.huggingface.bert import FREE, Bert, BertSettings
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
+from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, ReplacedTokensConfig, tag
 
@@ -34,10 +35,22 @@ HEADS = {
         "score.bias": "discriminator_predictions.dense_prediction.bias",
     },
 }
+TASKS = TaskHeads(
+    "Electra",
+    {
+        "classification": TaskHead(
+            names={"dense": "classifier.dense", "classifier": "classifier.out_proj"},
+            fixed=CLS | {"dense": "gelu"},
+            fields={"dropout": "classifier_dropout"},
+        ),
+        "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={"dropout": "classifier_dropout"}),
+    },
+)
 ARCHITECTURES = {
     "ElectraForPreTraining": ("replaced-tokens",),
     "ElectraForMaskedLM": ("masked-lm",),
     "ElectraModel": (),
+    **TASKS.architectures,
 }
 KNOWN: dict[str, ObjectiveConfig] = {
     "masked-lm": MaskedLMConfig(),
@@ -59,6 +72,7 @@ class Electra:
     model_type = "electra"
     aliases: Mapping[str, str] = {"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"}
     spare: frozenset[str] = frozenset()
+    tasks = TASKS
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
@@ -66,6 +80,8 @@ class Electra:
             return f"ELECTRA has no {found}"
         if not model.segments:
             return "ELECTRA always has segments"
+        if refused := TASKS.refusal(architecture.objectives):
+            return refused
         if heads not in ARCHITECTURES.values():
             return f"ELECTRA has no model with the heads {' and '.join(heads)}"
         if heads == ("masked-lm",) and model.activation != "gelu":
@@ -80,11 +96,14 @@ class Electra:
             "model_type": self.model_type,
             "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],
             "embedding_size": architecture.model.width,
+            **TASKS.config(architecture.objectives),
         }
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
         theirs: ElectraSettings = convert(config, ElectraSettings, source)
-        objectives = _objectives(theirs, source=source, names=names)
+        promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
+        tasks = TASKS.objectives(config, promised, dropout=theirs.hidden_dropout_prob, source=source)
+        objectives = tasks or _objectives(promised, names)
         if "masked-lm" in map(tag, objectives) and theirs.hidden_act != "gelu":
             raise ArtefactError(
                 f"{source}: hidden_act is {theirs.hidden_act!r}, but the masked-lm head of an electra always has a "
@@ -107,7 +126,7 @@ class Electra:
         if ours.startswith("encoder."):
             return tuple(f"electra.{name.removeprefix('bert.')}" for name in BERT.theirs(ours))
         _, head, part = ours.split(".", 2)
-        return (HEADS[head][part],)
+        return TASKS.theirs(head, part) if head in TASKS.heads else (HEADS[head][part],)
 
     def canonical(self, name: str) -> str | None:
         if name.endswith(("position_ids", "token_type_ids")):  # constants that older versions saved as buffers
@@ -115,8 +134,7 @@ class Electra:
         return f"electra.{name}" if name.startswith(("embeddings.", "embeddings_project.", "encoder.")) else name
 
 
-def _objectives(theirs: ElectraSettings, *, source: Path, names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
+def _objectives(promised: frozenset[str], names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
     """The head that the config promises, or that the file holds."""
-    promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
     held = {head for head, table in HEADS.items() if not names.isdisjoint(table.values())}
     return tuple(config for head, config in KNOWN.items() if head in promised | held)

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 import torch
 from torch import Tensor
 
 from larvatus.bundle.weights import Shape
-from larvatus.errors import ArtefactError, RecipeError
+from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import ObjectiveConfig
+
+if TYPE_CHECKING:
+    from larvatus.bundle.huggingface.task_heads import TaskHeads
 
 LARGEST = 1 << 24  # of any size in a config: keeps a hostile one from costing time or memory
 
@@ -59,6 +62,9 @@ class Layout(Protocol):
     spare: frozenset[str]
     """Tensors of theirs that may stay unused when the table does not ask for them."""
 
+    tasks: TaskHeads
+    """The heads of fine-tuned models in this family."""
+
 
 @runtime_checkable
 class Recast(Protocol):
@@ -81,7 +87,7 @@ def convert(value: Mapping[str, Any], to: type[Any], source: Path) -> Any:
             raise ArtefactError(f"{source}: {name} = {number:,} is beyond any model")
     try:
         return msgspec.convert(value, to)
-    except (msgspec.ValidationError, RecipeError) as fault:
+    except (msgspec.ValidationError, RecipeError, UsageError) as fault:
         raise ArtefactError(f"{source}: {fault}") from fault
 
 

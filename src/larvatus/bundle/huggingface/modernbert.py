@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
+from larvatus.bundle.huggingface.task_heads import TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, tag
@@ -29,7 +30,23 @@ BLOCK = {
 }
 EMBEDDINGS = {"words": "tok_embeddings", "norm": "norm"}
 HEAD = {"dense": "head.dense", "norm": "head.norm", "": "decoder"}
-ARCHITECTURES = {"ModernBertForMaskedLM": ("masked-lm",), "ModernBertModel": ()}
+DENSE = {"dense": "gelu", "dense_norm": True}  # in both heads
+HEAD_NAMES = {"dense": "head.dense", "norm": "head.norm", "classifier": "classifier"}
+TASKS = TaskHeads(
+    "ModernBert",
+    {
+        "classification": TaskHead(
+            names=HEAD_NAMES,
+            fixed={**DENSE, "mix": False},
+            fields={"dropout": "classifier_dropout", "pool": "classifier_pooling"},
+            dropout=0.0,
+        ),
+        "tagging": TaskHead(
+            names=HEAD_NAMES, fixed=TOKENS | DENSE, fields={"dropout": "classifier_dropout"}, dropout=0.0
+        ),
+    },
+)
+ARCHITECTURES = {"ModernBertForMaskedLM": ("masked-lm",), "ModernBertModel": (), **TASKS.architectures}
 ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu-tanh", "gelu_new": "gelu-tanh", "relu": "relu"}
 FIXED = {"norm": "pre", "positions": "rotary", "segments": 0, "gated": True, "first_norm": False} | {
     "dropout": 0.0,  # theirs stands in other places: inside the feedforward layer, and twice in attention
@@ -77,6 +94,7 @@ class ModernBertSettings(msgspec.Struct, frozen=True, kw_only=True):
     layer_types: tuple[Literal["full_attention", "sliding_attention"], ...] | None = None
     rope_parameters: dict[str, Rope | None] | None = None
     rope_scaling: None = None
+    classifier_pooling: Literal["cls", "mean"] = "cls"
     global_rope_theta: float = 160_000.0
     local_rope_theta: float | None = 10_000.0
     tie_word_embeddings: Literal[True] = True
@@ -87,12 +105,20 @@ class ModernBert:
     model_type = "modernbert"
     aliases: Mapping[str, str] = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
     spare: frozenset[str] = frozenset()
+    tasks = TASKS
 
     def refusal(self, architecture: Architecture) -> str | None:
         if found := misfits(architecture.model, FREE, FIXED):
             return f"ModernBERT has no {found}"
-        if unknown := sorted({tag(config) for config in architecture.objectives} - {"masked-lm"}):
+        if refused := TASKS.refusal(architecture.objectives):
+            return refused
+        heads = {tag(config) for config in architecture.objectives}
+        if unknown := sorted(heads - {"masked-lm", *TASKS.heads}):
             return f"ModernBERT has no head for {unknown[0]}"
+        if heads & TASKS.heads.keys() and architecture.model.activation != "gelu":
+            return (
+                f"ModernBERT's classifier has a GELU only if model.activation, {architecture.model.activation}, is one"
+            )
         return None
 
     def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
@@ -124,6 +150,7 @@ class ModernBert:
             # theirs are ids of the published vocabulary; the tokenizer beside the model knows its own
             **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
             "dtype": "float32",
+            **TASKS.config(architecture.objectives),
         }
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
@@ -147,7 +174,7 @@ class ModernBert:
         usual = msgspec.structs.replace(settings, feedforward=0)
         return Architecture(
             model=usual if usual.inner == settings.inner else settings,
-            objectives=_objectives(theirs, source=source, names=names),
+            objectives=_objectives(theirs, config, source=source, names=names),
             vocabulary=theirs.vocab_size,
         )
 
@@ -160,6 +187,8 @@ class ModernBert:
                 return (f"model.layers.{i}.{BLOCK['.'.join(part)]}.{kind}",)
             case ["encoder", "final_norm"]:
                 return (f"model.final_norm.{kind}",)
+            case ["objectives", head, *part] if head in TASKS.heads:
+                return TASKS.theirs(head, ".".join([*part, kind]))
             case ["objectives", "masked-lm", *part]:
                 return (f"{HEAD['.'.join(part)]}.{kind}",)
         raise KeyError(ours)
@@ -213,7 +242,16 @@ def _base(theirs: ModernBertSettings, kind: str) -> float:
     return theirs.global_rope_theta if kind == WIDE or theirs.local_rope_theta is None else theirs.local_rope_theta
 
 
-def _objectives(theirs: ModernBertSettings, *, source: Path, names: frozenset[str]) -> tuple[ObjectiveConfig, ...]:
+def _objectives(
+    theirs: ModernBertSettings, config: Mapping[str, Any], *, source: Path, names: frozenset[str]
+) -> tuple[ObjectiveConfig, ...]:
     """The head that the config promises, or that the file holds."""
     promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
-    return (MaskedLMConfig(),) if promised or "head.dense.weight" in names else ()
+    tasks = TASKS.objectives(config, promised, dropout=0.0, source=source)
+    if tasks and theirs.classifier_activation != "gelu":
+        raise ArtefactError(
+            f"{source}: classifier_activation = {theirs.classifier_activation!r} is not supported in a head that "
+            "classifies; gelu is"
+        )
+    fills = "masked-lm" in promised or "head.dense.weight" in names
+    return tasks or ((MaskedLMConfig(),) if fills else ())

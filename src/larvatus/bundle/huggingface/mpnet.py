@@ -18,6 +18,7 @@ from torch import Tensor
 from larvatus.bundle.huggingface.bert import FREE, Bert, BertSettings
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.bundle.huggingface.roberta import HEAD, PAD, UNUSED
+from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, tag
 
@@ -29,7 +30,18 @@ BLOCK = {
     "feedforward.down": ("output.dense",),
     "feedforward_norm": ("output.LayerNorm",),
 }
-ARCHITECTURES = {"MPNetForMaskedLM": ("masked-lm",), "MPNetModel": ()}
+TASKS = TaskHeads(
+    "MPNet",
+    {
+        "classification": TaskHead(
+            names={"dense": "classifier.dense", "classifier": "classifier.out_proj"},
+            fixed=CLS | {"dense": "tanh"},
+            fields={},
+        ),
+        "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={}),
+    },
+)
+ARCHITECTURES = {"MPNetForMaskedLM": ("masked-lm",), "MPNetModel": (), **TASKS.architectures}
 WORDS, POSITIONS = (f"mpnet.embeddings.{part}_embeddings.weight" for part in ("word", "position"))
 BUCKETS = 32
 FIXED = {"segments": 0, "relative_buckets": BUCKETS, "relative_distance": 128}
@@ -49,33 +61,38 @@ class MPNet:
     model_type = "mpnet"
     aliases: Mapping[str, str] = {"lm_head.decoder.weight": WORDS, "lm_head.decoder.bias": "lm_head.bias"}
     spare = frozenset({"mpnet.pooler.dense.weight", "mpnet.pooler.dense.bias"})  # MPNetModel's, never trained
+    tasks = TASKS
     pad = PAD
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config) for config in architecture.objectives}
         if found := misfits(model, FREE - FIXED.keys(), FIXED):
             return f"MPNet has no {found}"
-        if unknown := sorted(heads - {"masked-lm"}):
+        if refused := TASKS.refusal(architecture.objectives):
+            return refused
+        if unknown := sorted(heads - {"masked-lm", *TASKS.heads}):
             return f"MPNet has no head for {unknown[0]}"
-        if heads and model.activation != "gelu":
+        if "masked-lm" in heads and model.activation != "gelu":
             return f"MPNet's masked-lm head always has a GELU, never model.activation = {model.activation!r}"
         return None
 
     def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
         heads = tuple(tag(config) for config in architecture.objectives)
         theirs = {
-            **BERT.config(architecture, pad=pad),
+            **BERT.config(msgspec.structs.replace(architecture, objectives=()), pad=pad),
             "model_type": self.model_type,
             "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],
             "max_position_embeddings": architecture.model.max_positions + UNUSED,
             "relative_attention_num_buckets": BUCKETS,
+            **TASKS.config(architecture.objectives),
         }
         return {name: value for name, value in theirs.items() if name not in FOREIGN}
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
         theirs: MPNetSettings = convert(config, MPNetSettings, source)
         promised = promised_heads(theirs.architectures, ARCHITECTURES, source)
-        fills = bool(promised) or not names.isdisjoint(HEAD.values())
+        tasks = TASKS.objectives(config, promised, dropout=theirs.hidden_dropout_prob, source=source)
+        fills = "masked-lm" in promised or not names.isdisjoint(HEAD.values())
         if fills and theirs.hidden_act != "gelu":
             raise ArtefactError(
                 f"{source}: hidden_act is {theirs.hidden_act!r}, but the masked-lm head of an mpnet always has a GELU; "
@@ -87,7 +104,7 @@ class MPNet:
         encoder = BERT.architecture(msgspec.to_builtins(as_bert), source=source, names=frozenset())
         return Architecture(
             model=msgspec.structs.replace(encoder.model, **FIXED),
-            objectives=(MaskedLMConfig(),) if fills else (),
+            objectives=tasks or ((MaskedLMConfig(),) if fills else ()),
             vocabulary=theirs.vocab_size,
         )
 
@@ -100,7 +117,11 @@ class MPNet:
                 return tuple(f"mpnet.{name.removeprefix('bert.')}" for name in BERT.theirs(ours))
             case ["encoder", "blocks", i, *part]:
                 return tuple(f"mpnet.encoder.layer.{i}.{name}.{kind}" for name in BLOCK[".".join(part)])
-        return (HEAD[ours.removeprefix("objectives.masked-lm.")],)
+            case ["objectives", head, *part] if head in TASKS.heads:
+                return TASKS.theirs(head, ".".join([*part, kind]))
+            case ["objectives", "masked-lm", *part]:
+                return (HEAD[".".join([*part, kind])],)
+        raise KeyError(ours)
 
     def canonical(self, name: str) -> str | None:
         if name.endswith("position_ids"):  # a constant that older versions saved as a buffer

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from larvatus.bundle.huggingface.layout import Architecture, convert
+from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
 from larvatus.nn.transformer import TransformerConfig
 
 
@@ -25,6 +26,13 @@ class Native:
     model_type = "larvatus"
     aliases: Mapping[str, str] = {}
     spare: frozenset[str] = frozenset()
+    tasks = TaskHeads(
+        "Larvatus",
+        {
+            "classification": TaskHead(names={}, fixed=CLS | {"dense": "tanh"}, fields={}),
+            "tagging": TaskHead(names={}, fixed=TOKENS, fields={}),
+        },
+    )
 
     def refusal(self, architecture: Architecture) -> str | None:
         return None

@@ -1,5 +1,5 @@
 """RoBERTa (Liu et al. 2019) and XLM-R (Conneau et al. 2020) as `transformers` writes them: `RobertaForMaskedLM`,
-`RobertaModel`, and the same two of XLM-R, which differ in the name alone, and in the kind of vocabulary.
+`RobertaModel`, …, and the same of XLM-R, which differ in the name alone, and in the kind of vocabulary.
 
 The encoder is BERT's, under other names, but for three things:
 
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from larvatus.bundle.huggingface.bert import FREE, Bert, BertSettings
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
+from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, tag
 
@@ -31,6 +32,14 @@ HEAD = {
     "norm.weight": "lm_head.layer_norm.weight",
     "norm.bias": "lm_head.layer_norm.bias",
     "bias": "lm_head.bias",
+}
+TASKS = {
+    "classification": TaskHead(
+        names={"dense": "classifier.dense", "classifier": "classifier.out_proj"},
+        fixed=CLS | {"dense": "tanh"},
+        fields={"dropout": "classifier_dropout"},
+    ),
+    "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={"dropout": "classifier_dropout"}),
 }
 WORDS, POSITIONS, SEGMENTS = (
     f"roberta.embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")
@@ -55,32 +64,37 @@ class Roberta:
 
     def __init__(self, model_type: str, family: str, *, vocabulary: str = "byte-bpe") -> None:
         self.model_type, self.vocabulary = model_type, vocabulary
-        self.architectures = {f"{family}ForMaskedLM": ("masked-lm",), f"{family}Model": ()}
+        self.tasks = TaskHeads(family, TASKS)
+        self.architectures = {f"{family}ForMaskedLM": ("masked-lm",), f"{family}Model": (), **self.tasks.architectures}
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config) for config in architecture.objectives}
         if found := misfits(model, FREE - {"segments"}, {"segments": 0}):
             return f"RoBERTa has no {found}"
-        if unknown := sorted(heads - {"masked-lm"}):
+        if refused := self.tasks.refusal(architecture.objectives):
+            return refused
+        if unknown := sorted(heads - {"masked-lm", *TASKS}):
             return f"RoBERTa has no head for {unknown[0]}"
-        if heads and model.activation != "gelu":
+        if "masked-lm" in heads and model.activation != "gelu":
             return f"RoBERTa's masked-lm head always has a GELU, never model.activation = {model.activation!r}"
         return None
 
     def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
         heads = tuple(tag(config) for config in architecture.objectives)
         return {
-            **BERT.config(architecture, pad=pad),
+            **BERT.config(msgspec.structs.replace(architecture, objectives=()), pad=pad),
             "model_type": self.model_type,
             "architectures": [next(name for name, tags in self.architectures.items() if tags == heads)],
             "max_position_embeddings": architecture.model.max_positions + UNUSED,
             "type_vocab_size": 1,
+            **self.tasks.config(architecture.objectives),
         }
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
         theirs: RobertaSettings = convert(config, RobertaSettings, source)
         promised = promised_heads(theirs.architectures, self.architectures, source)
-        fills = bool(promised) or not names.isdisjoint(HEAD.values())
+        tasks = self.tasks.objectives(config, promised, dropout=theirs.hidden_dropout_prob, source=source)
+        fills = "masked-lm" in promised or not names.isdisjoint(HEAD.values())
         if fills and theirs.hidden_act != "gelu":
             raise ArtefactError(
                 f"{source}: hidden_act is {theirs.hidden_act!r}, but the masked-lm head of a {self.model_type} always "
@@ -92,14 +106,15 @@ class Roberta:
         encoder = BERT.architecture(msgspec.to_builtins(as_bert), source=source, names=frozenset())
         return Architecture(
             model=msgspec.structs.replace(encoder.model, segments=0),
-            objectives=(MaskedLMConfig(),) if fills else (),
+            objectives=tasks or ((MaskedLMConfig(),) if fills else ()),
             vocabulary=theirs.vocab_size,
         )
 
     def theirs(self, ours: str) -> tuple[str, ...]:
         if ours.startswith("encoder."):
             return tuple(f"roberta.{name.removeprefix('bert.')}" for name in BERT.theirs(ours))
-        return (HEAD[ours.removeprefix("objectives.masked-lm.")],)
+        _, head, part = ours.split(".", 2)
+        return self.tasks.theirs(head, part) if head in TASKS else ({"masked-lm": HEAD}[head][part],)
 
     def canonical(self, name: str) -> str | None:
         if name.endswith(("position_ids", "token_type_ids")):  # constants that older versions saved as buffers

@@ -1,0 +1,90 @@
+"""A new head on the encoder of a model that is there: where fine-tuning begins.
+
+    settings = natural_classification(bundle)            # what the family has between [CLS] and classes
+    config = ClassificationConfig(labels=("no", "yes"), **settings)
+    ready, taken = with_head(bundle, config, seed=7)     # taken: ("objectives.classification.dense.weight", …)
+
+The encoder is copied, so the model that was loaded stays as it is. Its own heads go, but what the new one has under the
+same name in the family's files is taken over: BERT's pooler becomes the dense layer of its classifier, as it does in
+`transformers`. A head for the same labels is taken over whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from torch import Tensor, nn
+
+from larvatus.bundle.directory import Bundle
+from larvatus.bundle.huggingface import Layout, layout_for
+from larvatus.bundle.huggingface.task_heads import TaskConfig
+from larvatus.nn.initialise import initialise
+from larvatus.objectives import Pretraining, tag
+
+
+def natural_classification(bundle: Bundle) -> dict[str, Any]:
+    """`pool`, `dense` and `dense_norm` of a head that classifies, as the model's family has it in `transformers`."""
+    return _natural(bundle, "classification")
+
+
+def natural_tagging(bundle: Bundle) -> dict[str, Any]:
+    """`dense` and `dense_norm` of a head that tags, as the model's family has it in `transformers`."""
+    return _natural(bundle, "tagging")
+
+
+def _natural(bundle: Bundle, head: str) -> dict[str, Any]:
+    family = _family(bundle)
+    return dict(bundle.natural[head]) if family.model_type == bundle.family else family.tasks.natural(head, {})
+
+
+def with_head(bundle: Bundle, config: TaskConfig, *, seed: int) -> tuple[Bundle, tuple[str, ...]]:
+    """The model with the new head in place of its old ones, and which parameters of the head it had already.
+
+    The others are drawn as published, f(seed, their names).
+    """
+    architecture = bundle.architecture
+    built = Pretraining.empty(architecture.model, (config,), architecture.vocabulary)
+    built.encoder.load_state_dict(bundle.pretraining.encoder.state_dict())
+    head = nn.ModuleDict({"objectives": built.objectives})  # so that its parameters have their full names
+    initialise(head, seed=seed, std=architecture.model.init)
+    taken = {
+        name: old
+        for name, old in _known(bundle, config, head.state_dict()).items()
+        if old.shape == head.state_dict()[name].shape
+    }
+    head.load_state_dict(taken, strict=False)
+    fresh = dataclasses.replace(bundle, pretraining=built.requires_grad_().eval(), objectives=(config,), spare={})
+    return fresh, tuple(sorted(taken))
+
+
+def _known(bundle: Bundle, config: TaskConfig, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What the model has for parameters of the new head: of a head for the same labels all, else by their names."""
+    own = {name: t for name, t in bundle.pretraining.own_state().items() if name.startswith("objectives.")}
+    for before in bundle.objectives:
+        if isinstance(before, TaskConfig) and tag(before) == tag(config) and before.labels == config.labels:
+            return {name: own[name] for name in wanted if name in own}
+    layout = _family(bundle)
+    held = dict(bundle.spare)
+    for name, tensor in own.items():
+        held.update(dict.fromkeys(_theirs(layout, name), tensor))
+    other = tuple(f"objectives.{tag(config)}.{part}." for part in ("classifier", "crf"))  # of other labels
+    names = {name: _theirs(layout, name) for name in wanted if not name.startswith(other)}
+    return {name: held[theirs[0]] for name, theirs in names.items() if theirs and theirs[0] in held}
+
+
+def _theirs(layout: Layout, name: str) -> tuple[str, ...]:
+    """Their names for a parameter of a head; none where the family has no such head."""
+    try:
+        return layout.theirs(name)
+    except KeyError:
+        return ()
+
+
+def _family(bundle: Bundle) -> Layout:
+    """The layout that the model was read in; for one of our own, the one that can express its encoder."""
+    tokenizer = bundle.tokenizer
+    alone = msgspec.structs.replace(bundle.architecture, objectives=())
+    return layout_for(alone, pad=tokenizer.pad_id, vocabulary=tokenizer.kind, family=bundle.family)
