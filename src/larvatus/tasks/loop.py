@@ -182,7 +182,7 @@ class FineTuning:
         scoring = scoring_of(self.fitting.runtime)
         with scoring.autocast():
             if self.features is not None:
-                return self.head(self.features.of(chosen), tensors.targets[self.head.needs])
+                return self.features.loss(chosen, tensors)
             limit = int(micro.tokens.lengths.max())
             if self.head.mix is None:
                 return self.head.loss(self.model.encoder(tensors.tokens, limit=limit), tensors, self.model.encoder)

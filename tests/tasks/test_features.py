@@ -1,0 +1,186 @@
+"""Frozen features kept on disk: the same numbers, and so the same training, as through the encoder."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from larvatus.batch import ClassTargets, Ints, TokenBatch, TrainingBatch, WordTags
+from larvatus.errors import ArtefactError
+from larvatus.nn import TransformerConfig, on_device
+from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
+from larvatus.tasks import features as module
+from larvatus.tasks.features import Features, subword_targets
+from larvatus.tasks.scoring import Scoring, head_of, states_of
+from larvatus.tasks.trained import TrainedConfig, set_rates, train_mode, trainable
+
+VOCABULARY, HIDDEN, EXAMPLES = 30, 16, 23
+KNOWN = ("A", "B", "C")
+HEADS: dict[str, Any] = {
+    "cls": ClassificationConfig(labels=KNOWN, dropout=0.0),
+    "mean": ClassificationConfig(labels=KNOWN, dropout=0.0, pool="mean", dense="none"),
+    "max": ClassificationConfig(labels=KNOWN, dropout=0.0, pool="max"),
+    "mixed": ClassificationConfig(labels=KNOWN, dropout=0.0, mix=True),
+    "subwords": TaggingConfig(labels=KNOWN, dropout=0.0),
+    "words": TaggingConfig(labels=KNOWN, dropout=0.0, learn="words", pool="mean"),
+    "lstm": TaggingConfig(labels=KNOWN, dropout=0.0, lstm=6, mix=True),
+    "crf": TaggingConfig(labels=KNOWN, dropout=0.0, crf=True),
+}
+
+
+class Listed:
+    """Examples made in advance, each of one sequence or of several."""
+
+    def __init__(self, made: list[TrainingBatch[Ints]]) -> None:
+        self.made = made
+
+    def __len__(self) -> int:
+        return len(self.made)
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        return TrainingBatch.join([self.made[number] for number in examples])
+
+
+def example(draw: np.random.Generator) -> TrainingBatch[Ints]:
+    """Some windows of random length; words of one to three tokens, and now and then one without a token."""
+    lengths = draw.integers(3, 14, size=draw.choice([1, 1, 1, 2, 4]))
+    tokens = TokenBatch.of([draw.integers(0, VOCABULARY, n).tolist() for n in lengths])
+    rows, words, counts, word = [], [], [], 0
+    for start, length in zip(np.cumsum(lengths) - lengths, lengths, strict=True):
+        place, before = 1, word
+        while place < length - 1:
+            size = min(int(draw.integers(0, 4)), length - 1 - place)
+            rows += [int(start) + place + n for n in range(size)]
+            words += [word] * size
+            place, word = place + size, word + 1
+        counts.append(word - before)
+    tags = draw.integers(0, len(KNOWN), word)
+    classes = ClassTargets(
+        labels=np.full(len(lengths), draw.integers(0, len(KNOWN))),
+        weights=np.full(len(lengths), 1 / len(lengths), np.float32),
+    )
+    tagged = WordTags(
+        rows=np.array(rows, np.int64), words=np.array(words, np.int64), tags=tags, counts=np.array(counts)
+    )
+    return TrainingBatch(tokens=tokens, targets={ClassTargets: classes, WordTags: tagged})
+
+
+@pytest.fixture(scope="module")
+def data() -> Listed:
+    draw = np.random.default_rng(5)
+    return Listed([example(draw) for _ in range(EXAMPLES)])
+
+
+def model(head: str, **shape: object) -> Pretraining:
+    settings = {"layers": 2, "hidden": HIDDEN, "heads": 2, "max_positions": 16, "init": 0.3, **shape}
+    config = TransformerConfig(**settings)  # type: ignore[arg-type]
+    return Pretraining.build(config, [HEADS[head]], VOCABULARY, seed=1)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("budget", [1, 40, 100_000])
+def test_cached_features_are_those_of_the_encoder(head: str, budget: int, data: Listed) -> None:
+    """Whatever the portions, even where one example has to be cut; dropout of the encoder plays no part."""
+    whole = model(head, dropout=0.5, attention_dropout=0.5).train()
+    own = head_of(whole)
+    features = Features.build(whole, data, Scoring(tokens=budget))
+    chosen = np.array([7, 0, 19, 7, 22])
+    batch = on_device(data.batch(chosen), "cpu")
+    states = states_of(whole.eval(), batch, own)
+    if head == "subwords":
+        expected = states[batch.targets[WordTags].rows]
+    else:
+        expected = own.features(states, batch)
+    assert_close(features.of(chosen), expected.detach(), rtol=0, atol=1e-6)
+    assert features.of(chosen).dtype == torch.float32
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_training_from_the_cache_equals_training_through_the_encoder(head: str, data: Listed) -> None:
+    through, cached = model(head), model(head)
+    runs = []
+    for whole in (through, cached):
+        groups = trainable(whole, TrainedConfig.read("head"), decay=0.01, seed=1)
+        runs.append(torch.optim.AdamW(groups))
+    features = Features.build(cached, data, Scoring(tokens=64))
+    draw = np.random.default_rng(2)
+    for _ in range(6):
+        chosen = draw.permutation(EXAMPLES)[:8]
+        batch = on_device(data.batch(chosen), "cpu")
+        train_mode(through)
+        train_mode(cached)
+        own = head_of(through)
+        states = states_of(through, batch, own)
+        if own.mix is None:
+            expected = own.loss(states, batch, through.encoder, accuracy=True)
+        else:
+            expected = own(own.features(states, batch), batch.targets[own.needs], accuracy=True)
+        found = features.loss(chosen, batch, accuracy=True)
+        assert_close(found.total, expected.total, rtol=1e-5, atol=1e-5)
+        assert_close(found.count, expected.count)
+        assert found.correct == expected.correct
+        assert float(found.count) == pytest.approx(own.size(batch.targets[own.needs]))
+        for optimizer, loss in zip(runs, (expected, found), strict=True):
+            optimizer.zero_grad()
+            loss.mean.backward()
+            set_rates(optimizer, 0.01)
+            optimizer.step()
+    before = model(head).state_dict()
+    after = through.state_dict()
+    for name, tensor in cached.state_dict().items():
+        assert_close(tensor, after[name], rtol=1e-3, atol=1e-4)
+        if name.startswith("encoder."):
+            assert torch.equal(tensor, before[name])
+    assert any(not torch.allclose(tensor, before[name]) for name, tensor in after.items())
+
+
+def test_every_subword_is_a_word_with_the_tag_of_its_word() -> None:
+    words = WordTags(
+        rows=torch.tensor([1, 2, 3, 6, 7]),
+        words=torch.tensor([0, 0, 2, 3, 3]),  # word 1 has no token
+        tags=torch.tensor([5, 6, -100, 8]),
+        counts=torch.tensor([3, 0, 1]),
+    )
+    found = subword_targets(words)
+    assert found.tags.tolist() == [5, 5, -100, 8, 8]
+    assert found.words.tolist() == [0, 1, 2, 3, 4]
+    assert found.counts.tolist() == [3, 0, 2]
+
+
+def test_no_file_is_left_to_see(data: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    features = Features.build(model("cls"), data, Scoring())
+    assert isinstance(features.rows, np.memmap)
+    assert list(tmp_path.iterdir()) == []
+    assert float(features.of(np.arange(EXAMPLES)).abs().sum()) > 0
+
+
+def test_progress_is_told_in_tokens_to_the_end(data: Listed) -> None:
+    seen: list[tuple[int, int]] = []
+    Features.build(model("cls"), data, Scoring(tokens=50), progress=lambda done, all: seen.append((done, all)))
+    total = sum(one.tokens.size for one in data.made)
+    assert seen[-1] == (total, total)
+    assert sorted(seen) == seen
+    assert len(seen) > 3
+
+
+def test_a_disk_too_small_is_said_before_anything_is_read(data: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": 100})
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda place: usage)
+    with pytest.raises(ArtefactError, match="set TMPDIR"):
+        Features.build(model("cls"), data, Scoring())
+
+
+def test_sentences_without_words_have_no_rows() -> None:
+    empty = WordTags(*(np.empty(0, np.int64) for _ in range(3)), counts=np.zeros(1, np.int64))
+    one = TrainingBatch(tokens=TokenBatch.of([[2, 3]]), targets={WordTags: empty})
+    features = Features.build(model("words"), Listed([one, one]), Scoring())
+    assert features.of(np.array([1, 0])).shape == (0, HIDDEN)
+    loss = features.loss(np.array([1]), on_device(one, "cpu"))
+    assert float(loss.total.detach()) == float(loss.count) == 0
