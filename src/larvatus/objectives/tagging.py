@@ -27,6 +27,7 @@ from larvatus.nn.layer_mix import LayerMix
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.classification import DENSE, Dense
 from larvatus.objectives.loss import Loss
+from larvatus.text.tag_schemes import Scheme
 
 
 class TaggingConfig(Struct, tag_field="type", tag="tagging", frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +35,7 @@ class TaggingConfig(Struct, tag_field="type", tag="tagging", frozen=True, kw_onl
 
     labels: tuple[str, ...]
     """The tags."""
-    scheme: Literal["none", "bio", "iob1", "bioes"] = "none"
+    scheme: Scheme = "none"
     """How tags spell entities, which says what may follow what; none: anything may."""
     pool: Literal["first", "mean", "max"] = "first"
     """Which of a word's subwords speak for it."""

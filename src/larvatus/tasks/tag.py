@@ -24,7 +24,7 @@ from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.sequences import Sequences
 from larvatus.text.align import Alignment, join_words
-from larvatus.text.tag_schemes import entities_of, legal_transitions
+from larvatus.text.tag_schemes import legal_transitions, read_entities
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
 
@@ -172,7 +172,7 @@ def _entities(text: str, words: Sequence[TaggedWord], config: TaggingConfig) -> 
     if config.scheme == "none":
         return ()
     found = []
-    for first, last, label in entities_of([word.tag for word in words], config.scheme):
+    for first, last, label in read_entities([word.tag for word in words], config.scheme):
         start, end = words[first].start, words[last - 1].end
         score = min(word.probability for word in words[first:last])
         found.append(Entity(text=text[start:end], label=label, start=start, end=end, score=score))

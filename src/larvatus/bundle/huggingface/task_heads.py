@@ -26,7 +26,11 @@ TaskConfig = ClassificationConfig | TaggingConfig
 CONFIGS: dict[str, type[TaskConfig]] = {"classification": ClassificationConfig, "tagging": TaggingConfig}
 SUFFIXES = {"classification": "ForSequenceClassification", "tagging": "ForTokenClassification"}
 OWN = "larvatus_head"
-KINDS = {"classes": "single_label_classification", "labels": "multi_label_classification", "number": "regression"}
+KINDS = {
+    "multi-class": "single_label_classification",
+    "multi-label": "multi_label_classification",
+    "regression": "regression",
+}
 CLS: dict[str, Any] = {"pool": "cls", "dense_norm": False, "mix": False}
 """Classified is the vector of [CLS] of the last layer, as it is in most families."""
 TOKENS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False, "lstm": 0}
@@ -138,7 +142,7 @@ class TaskHeads:
             stated["dropout"] = head.dropout if absent and head.dropout is not None else dropout
         if CONFIGS[name] is ClassificationConfig:
             kinds = {theirs: ours for ours, theirs in KINDS.items()}
-            usual = "number" if len(labels) == 1 else "classes"
+            usual = "regression" if len(labels) == 1 else "multi-class"
             stated["kind"] = kinds[theirs.problem_type] if theirs.problem_type else usual
         found: TaskConfig = convert({**own, **stated, **head.fixed, "labels": labels}, CONFIGS[name], source)
         return found

@@ -1,0 +1,149 @@
+"""Scores of classifiers: accuracy, precision, recall and F1 by class and averaged, Matthews correlation, multi-label.
+
+    >>> table = confusion([0, 1, 1, 2], [0, 1, 2, 2], classes=3)
+    >>> table.tolist()                                           # rows: gold, columns: predicted
+    [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
+    >>> round(average(f1_by_class(table), "macro").f1, 4)
+    0.7778
+
+Everything follows from the confusion matrix, or for several labels at once from counts of each label, so that
+evaluation keeps counts. A share of nothing is 0, as scikit-learn's with `zero_division=0`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.errors import DataError
+
+Ints = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
+Average = Literal["macro", "micro", "weighted"]
+
+
+@dataclass(frozen=True)
+class F1:
+    precision: float
+    recall: float
+    f1: float
+    support: int
+    """Gold items."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCounts:
+    """[K] of each class or label: rightly predicted, predicted, gold."""
+
+    right: Ints
+    predicted: Ints
+    gold: Ints
+
+    @property
+    def precision(self) -> Doubles:
+        return divide(self.right, self.predicted)
+
+    @property
+    def recall(self) -> Doubles:
+        return divide(self.right, self.gold)
+
+    @property
+    def f1(self) -> Doubles:
+        return divide(2 * self.right, self.predicted + self.gold)
+
+    def of(self, index: int) -> F1:
+        """Of one class: binary F1 with that class as the positive one."""
+        return F1(float(self.precision[index]), float(self.recall[index]), float(self.f1[index]), int(self.gold[index]))
+
+
+def divide(part: npt.ArrayLike, whole: npt.ArrayLike) -> Doubles:
+    """Shares; 0 of nothing."""
+    part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
+    shares = np.zeros(np.broadcast_shapes(part.shape, whole.shape))
+    np.divide(part, whole, out=shares, where=whole != 0)
+    return shares
+
+
+def confusion(gold: npt.ArrayLike, predicted: npt.ArrayLike, *, classes: int) -> Ints:
+    """[classes, classes] how often each gold class (row) was taken for each class (column)."""
+    a, b = np.asarray(gold, np.int64), np.asarray(predicted, np.int64)
+    if a.shape != b.shape or a.ndim != 1:
+        raise DataError(f"a confusion matrix wants as many predictions as labels, not {a.shape} and {b.shape}")
+    if a.size and (min(a.min(), b.min()) < 0 or max(a.max(), b.max()) >= classes):
+        raise DataError(
+            f"classes run from 0 to {classes - 1}; found {min(a.min(), b.min())} to {max(a.max(), b.max())}"
+        )
+    return np.bincount(a * classes + b, minlength=classes * classes).astype(np.int64).reshape(classes, classes)
+
+
+def accuracy_of(table: Ints) -> float:
+    """Share of the diagonal."""
+    return float(divide(np.trace(table), table.sum()))
+
+
+def f1_by_class(table: Ints) -> ClassCounts:
+    return ClassCounts(right=np.diagonal(table), predicted=table.sum(0), gold=table.sum(1))
+
+
+def average(counts: ClassCounts, how: Average) -> F1:
+    """Over the classes that occur, in gold or predictions: each alike (macro), by support (weighted), or of the summed
+    counts (micro, which equals accuracy where every item has one class and one prediction)."""
+    if how == "micro":
+        summed = (np.array([each.sum()]) for each in (counts.right, counts.predicted, counts.gold))
+        return ClassCounts(*summed).of(0)
+    return _mean(counts, counts.gold + counts.predicted > 0 if how == "macro" else counts.gold)
+
+
+def _mean(counts: ClassCounts, weights: npt.ArrayLike) -> F1:
+    shares = divide(weights, np.sum(weights))
+    precision, recall, f1 = (float(shares @ each) for each in (counts.precision, counts.recall, counts.f1))
+    return F1(precision, recall, f1, int(counts.gold.sum()))
+
+
+def matthews(table: Ints) -> float:
+    """Matthews correlation, for two classes or more (Gorodkin 2004); 0 where gold or predictions never vary.
+
+    >>> round(matthews(np.array([[2, 1], [0, 3]])), 4)
+    0.7071
+    """
+    counts = table.astype(np.float64)
+    gold, predicted, total = counts.sum(1), counts.sum(0), counts.sum()
+    spread = math.sqrt(total**2 - predicted @ predicted) * math.sqrt(total**2 - gold @ gold)
+    return float((np.trace(counts) * total - gold @ predicted) / spread) if spread else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class MultiLabel:
+    """Scores where every item has any number of labels."""
+
+    counts: ClassCounts
+    exact_match: float
+    """Share of items whose labels are all right (subset accuracy)."""
+    hamming: float
+    """Share of wrong decisions, over all items and labels (Hamming loss)."""
+
+    @property
+    def micro(self) -> F1:
+        return average(self.counts, "micro")
+
+    @property
+    def macro(self) -> F1:
+        """Over all labels, those that never occur too."""
+        return _mean(self.counts, np.ones(len(self.counts.gold)))
+
+    @property
+    def weighted(self) -> F1:
+        return average(self.counts, "weighted")
+
+
+def multi_label(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> MultiLabel:
+    """Of two tables of truth [items, labels]."""
+    a, b = np.asarray(gold, np.bool_), np.asarray(predicted, np.bool_)
+    if a.shape != b.shape or a.ndim != 2 or not a.size:
+        raise DataError(f"multi-label scores want two tables of items by labels, not {a.shape} and {b.shape}")
+    counts = ClassCounts(right=(a & b).sum(0), predicted=b.sum(0), gold=a.sum(0))
+    return MultiLabel(counts, exact_match=float((a == b).all(1).mean()), hamming=float((a != b).mean()))

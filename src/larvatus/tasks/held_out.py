@@ -1,0 +1,174 @@
+"""What a model is worth on held-out examples, while it learns and afterwards: scores, metrics, temperature.
+
+    held = HeldOutTexts(data, metric="matthews")
+    held.scores(model, scoring).main
+
+| what | metric that decides, where none is asked for |
+| --- | --- |
+| classes | accuracy; macro-f1 where a class has less than half of its even share |
+| several labels | micro-f1 |
+| a number | spearman |
+| tags of entities | entity-f1, strict |
+| other tags | accuracy of words |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.batch import Ints, edges
+from larvatus.errors import UsageError, did_you_mean
+from larvatus.metrics.calibration import fit_temperature
+from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
+from larvatus.metrics.correlation import pearson, spearman
+from larvatus.metrics.entities import entity_f1
+from larvatus.nn.buckets import IGNORE
+from larvatus.objectives import Classification, ClassificationConfig, Pretraining, Tagging, TaggingConfig
+from larvatus.tasks.classify import LabelledTexts, Merge, class_scores
+from larvatus.tasks.loop import Scores
+from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.tasks.tag import TaggedWords, decode, words_read
+from larvatus.text.tag_schemes import Entity, read_entities
+
+
+class HeldOut(Protocol):
+    """Examples that a model is scored on."""
+
+    metric: str
+
+    def scores(self, model: Pretraining, scoring: Scoring) -> Scores: ...
+
+    def temperature(self, model: Pretraining, scoring: Scoring) -> float:
+        """By which scores must be divided so that probabilities are right on average."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutTexts:
+    data: LabelledTexts
+    config: ClassificationConfig
+    metric: str
+    merge: Merge = "mean"
+
+    def logits(self, model: Pretraining, scoring: Scoring) -> Floats:
+        return class_scores(model, self.data.sequences, scoring, self.merge)
+
+    def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
+        return Scores(
+            metric=self.metric,
+            values=class_metrics(self.data.labels, self.logits(model, scoring), self.config),
+        )
+
+    def temperature(self, model: Pretraining, scoring: Scoring) -> float:
+        if self.config.kind == "regression":
+            return 1.0
+        return fit_temperature(self.logits(model, scoring), self.data.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutTags:
+    data: TaggedWords
+    config: TaggingConfig
+    metric: str
+
+    def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
+        head = head_of(model)
+        assert isinstance(head, Tagging)
+        counts = words_read(self.data.sequences)
+        found = decode(head, score_sequences(model, self.data.sequences, scoring), counts)
+        return Scores(metric=self.metric, values=tag_metrics(self.data.tags, found, counts, self.config))
+
+    def temperature(self, model: Pretraining, scoring: Scoring) -> float:
+        """Of the scores of single words; under a CRF, whose scores are not probabilities, none is fitted."""
+        if self.config.crf:
+            return 1.0
+        known = self.data.tags != IGNORE
+        scores = score_sequences(model, self.data.sequences, scoring)
+        return fit_temperature(scores[known], self.data.tags[known])
+
+
+def class_metrics(
+    gold: npt.NDArray[np.generic], scores: Floats, config: ClassificationConfig
+) -> dict[str, float]:
+    """All metrics of a kind of classification, from scores [E, K]."""
+    if config.kind == "regression":
+        found = scores[:, 0].astype(np.float64)
+        error = float(np.sqrt(np.mean((found - gold) ** 2)))
+        return {"spearman": spearman(found, gold), "pearson": pearson(found, gold), "rmse": error}
+    if config.kind == "multi-label":
+        several = multi_label(gold, scores >= 0)
+        return {
+            "micro-f1": several.micro.f1,
+            "macro-f1": several.macro.f1,
+            "exact-match": several.exact_match,
+            "hamming": several.hamming,
+        }
+    table = confusion(gold, scores.argmax(-1), classes=len(config.labels))
+    counts = f1_by_class(table)
+    values = {"accuracy": accuracy_of(table), "macro-f1": average(counts, "macro").f1, "matthews": matthews(table)}
+    if len(config.labels) == 2:
+        values["f1"] = counts.of(1).f1  # of the second class, as benchmarks of paraphrases count it
+    return values
+
+
+def tag_metrics(gold: Ints, found: Ints, counts_E: Ints, config: TaggingConfig) -> dict[str, float]:
+    """Accuracy of words, and of entities where tags spell any."""
+    known = gold != IGNORE
+    values = {"accuracy": float((gold == found)[known].mean()) if known.any() else float("nan")}
+    if config.scheme != "none":
+        both = [entities_of(tags, counts_E, config) for tags in (gold, found)]
+        score = entity_f1(*both)
+        values |= {
+            "entity-f1": score.micro.f1,
+            "precision": score.micro.precision,
+            "recall": score.micro.recall,
+            "macro-f1": score.macro.f1,
+        }
+    return values
+
+
+def entities_of(tags_W: Ints, counts_E: Ints, config: TaggingConfig) -> list[list[Entity]]:
+    """The entities of each example."""
+    names = np.array(config.labels)[tags_W].tolist()
+    borders = edges(counts_E).tolist()
+    return [
+        read_entities(names[first:last], config.scheme)
+        for first, last in zip(borders[:-1], borders[1:], strict=True)
+    ]
+
+
+def metric_of_texts(config: ClassificationConfig, counts: Sequence[int], asked: str | None = None) -> str:
+    """The metric that decides; `counts` are the training examples of each class."""
+    known = {
+        "multi-class": ["accuracy", "macro-f1", "matthews", *(["f1"] if len(config.labels) == 2 else [])],
+        "multi-label": ["micro-f1", "macro-f1", "exact-match"],
+        "regression": ["spearman", "pearson"],
+    }[config.kind]
+    if asked is not None:
+        return _known(asked, known)
+    if config.kind == "multi-class" and min(counts) < sum(counts) / len(counts) / 2:
+        return "macro-f1"
+    return known[0]
+
+
+def metric_of_tags(config: TaggingConfig, asked: str | None = None) -> str:
+    known = ["accuracy"] if config.scheme == "none" else ["entity-f1", "accuracy", "macro-f1", "precision", "recall"]
+    return known[0] if asked is None else _known(asked, known)
+
+
+def _known(asked: str, known: list[str]) -> str:
+    if asked not in known:
+        raise UsageError(f"--metric {asked} does not score this task{did_you_mean(asked, known)}")
+    return asked
+
+
+def calibrated(model: Pretraining, temperature: float) -> Classification | Tagging:
+    """Have the head divide its scores by the temperature."""
+    head = head_of(model)
+    head.config = msgspec.structs.replace(head.config, temperature=float(temperature))  # type: ignore[assignment]
+    return head
