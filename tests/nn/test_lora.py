@@ -122,6 +122,20 @@ def test_dropout_falls_on_what_a_reads_and_on_nothing_else() -> None:
     assert_close(encoder(BATCH), encoder(BATCH), rtol=0, atol=0)
 
 
+def test_half_precision_computes_the_same_and_reaches_the_pairs() -> None:
+    encoder = model(dropout=0.0, attention_dropout=0.0).float()
+    add_lora(encoder, LoRAConfig(rank=2), seed=1)
+    exact = learnt(encoder)(BATCH)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = encoder.train()(BATCH)
+        half.square().sum().backward()
+    assert_close(half.float(), exact, rtol=0, atol=0.1)
+    pair = encoder.get_submodule("blocks.0.attention.qkv.lora.query")
+    assert isinstance(pair, LowRank)
+    assert pair.a.grad is not None
+    assert pair.a.grad.dtype == torch.float32
+
+
 def test_the_short_way_to_one_token_sees_lora_too() -> None:
     encoder = model()
     add_lora(encoder, ALL, seed=1)

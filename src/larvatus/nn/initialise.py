@@ -18,7 +18,7 @@ def initialise(module: nn.Module, *, seed: int, std: float = 0.02) -> None:
     """Fill all parameters of the module in place."""
     special: list[str] = []
     for place, part in module.named_modules():
-        if any(f"{place}.".startswith(f"{own}.") for own in special):
+        if any(own == "" or f"{place}.".startswith(f"{own}.") for own in special):  # "" is the module itself
             continue
         if callable(own := getattr(part, "initialise", None)):
             own(torch.Generator().manual_seed(rng.derive(seed, f"init {place}")))
