@@ -121,4 +121,9 @@ KNOWN_FLAGS = {
         "--backoff --device --discourse --gold --json --keys --model --prior --senses --standardise --wordnet"
     ),
     "larvatus senses show": "--json --nearest --senses --standardise --wordnet",
+    "larvatus data": "",
+    "larvatus data check": (
+        "--dev --examples --header --json --kind --label --labels --longest --model --no-header --no-quoting --pair "
+        "--quoting --separator --tag --task --text --word"
+    ),
 }

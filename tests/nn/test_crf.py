@@ -17,6 +17,7 @@ from larvatus.errors import UsageError
 from larvatus.nn.chains import Steps, forward_backward
 from larvatus.nn.crf import CRF, Transitions, constrained_viterbi
 from larvatus.rng import stream
+from larvatus.text.tag_schemes import LETTERS, find_illegal, legal_transitions
 
 
 @dataclass
@@ -202,6 +203,26 @@ def test_without_a_crf_the_best_allowed_tags_are_found(lengths: list[int], seed:
     for own, tags in zip(e.split(lengths), found.split(lengths), strict=True):
         paths, scores = enumerate_all(CRF(3), own, BIO)
         assert tuple(tags.tolist()) == paths[int(scores.argmax())]
+
+
+@pytest.mark.parametrize("scheme", ["BIO", "IOB1", "BIOES", "BILOU", "none"])
+def test_no_illegal_tags_are_decoded_in_any_scheme(scheme: str) -> None:
+    letters = LETTERS[scheme][1:] or "BI"
+    labels = ["O", *(f"{letter}-{kind}" for kind in ("PER", "LOC") for letter in letters)]
+    allowed = Transitions.of(legal_transitions(labels, scheme))
+    lengths = [1, 2, 0, 7, 30, 3, 1, 12]
+    e = normal(9, sum(lengths), len(labels), scale=5).float()
+    crf = random_crf(len(labels), 9, 5).float()
+    for tags in (
+        constrained_viterbi(e, torch.tensor(lengths), allowed),
+        crf.viterbi(e, torch.tensor(lengths), allowed=allowed),
+    ):
+        for own in tags.split(lengths):
+            assert find_illegal([labels[tag] for tag in own], scheme) == []
+    if scheme == "none":
+        assert_close(constrained_viterbi(e, torch.tensor(lengths), allowed), e.argmax(-1))
+    else:
+        assert find_illegal([labels[tag] for tag in e.argmax(-1)], scheme)  # the emissions alone would say some
 
 
 @pytest.mark.parametrize("lengths", [[], [0, 0], [1]])

@@ -4,6 +4,7 @@
     larvatus.json                                       our manifest: recipe, lineage, checksums
     README.md                                           the model card
     generator/                                          the same again, of the generator that a model may have
+    crf.safetensors                                     the CRF that a tagger may have
 
     save_bundle(run, pretraining=…, tokenizer=…, …)     all files change together, or none does
     bundle = load_bundle(Path("runs/law"))              checked against the manifest, where there is one
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor
 
 from larvatus import files
+from larvatus.bundle import crf_file
 from larvatus.bundle import manifest as manifests
 from larvatus.bundle.hub import blobs_of, find_model
 from larvatus.bundle.huggingface import Architecture, Layout, layout_for, layout_of, their_shapes, to_ours, to_theirs
@@ -141,6 +143,7 @@ def write_bundle(
             place = aside / folder
             place.mkdir(exist_ok=True)
             write_tensors(place / WEIGHTS, tensors[folder])
+            crf_file.write_crf(place, model.beside())
             tokenizer.save(place)
             files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.pad_id))
             files.write_text(place / CARD, model.card)
@@ -165,10 +168,19 @@ class _Written:
         return {**config, "dtype": str(dtype).removeprefix("torch.")} if "dtype" in config else config
 
     def tensors(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        beside = self.layout.tasks.beside
+        ours = {name: tensor for name, tensor in self._kept().items() if not name.startswith(beside)}
+        return {name: _cast(name, tensor, dtype) for name, tensor in to_theirs(self.layout, ours).items()}
+
+    def beside(self) -> dict[str, Tensor]:
+        """What the layout has no place for, under our names."""
+        beside = self.layout.tasks.beside
+        return {name: tensor for name, tensor in self._kept().items() if name.startswith(beside)}
+
+    def _kept(self) -> dict[str, Tensor]:
         kept = {tag(config) for config in self.architecture.objectives}
         dropped = tuple(f"objectives.{name}." for name in self.pretraining.objectives if name not in kept)
-        ours = {name: t for name, t in self.pretraining.own_state().items() if not name.startswith(dropped)}
-        return {name: _cast(name, tensor, dtype) for name, tensor in to_theirs(self.layout, ours).items()}
+        return {name: t for name, t in self.pretraining.own_state().items() if not name.startswith(dropped)}
 
 
 def architecture_of(
@@ -232,7 +244,7 @@ def load_bundle(
     paths = find_weights(directory)
     manifest = manifests.read_manifest(directory)
     if manifest is not None:
-        beside = [name for name in TOKENIZER_FILES if (directory / name).exists()]
+        beside = [name for name in (*TOKENIZER_FILES, crf_file.NAME) if (directory / name).exists()]
         manifests.verify(
             directory,
             manifest,
@@ -246,9 +258,11 @@ def load_bundle(
     _check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
     pretraining = _shell(architecture)
     parameters = {name: tuple(tensor.shape) for name, tensor in pretraining.state_dict().items()}
+    outside = {name: parameters.pop(name) for name in [*parameters] if name.startswith(layout.tasks.beside)}
     unused = file.check(layout, their_shapes(layout, parameters))
+    beyond = crf_file.read_crf(directory, outside, allow_nan=allow_nan)
     tensors = file.read(layout, allow_nan=allow_nan)
-    pretraining.load_state_dict(to_ours(layout, tensors, parameters), assign=True)
+    pretraining.load_state_dict(to_ours(layout, tensors, parameters) | beyond, assign=True)
     if manifest is not None and GENERATOR in manifest.parts:
         _attach_generator(pretraining, directory, allow_nan=allow_nan)
     return Bundle(

@@ -15,6 +15,7 @@ from larvatus.cli import (
     compare,
     convert,
     corpus,
+    data,
     demo,
     doctor,
     embed,
@@ -60,6 +61,7 @@ app.add_typer(similar.app, name="similar")
 app.command("map")(map.word_map)
 app.add_typer(attention.app, name="attention")
 app.add_typer(senses.app, name="senses")
+app.add_typer(data.app, name="data")
 
 
 def _version(asked: bool) -> None:

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-import numpy as np
 import torch
 from msgspec import Struct
 from torch import Tensor
@@ -25,7 +23,7 @@ from larvatus.errors import NumericsError
 from larvatus.nn.device import on_device
 from larvatus.objectives import Loss, Pretraining
 from larvatus.rng import derive, stream
-from larvatus.tasks.features import Features
+from larvatus.tasks.features import Examples, Features
 from larvatus.tasks.scoring import Scoring, head_of, states_of
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.trained import set_rates, train_mode, trainable
@@ -35,15 +33,6 @@ from larvatus.train.step import replayable
 
 LOOK_EVERY = 16
 """Steps between two looks at the losses: a GPU would wait at each."""
-
-
-class Examples(Protocol):
-    """Training examples, by number."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
-        """Some examples with what is to be predicted, in this order."""
 
 
 class Scores(Struct, frozen=True, kw_only=True):

@@ -136,9 +136,9 @@ def flat_spans(draw):
 
 
 @settings(max_examples=50)
-@given(flat_spans(), st.sampled_from(["bio", "bioes"]))
+@given(flat_spans(), st.sampled_from(["BIO", "IOB1", "BIOES", "BILOU"]))
 def test_spans_to_tags_and_back(example, scheme):
-    assert to_spans(to_tagged(example, scheme)) == example
+    assert to_spans(to_tagged(example, scheme), scheme) == example
 
 
 @settings(max_examples=50)

@@ -117,7 +117,7 @@ def to_theirs(layout: Layout, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
     split: dict[str, Tensor] = {}
     for ours, tensor in tensors.items():
         names = layout.theirs(ours)
-        split.update(zip(names, tensor.chunk(len(names)), strict=True))
+        split.update(zip(names, tensor.chunk(len(names)) if len(names) > 1 else [tensor], strict=True))
     return layout.recast(split) if isinstance(layout, Recast) else split
 
 
@@ -125,7 +125,13 @@ def to_ours(layout: Layout, tensors: Mapping[str, Tensor], parameters: Iterable[
     """Their tensors under our names, in float32: always copies, so that the file may go away."""
     if isinstance(layout, Recast):
         tensors = layout.restored(tensors)
-    return {ours: torch.cat([tensors[name].to(torch.float32) for name in layout.theirs(ours)]) for ours in parameters}
+    return {ours: _joined([tensors[name] for name in layout.theirs(ours)]) for ours in parameters}
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    if len(parts) == 1:  # a single number cannot be joined to anything
+        return parts[0].to(torch.float32, copy=True)
+    return torch.cat([part.to(torch.float32) for part in parts])
 
 
 def their_shapes(layout: Layout, parameters: Mapping[str, Shape]) -> dict[str, Shape]:

@@ -32,6 +32,7 @@ class Native:
             "classification": TaskHead(names={}, fixed=CLS | {"dense": "tanh"}, fields={}),
             "tagging": TaskHead(names={}, fixed=TOKENS, fields={}),
         },
+        beside=(),
     )
 
     def refusal(self, architecture: Architecture) -> str | None:

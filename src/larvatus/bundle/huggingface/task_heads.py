@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from larvatus.bundle import crf_file
 from larvatus.bundle.huggingface.layout import convert
 from larvatus.errors import ArtefactError
 from larvatus.objectives import ClassificationConfig, ObjectiveConfig, TaggingConfig, tag
@@ -70,6 +71,8 @@ class TaskHeads:
     """How the names of its classes begin."""
     heads: Mapping[str, TaskHead]
     """By our names for them."""
+    beside: tuple[str, ...] = (crf_file.PREFIX,)
+    """How the names of our parameters begin that are no part of their model, and stand in a file of their own."""
 
     @property
     def architectures(self) -> dict[str, tuple[str, ...]]:

@@ -5,8 +5,8 @@
 
 A directory is GLUE's (with ``SST-2/``, ``CoLA/``, …) or one task's own; files are ``train.tsv``, ``dev.tsv``, of MNLI
 ``dev_matched.tsv`` and ``dev_mismatched.tsv``, compressed or not, or the same names as JSONL or Parquet. Quotation
-marks are characters, and CoLA has no header. MRPC comes without a dev file: the last 408 rows of training are it, and that is
-said. Classes written as numbers (0, 1, …) in files made by others get their names.
+marks are characters, and CoLA has no header. MRPC comes without a dev file: the last 408 rows of training are it, and
+that is said. Classes written as numbers (0, 1, …) in files made by others get their names.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ MRPC_DEV = 408
 """Rows of MRPC's official dev set."""
 _NO_AGREEMENT = "-"
 """The label of pairs on which MNLI's people did not agree."""
+_GUESSED = Columns()
+_COLA = Columns(text=4, label=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,7 @@ class GlueTask:
     """As the benchmark scores it; the first decides which model is best."""
     dev: tuple[str, ...] = ("dev",)
     """Names of its dev files."""
-    bare: Columns = Columns()
+    bare: Columns = _GUESSED
     """Columns of a file without a header."""
 
     @property
@@ -50,7 +52,6 @@ class GlueTask:
         return "multi-class" if self.labels else "regression"
 
 
-_COLA = Columns(text=4, label=2)
 _ENTAILMENT = ("entailment", "not_entailment")
 TASKS = {
     task.name: task
@@ -144,7 +145,7 @@ def read_glue(
 
 
 def _read(task: GlueTask, path: Path, problems: Problems | None) -> Dataset[TextExample]:
-    columns = Columns() if open_table(str(path)).header else task.bare
+    columns = Columns() if open_table(str(path), problems=Problems()).header else task.bare
     found = read_texts(path, columns, kind=task.kind, problems=problems)
     first = found.examples[0]
     if (first.pair is not None) != task.pairs:

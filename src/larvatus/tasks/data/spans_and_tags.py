@@ -8,24 +8,20 @@ the longer is kept. Both are reported (`Problems`), never done unsaid.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
-
 import numpy as np
 
 from larvatus.tasks.data.problems import Problems, fault
 from larvatus.tasks.data.records import Span, SpanExample, TaggedExample
+from larvatus.text.tag_schemes import Entity, Scheme, detect_scheme, read_leniently, write_tags
 from larvatus.text.words import segment_words
 
-Scheme = Literal["bio", "bioes"]
 
-
-def to_tagged(example: SpanExample, scheme: Scheme = "bio", problems: Problems | None = None) -> TaggedExample:
+def to_tagged(example: SpanExample, scheme: Scheme = "BIO", problems: Problems | None = None) -> TaggedExample:
     """The words of a text (`segment_words`) and a tag for each."""
     text = example.text
     spans = segment_words(text)
     taken = np.zeros(len(spans), dtype=np.bool_)
-    tags = ["O"] * len(spans)
+    entities: list[Entity] = []
     for span in sorted(example.spans, key=lambda span: (span.start - span.end, span.start, span.label)):
         low = int(np.searchsorted(spans[:, 1], span.start, side="right"))
         high = int(np.searchsorted(spans[:, 0], span.end, side="left"))
@@ -41,40 +37,17 @@ def to_tagged(example: SpanExample, scheme: Scheme = "bio", problems: Problems |
             fault(problems, "spans overlap", example.place, f"{said} overlaps a longer span, and tags hold one")
             continue
         taken[low:high] = True
-        tags[low:high] = _tags(span.label, high - low, scheme)
+        entities.append(Entity(low, high, span.label))
     words = tuple(text[start:end] for start, end in spans.tolist())
     places = tuple((start, end) for start, end in spans.tolist())
-    return TaggedExample(words, tuple(tags), example.place, text, places, example.id)
+    tags = tuple(write_tags(entities, len(words), scheme))
+    return TaggedExample(words, tags, example.place, text, places, example.id)
 
 
-def _tags(label: str, length: int, scheme: Scheme) -> list[str]:
-    if scheme == "bio":
-        return [f"B-{label}"] + [f"I-{label}"] * (length - 1)
-    if length == 1:
-        return [f"S-{label}"]
-    return [f"B-{label}"] + [f"I-{label}"] * (length - 2) + [f"E-{label}"]
-
-
-def to_spans(example: TaggedExample) -> SpanExample:
-    """The entities that tags mean, as characters of the text; IOB1, BIO and BIOES alike, read as conlleval does."""
+def to_spans(example: TaggedExample, scheme: Scheme | None = None) -> SpanExample:
+    """The entities that tags mean, as characters of the text, read as `conlleval` does. None: their own scheme."""
+    tags = example.tags or ()
     text, places = example.located()
-    found = [Span(places[first][0], places[last][1], label) for first, last, label in entities(example.tags or ())]
-    return SpanExample(text, tuple(sorted(found)), example.place, example.id)
-
-
-def entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
-    """First word, last word and type of each entity."""
-    found: list[tuple[int, int, str]] = []
-    open_at, open_type = -1, ""
-    for index, tag in enumerate([*tags, "O"]):
-        mark, _, label = tag.partition("-")
-        goes_on = open_at >= 0 and mark in ("I", "E") and label == open_type
-        if open_at >= 0 and not goes_on:
-            found.append((open_at, index - 1, open_type))
-            open_at = -1
-        if tag != "O" and not goes_on:
-            open_at, open_type = index, label
-        if open_at >= 0 and mark in ("E", "S"):
-            found.append((open_at, index, open_type))
-            open_at = -1
-    return found
+    found = read_leniently(tags, scheme or detect_scheme([tags]))
+    spans = sorted(Span(places[start][0], places[end - 1][1], label) for start, end, label in found)
+    return SpanExample(text, tuple(spans), example.place, example.id)

@@ -21,11 +21,12 @@ from larvatus.tasks.data.conll import Lines, read_conll
 from larvatus.tasks.data.conllu import read_conllu
 from larvatus.tasks.data.problems import Problems, fault
 from larvatus.tasks.data.records import Dataset, SpanExample, TaggedExample
-from larvatus.tasks.data.spans_and_tags import Scheme, to_tagged
+from larvatus.tasks.data.spans_and_tags import to_tagged
 from larvatus.tasks.data.standoff import brat_documents, read_brat, read_span_rows, span_key
 from larvatus.tasks.data.tables import Table, TableOptions, ending, open_table, shown
 from larvatus.tasks.data.texts import Paths, names_of
 from larvatus.text.lines import numbered_lines
+from larvatus.text.tag_schemes import Scheme
 
 TagFormat = Literal["conll", "conllu", "jsonl", "parquet", "brat"]
 _ENDINGS: dict[str, TagFormat] = {
@@ -68,7 +69,7 @@ def read_tagged(
     tag: int | str | None = None,
     format: TagFormat | None = None,
     labelled: bool = True,
-    scheme: Scheme = "bio",
+    scheme: Scheme = "BIO",
     problems: Problems | None = None,
 ) -> Dataset[TaggedExample]:
     """Sentences of words and their tags.
@@ -137,7 +138,7 @@ def _number(column: int | str | None, role: str) -> int | None:
 
 def _of_spans(texts: list[SpanExample], scheme: Scheme, problems: Problems | None) -> _Read:
     examples = [to_tagged(example, scheme, problems) for example in texts]
-    return [one for one in examples if one.words], f"read as: spans of characters, tagged in {scheme.upper()}", ()
+    return [one for one in examples if one.words], f"read as: spans of characters, tagged in {scheme}", ()
 
 
 def _of_table(

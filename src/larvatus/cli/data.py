@@ -1,0 +1,149 @@
+"""`larvatus data check FILE…`: what is wrong with labelled data, before a model is trained on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from larvatus.bundle.hub import find_model
+from larvatus.cli.options import Json
+from larvatus.errors import DataError, UsageError
+from larvatus.tasks.data.check import LONGEST, SHOWN, check
+from larvatus.tasks.data.columns import Columns
+from larvatus.tasks.data.glue import read_glue
+from larvatus.tasks.data.guess import guess_task
+from larvatus.tasks.data.problems import Problems
+from larvatus.tasks.data.read import read_tagged, read_texts
+from larvatus.tasks.data.records import Kind
+from larvatus.tasks.data.repeats import Examples
+from larvatus.tasks.data.report import Report
+from larvatus.tasks.data.surface import Measure
+from larvatus.tasks.data.tables import TableOptions
+from larvatus.text.tokenizer import Tokenizer
+
+app = typer.Typer(help="Labelled data for fine-tuning.", no_args_is_help=True)
+MOST_LABELS = 20
+"""Rows of the table of labels; the rest are counted."""
+
+
+@app.callback()
+def _data() -> None:
+    pass
+
+
+@app.command("check")
+def check_data(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="FILES...", help="CSV, TSV, JSONL, Parquet, CoNLL, CoNLL-U, brat.")
+    ],
+    dev: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Dev data, to find leaks; repeatable.")] = None,
+    kind: Annotated[
+        Literal["classify", "tag"] | None,
+        typer.Option(help="Texts with labels or words with tags; default: as it looks."),
+    ] = None,
+    glue: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="A task of GLUE; FILES is its directory.")
+    ] = None,
+    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the text, by name or number.")] = None,
+    pair: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the second text of a pair.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the label.")] = None,
+    labels: Annotated[Kind | None, typer.Option(help="What labels are; default: as they look.")] = None,
+    separator: Annotated[str | None, typer.Option(metavar="TEXT", help="What parts several labels in a cell.")] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option("--header/--no-header", help="Whether the first row names columns; default: as it looks."),
+    ] = None,
+    quoting: Annotated[
+        bool | None,
+        typer.Option("--quoting/--no-quoting", help="Whether quotes hold cells together; default: only in CSV."),
+    ] = None,
+    word: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the word; default: the first.")] = None,
+    tag: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the tag, or a key of CoNLL-U; default: last, UPOS.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model whose tokens are counted; without it, words are.")] = None,
+    longest: Annotated[int, typer.Option(min=1, help="Texts over so many tokens or words are named.")] = LONGEST,
+    examples: Annotated[int, typer.Option(min=0, help="Places shown of each finding.")] = SHOWN,
+    as_json: Json = False,
+) -> None:
+    """Find duplicates, leaks, conflicting labels, illegal tags and the like. Exit 4: something would stop training."""
+    problems = Problems()
+    train: Examples
+    held_out: Examples | None
+    if glue is not None:
+        if len(paths) != 1 or dev:
+            raise UsageError("--task takes one directory, which holds train and dev")
+        found = read_glue(glue, paths[0], problems=problems)
+        assert found.train is not None
+        train, held_out = found.train, next(iter(found.dev.values()))
+    elif (kind or guess_task(paths[0])) == "tag":
+        train = read_tagged(paths, word=word, tag=tag, problems=problems)
+        held_out = read_tagged(dev, word=word, tag=tag, problems=problems) if dev else None
+    else:
+        columns, options = Columns(text=text, pair=pair, label=label), TableOptions(header=header, quoting=quoting)
+        read = partial(read_texts, columns=columns, separator=separator, options=options, problems=problems)
+        train = read(paths, kind=labels)
+        held_out = read(dev, kind=train.kind) if dev else None
+    measure = None if model is None else _tokens(Tokenizer.load(find_model(model)))
+    report = check(train, held_out, problems=problems, measure=measure, longest=longest, shown=examples)
+    if as_json:
+        said = [part.describe() for part in (train, held_out) if part is not None]
+        print(json.dumps({"read": said, **report.to_dict()}, ensure_ascii=False))
+    else:
+        _show(report, [part for part in (train, held_out) if part is not None])
+    if report.errors:
+        raise DataError(f"{train.source}: {len(report.errors)} kinds of error would stop training")
+
+
+def _tokens(tokenizer: Tokenizer) -> Measure:
+    def measure(texts: Sequence[str]) -> list[int]:
+        return [len(ids) + 2 for ids in tokenizer.encode_fast(texts)]  # [CLS] and [SEP]
+
+    return measure
+
+
+def _show(report: Report, parts: Sequence[Examples]) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    for part in parts:
+        console.print(escape(part.describe()))
+    lengths = report.lengths
+    console.print(
+        f"length of train in {report.unit}: median {lengths['median']:g} · 95% up to {lengths['p95']:g} "
+        f"· longest {lengths['longest']:,}"
+    )
+    if report.balance["train"]:
+        _show_balance(console, report)
+    for title, style, found in (("errors", "red", report.errors), ("warnings", "yellow", report.warnings)):
+        if found:
+            console.print(f"\n[bold {style}]{title}[/]")
+        for one in found:
+            console.print(f"  [bold]{escape(one.name)}[/]: {escape(one.message)}")
+            for example in one.examples:
+                console.print(f"    {escape(example)}")
+            if one.examples and one.count > len(one.examples):
+                console.print(f"    … and {one.count - len(one.examples):,} more")
+    if not report.findings:
+        console.print("\nnothing wrong was found")
+
+
+def _show_balance(console: Console, report: Report) -> None:
+    names = list(report.balance["train"])
+    names += [name for name in report.balance.get("dev", {}) if name not in report.balance["train"]]
+    table = Table("label", *report.balance, box=None, pad_edge=False)
+    totals = {part: max(1, sum(counts.values())) for part, counts in report.balance.items()}
+    for name in names[:MOST_LABELS]:
+        cells = [
+            f"{counts.get(name, 0):,} ({counts.get(name, 0) / totals[part]:.1%})"
+            for part, counts in report.balance.items()
+        ]
+        table.add_row(escape(name), *cells)
+    console.print(table)
+    if len(names) > MOST_LABELS:
+        console.print(f"… and {len(names) - MOST_LABELS:,} labels more")

@@ -1,0 +1,105 @@
+"""Percentile bootstrap (Efron 1979): how far a score would move on another sample of examples.
+
+    >>> rows = np.array([1.0] * 80 + [0.0] * 20)[:, None]                # right or wrong: accuracy is a mean of rows
+    >>> found = bootstrap(rows, lambda sums: sums[..., 0] / 100)
+    >>> found.value, 0.70 < found.low < 0.74, 0.86 < found.high < 0.90
+    (0.8, True, True)
+
+Examples are drawn with replacement, as many as there are. What each adds to the score is a row; a score of sums of rows
+(accuracy, F1, Matthews: see `class_sums`) is worked out for all samples at once, any other (a rank correlation) sample
+by sample from the drawn rows, with `of="rows"`. Sample r is a function of the seed and r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.errors import DataError, UsageError
+from larvatus.rng import stream
+
+Doubles = npt.NDArray[np.float64]
+Score = Callable[[Doubles], Any]
+"""Of sums: […, *row] → […]. Of rows: [n, *row] → a number."""
+Of = Literal["sums", "rows"]
+CHUNK = 4_000_000
+"""Numbers in one table of weights."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    value: float
+    """Score of the examples themselves."""
+    low: float
+    high: float
+    deviation: float
+    """Standard deviation over samples."""
+    samples: int
+
+
+def bootstrap(
+    rows: npt.ArrayLike, score: Score, *, of: Of = "sums", samples: int = 1000, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Interval of a score of the rows [n, …]. Samples whose score is not defined (NaN) are left out."""
+    table = as_rows(rows)
+    if not 0.0 < level < 1.0 or samples < 2:
+        raise UsageError(f"an interval wants 2 or more samples and a level between 0 and 1, not {samples} and {level}")
+    found = bootstrap_scores(table, score, of=of, samples=samples, seed=seed)
+    low, high = percentiles(found, level)
+    known = found[~np.isnan(found)]
+    return Interval(
+        value=score_of_all(table, score, of),
+        low=low,
+        high=high,
+        deviation=float(known.std(ddof=1)) if len(known) > 1 else np.nan,
+        samples=samples,
+    )
+
+
+def as_rows(rows: npt.ArrayLike) -> Doubles:
+    table = np.asarray(rows, np.float64)
+    if table.ndim == 0 or not len(table):
+        raise DataError("there are no examples to resample")
+    return table
+
+
+def score_of_all(rows: Doubles, score: Score, of: Of) -> float:
+    return float(score(rows.sum(0) if of == "sums" else rows))
+
+
+def bootstrap_scores(rows: Doubles, score: Score, *, of: Of, samples: int, seed: int) -> Doubles:
+    """[samples] scores. Rows of two systems side by side are drawn together."""
+    count = len(rows)
+    if of == "rows":
+        return np.array([float(score(rows[_drawn(count, seed, item)])) for item in range(samples)])
+
+    def times(item: int) -> npt.NDArray[np.int64]:
+        return np.bincount(_drawn(count, seed, item), minlength=count)
+
+    return np.concatenate([np.asarray(score(sums)) for sums in weighted_sums(rows, times, samples=samples)])
+
+
+def weighted_sums(rows: Doubles, weights: Callable[[int], npt.NDArray[Any]], *, samples: int) -> Iterator[Doubles]:
+    """Σ_n w_rn · row_n of the samples r, some at a time: [R, *row]."""
+    flat = rows.reshape(len(rows), -1)
+    step = max(1, CHUNK // len(rows))
+    for begin in range(0, samples, step):
+        chunk = np.stack([weights(item) for item in range(begin, min(begin + step, samples))])
+        yield (chunk.astype(np.float64) @ flat).reshape(len(chunk), *rows.shape[1:])
+
+
+def percentiles(scores: Doubles, level: float) -> tuple[float, float]:
+    """What lies in the middle of the known scores."""
+    known = scores[~np.isnan(scores)]
+    if not len(known):
+        return np.nan, np.nan
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _drawn(count: int, seed: int, item: int) -> npt.NDArray[np.int64]:
+    return stream(seed, "bootstrap", 0, item).integers(0, count, count)

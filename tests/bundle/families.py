@@ -1,0 +1,109 @@
+"""Tiny models of every family that has fine-tuned heads, saved by `transformers`, and theirs compared with ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.testing import assert_close
+
+from larvatus.batch import TrainingBatch
+from larvatus.bundle.directory import Bundle, save_bundle
+from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
+from larvatus.nn.device import on_device
+from larvatus.objectives import Classification, ClassificationConfig, Pretraining, Tagging, TaggingConfig
+from larvatus.text.inputs import inputs
+from larvatus.text.tokenizer import Tokenizer
+from tests.bundle.theirs import LIMIT, TEXTS, scramble, transformers
+
+Make = Callable[..., tuple[Path, Any]]
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20}
+PLACES = {"max_position_embeddings": LIMIT}
+FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "bert": ("Bert", "wordpiece", SMALL | PLACES),
+    "roberta": ("Roberta", "byte-bpe", SMALL | {"type_vocab_size": 1, "max_position_embeddings": LIMIT + 2}),
+    "xlm-roberta": ("XLMRoberta", "unigram", SMALL | {"type_vocab_size": 1, "max_position_embeddings": LIMIT + 2}),
+    "modernbert": ("ModernBert", "byte-bpe", SMALL | PLACES | {"pad_token_id": 1, "local_attention": 8}),
+    "distilbert": (
+        "DistilBert",
+        "wordpiece",
+        {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 20, **PLACES},
+    ),
+    "mpnet": ("MPNet", "unigram", SMALL | {"max_position_embeddings": LIMIT + 2}),
+    "albert": ("Albert", "unigram", SMALL | PLACES | {"embedding_size": 8}),
+    "electra": ("Electra", "wordpiece", SMALL | PLACES | {"embedding_size": 16}),
+}
+LABELS = ("bad", "fair", "good")
+HEADS = {"ForSequenceClassification": "classification", "ForTokenClassification": "tagging"}
+
+
+AUTO = {
+    "classification": transformers.AutoModelForSequenceClassification,
+    "tagging": transformers.AutoModelForTokenClassification,
+}
+
+
+@torch.no_grad()
+def logits(pretraining: Pretraining, tokenizer: Tokenizer) -> torch.Tensor:
+    """Scores of each text, or of each token."""
+    tokens = on_device(inputs(tokenizer, TEXTS), "cpu")
+    z_ND = pretraining.encoder(tokens)
+    (head,) = pretraining.heads.values()
+    if isinstance(head, Tagging):
+        return head.logits(z_ND, tokens.lengths)
+    assert isinstance(head, Classification)
+    return head.logits(head.features(z_ND, TrainingBatch(tokens=tokens, targets={})))
+
+
+@torch.no_grad()
+def their_logits(model: Any, tokenizer: Tokenizer, *, tokens: bool) -> torch.Tensor:
+    """The same from `transformers`, padded."""
+    batch = inputs(tokenizer, TEXTS)
+    rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
+    ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.pad_id)
+    real = ids != tokenizer.pad_id
+    found: torch.Tensor = model.eval()(input_ids=ids, attention_mask=real.long()).logits
+    return found[real] if tokens else found
+
+
+def equal(bundle: Bundle, model: Any) -> None:
+    tagging = "tagging" in bundle.pretraining.objectives
+    ours = logits(bundle.pretraining, bundle.tokenizer)
+    assert ours.std() > 0.05  # not equal for being nothing
+    assert_close(ours, their_logits(model, bundle.tokenizer, tokens=tagging), rtol=1e-4, atol=1e-4)
+
+
+def save(directory: Path, bundle: Bundle) -> Path:
+    save_bundle(
+        directory,
+        pretraining=bundle.pretraining,
+        model_config=bundle.model,
+        objective_configs=bundle.objectives,
+        tokenizer=bundle.tokenizer,
+        recipe=None,
+        lineage={},
+        card="# tiny\n",
+        family=bundle.family,
+    )
+    return directory
+
+
+def headed(parent: Bundle, head: str, **settings: Any) -> Bundle:
+    """With a new head as the family has it, and weights that all differ from their defaults."""
+    config: ClassificationConfig | TaggingConfig
+    if head == "classification":
+        config = ClassificationConfig(**{"labels": LABELS, **natural_classification(parent), **settings})
+    else:
+        config = TaggingConfig(**{"labels": LABELS, **natural_tagging(parent), **settings})
+    ready, _ = with_head(parent, config, seed=1)
+    scramble(ready.pretraining)
+    return ready
+
+
+def theirs_of(directory: Path, head: str) -> Any:
+    """What `transformers` makes of a directory of ours, of which it must want nothing more and leave nothing out."""
+    model, info = AUTO[head].from_pretrained(directory, output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"))
+    return model
