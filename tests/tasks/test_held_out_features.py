@@ -1,0 +1,51 @@
+"""Held-out texts and tags scored from frozen features: the same scores as through the encoder, long texts included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
+from larvatus.tasks.classify import LabelledTexts
+from larvatus.tasks.features import Features
+from larvatus.tasks.held_out import HeldOutTags, HeldOutTexts
+from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.sequences import text_sequences, word_sequences
+from larvatus.tasks.tag import TaggedWords, align_texts
+from larvatus.text.tokenizer import Tokenizer
+
+TEXTS = ["the river bank was wide", "turn your homework in please . " * 7, "", "a deep river and a bank " * 4, "runs"]
+SCORING = Scoring(tokens=40)
+
+
+@pytest.mark.parametrize("merge", ["mean", "max"])
+def test_texts(tiny_model: Callable[..., Pretraining], tiny_tokenizer: Tokenizer, merge: str) -> None:
+    config = ClassificationConfig(labels=("a", "b"))
+    model = tiny_model(objectives=[config])
+    sequences = text_sequences(tiny_tokenizer, TEXTS, limit=16)
+    assert len(sequences.lengths) > len(TEXTS)
+    data = LabelledTexts(sequences, np.array([0, 1, 0, 1, 1]))
+    features = Features.build(model, data, SCORING, learning=False)
+    plain = HeldOutTexts(data, config, "accuracy", merge)  # type: ignore[arg-type]
+    cached = HeldOutTexts(data, config, "accuracy", merge, features)  # type: ignore[arg-type]
+    assert_allclose(cached.logits(model, SCORING), plain.logits(model, SCORING), atol=1e-5)
+    assert cached.scores(model, SCORING) == plain.scores(model, SCORING)
+    assert cached.temperature(model, SCORING) == pytest.approx(plain.temperature(model, SCORING), rel=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"pool": "mean", "learn": "words"}, {"lstm": 4, "mix": True}, {"crf": True}])
+def test_tags(tiny_model: Callable[..., Pretraining], tiny_tokenizer: Tokenizer, settings: dict[str, object]) -> None:
+    config = TaggingConfig(labels=("a", "b", "c"), **settings)  # type: ignore[arg-type]
+    model = tiny_model(objectives=[config])
+    sequences = word_sequences(tiny_tokenizer, align_texts(tiny_tokenizer, TEXTS), limit=16)
+    assert sequences.words is not None
+    tags = np.arange(int(sequences.words.counts.sum())) % 3
+    data = TaggedWords(sequences, tags)
+    features = Features.build(model, data, SCORING, learning=False)
+    plain, cached = HeldOutTags(data, config, "accuracy"), HeldOutTags(data, config, "accuracy", features)
+    assert_allclose(cached.logits(model, SCORING), plain.logits(model, SCORING), atol=1e-5)
+    assert cached.scores(model, SCORING) == plain.scores(model, SCORING)
+    assert cached.temperature(model, SCORING) == pytest.approx(plain.temperature(model, SCORING), rel=1e-3)
