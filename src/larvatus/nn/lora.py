@@ -103,23 +103,24 @@ class LoRALinear(nn.Linear):
             }
         )
 
-    def pairs(self) -> list[LowRank]:
-        return [cast(LowRank, pair) for pair in self.lora.values()]
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """All pairs as one: A [R, in], and (α / r) B [out, R], zero in rows that are not a pair's; R = pairs × r."""
+        pairs = [cast(LowRank, pair) for pair in self.lora.values()]
+        rank = len(pairs[0].a)
+        b = self.weight.new_zeros(self.out_features, len(pairs) * rank)
+        for number, pair in enumerate(pairs):
+            b[pair.rows, number * rank : (number + 1) * rank] = self.scale * pair.b
+        return torch.cat([pair.a for pair in pairs]), b
 
     def forward(self, input: Tensor) -> Tensor:
-        y = F.linear(input, self.weight, self.bias)
-        x = self.lora_dropout(input)
-        for pair in self.pairs():
-            added = F.linear(F.linear(x, pair.a), self.scale * pair.b)
-            y[..., pair.rows].add_(added)  # a view: the other rows are not copied
-        return y
+        """[N, in] → [N, out]. One product for all pairs: adding to rows of the output would copy its gradient."""
+        a, b = self.factors()
+        return torch.addmm(F.linear(input, self.weight, self.bias), F.linear(self.lora_dropout(input), a), b.T)
 
     def full_weight(self) -> Tensor:
         """W + (α / r) B A: what computes the same without dropout."""
-        weight = self.weight.clone()
-        for pair in self.pairs():
-            weight[pair.rows].add_(pair.b @ pair.a, alpha=self.scale)
-        return weight
+        a, b = self.factors()
+        return torch.addmm(self.weight, b, a)
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
