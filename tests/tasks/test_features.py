@@ -140,6 +140,21 @@ def test_training_from_the_cache_equals_training_through_the_encoder(head: str, 
     assert any(not torch.allclose(tensor, before[name]) for name, tensor in after.items())
 
 
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("budget", [1, 60, 100_000])
+def test_scores_from_the_cache_are_those_through_the_encoder(head: str, budget: int, data: Listed) -> None:
+    whole = model(head)
+    features = Features.build(whole, data, Scoring(tokens=budget), learning=False)
+    for parameter in whole.objectives.parameters():  # the head has learnt since
+        parameter.data.add_(0.1)
+    batch = on_device(data.batch(np.arange(EXAMPLES)), "cpu")
+    with torch.inference_mode():
+        own = head_of(whole.eval())
+        expected = own.scores(states_of(whole, batch, own), batch)
+    whole.train()
+    assert_close(torch.from_numpy(features.scores()), expected, rtol=0, atol=1e-5)
+
+
 def test_every_subword_is_a_word_with_the_tag_of_its_word() -> None:
     words = WordTags(
         rows=torch.tensor([1, 2, 3, 6, 7]),

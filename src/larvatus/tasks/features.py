@@ -6,7 +6,9 @@
 What is kept is what the head's `features` gives, in float32: a row for each sequence or word, of the last layer, or of
 all layers where the head mixes them; for a tagger that learns subwords, a row for each of those. The rows lie in a
 temporary file without a name, mapped into memory: however the process ends, the file is gone with it.
-E examples, R rows, D hidden size.
+
+Held-out examples, which are scored again and again, have features too: ``Features.build(…, learning=False).scores()``.
+E examples, S sequences, R rows, D hidden size, K classes or tags.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -25,7 +27,7 @@ from larvatus.batch import Ints, TrainingBatch, WordTags, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.nn.device import on_device
 from larvatus.objectives import Loss, Pretraining, Tagging
-from larvatus.tasks.scoring import Head, Scoring, head_of, states_of
+from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, states_of
 from larvatus.tasks.sequences import gathered
 
 
@@ -39,11 +41,10 @@ class Examples(Protocol):
 
 
 class Features:
-    def __init__(self, head: Head, counts: Ints, rows: npt.NDArray[np.float32], device: str) -> None:
-        self.head = head
+    def __init__(self, head: Head, sizes: Sizes, rows: Floats, scoring: Scoring) -> None:
+        self.head, self.sizes, self.scoring = head, sizes, scoring
         self.rows = rows  # [R, D], or [R, layers + 1, D] for a mix
-        self.device = device
-        self._counts, self._starts = counts, edges(counts)[:-1]  # [E] rows of each example, and the first of them
+        self._starts = edges(sizes.rows)[:-1]  # [E] first row of each example
 
     @classmethod
     @torch.inference_mode()
@@ -53,50 +54,105 @@ class Features:
         data: Examples,
         scoring: Scoring,
         *,
+        learning: bool = True,
         progress: Callable[[int, int], None] = lambda done, all: None,
     ) -> Features:
-        """Read all examples once, short ones first; `progress` is told tokens read and tokens in all.
+        """Read all examples once, short ones first, for `loss`, or where they are not for learning, for `scores`.
 
-        Leaves the encoder in evaluation mode.
+        `progress` is told tokens read and tokens in all. Leaves the encoder in evaluation mode.
         """
-        head = head_of(model)
+        head, config = head_of(model), model.encoder.config
         model.encoder.eval()
-        lengths, counts = _sizes(head, data)
-        config = model.encoder.config
+        sizes = Sizes.of(data, head, learning=learning)
         depth = () if head.mix is None else (config.layers + 1,)
-        features = cls(head, counts, _mapped((int(counts.sum()), *depth, config.hidden)), scoring.device)
-        order = np.argsort(lengths, kind="stable")
+        features = cls(head, sizes, _mapped((int(sizes.rows.sum()), *depth, config.hidden)), scoring)
+        order = np.argsort(sizes.tokens, kind="stable")
         done = 0
-        for first, last in runs(lengths[order], scoring.budget):
+        for first, last in runs(sizes.tokens[order], scoring.budget):
             chosen = order[first:last]
             found = []
             for part in data.batch(chosen).cuts(scoring.budget):  # more than one if a single example is longer
                 batch = on_device(part, scoring.device)
                 with scoring.autocast():
                     states = states_of(model, batch, head, limit=int(part.tokens.lengths.max()))
-                    found.append(_features(head, states, batch).float())
+                    if sizes.subwords:
+                        found.append(states.index_select(0, batch.targets[WordTags].rows))
+                    else:
+                        found.append(head.features(states, batch))
             x = torch.cat(found, dim=-2)
             own = x if head.mix is None else x.transpose(0, 1)
-            features.rows[features._rows_of(chosen)] = own.cpu().numpy()
-            done += int(lengths[chosen].sum())
-            progress(done, int(lengths.sum()))
+            features.rows[features._rows_of(chosen)] = own.float().cpu().numpy()
+            done += int(sizes.tokens[chosen].sum())
+            progress(done, int(sizes.tokens.sum()))
         return features
 
     def _rows_of(self, examples: Ints) -> Ints:
-        return gathered(self._starts[examples], self._counts[examples])
+        return gathered(self._starts[examples], self.sizes.rows[examples])
+
+    def _take(self, rows: Ints | slice) -> Tensor:
+        x = torch.from_numpy(np.array(self.rows[rows])).to(self.scoring.device)
+        return x if self.head.mix is None else x.transpose(0, 1)
 
     def of(self, examples: Ints) -> Tensor:
         """What `head.features` gives for a batch of these examples: [rows, D], or [layers + 1, rows, D] for a mix."""
-        x = torch.from_numpy(np.asarray(self.rows[self._rows_of(np.asarray(examples, np.int64))])).to(self.device)
-        return x if self.head.mix is None else x.transpose(0, 1)
+        return self._take(self._rows_of(np.asarray(examples, np.int64)))
 
     def loss(self, examples: Ints, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss of the head on a batch of these examples; the tokens of the batch are not read."""
+        assert self.sizes.subwords == _learns_subwords(self.head), "these features are not for learning"
         targets = batch.targets[self.head.needs]
-        if _of_subwords(self.head):
+        if self.sizes.subwords:
             targets = subword_targets(targets)
         loss: Loss = self.head(self.of(examples), targets, accuracy=accuracy)
         return loss
+
+    @torch.inference_mode()
+    def scores(self) -> Floats:
+        """What `score_sequences` gives for all examples: scores of each sequence or of each word, in their order."""
+        assert not self.sizes.subwords, "these features are for learning"
+        self.head.eval()
+        units, border = self.sizes.units, edges(self.sizes.units)
+        scores = np.zeros((len(self.rows), len(self.head.config.labels)), np.float32)
+        for first, last in runs(units, self.scoring.budget):
+            own = slice(int(border[first]), int(border[last]))
+            with self.scoring.autocast():
+                if isinstance(self.head, Tagging):
+                    counts = torch.from_numpy(units[first:last]).to(self.scoring.device)
+                    found = self.head.logits(self._take(own), counts)
+                else:
+                    found = self.head.logits(self._take(own))
+            scores[own] = found.float().cpu().numpy()
+        return scores
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    tokens: Ints  # [E]
+    rows: Ints  # [E]
+    units: Ints  # [S] what each sequence has to be scored: itself, or its words
+    subwords: bool
+    """Whether a row is a subword."""
+
+    @classmethod
+    def of(cls, data: Examples, head: Head, *, learning: bool) -> Sizes:
+        subwords = learning and _learns_subwords(head)
+        tokens, rows, units = [], [], [np.empty(0, np.int64)]
+        for number in range(len(data)):
+            batch = data.batch(np.array([number]))
+            words = batch.targets[WordTags] if isinstance(head, Tagging) else None
+            units.append(np.ones(batch.tokens.count, np.int64) if words is None else words.counts)
+            rows.append(len(words.rows) if words is not None and subwords else int(units[-1].sum()))
+            tokens.append(batch.tokens.size)
+        return cls(
+            tokens=np.array(tokens, np.int64),
+            rows=np.array(rows, np.int64),
+            units=np.concatenate(units),
+            subwords=subwords,
+        )
+
+
+def _learns_subwords(head: Head) -> bool:
+    return isinstance(head, Tagging) and not head.config.whole_words
 
 
 def subword_targets(words: WordTags[Tensor]) -> WordTags[Tensor]:
@@ -107,31 +163,7 @@ def subword_targets(words: WordTags[Tensor]) -> WordTags[Tensor]:
     return WordTags(rows=words.rows, words=pairs, tags=words.tags[words.words], counts=counts)
 
 
-def _of_subwords(head: Head) -> bool:
-    return isinstance(head, Tagging) and not head.config.whole_words
-
-
-def _features(head: Head, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-    if _of_subwords(head):
-        return states.index_select(0, batch.targets[WordTags].rows)
-    return head.features(states, batch)
-
-
-def _sizes(head: Head, data: Examples) -> tuple[Ints, Ints]:
-    """[E] tokens and [E] rows of each example."""
-    lengths, counts = np.zeros(len(data), np.int64), np.zeros(len(data), np.int64)
-    for number in range(len(data)):
-        batch = data.batch(np.array([number]))
-        lengths[number] = batch.tokens.size
-        words: Any = batch.targets[WordTags] if isinstance(head, Tagging) else None
-        if words is None:
-            counts[number] = batch.tokens.count
-        else:
-            counts[number] = len(words.rows) if _of_subwords(head) else len(words.tags)
-    return lengths, counts
-
-
-def _mapped(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+def _mapped(shape: tuple[int, ...]) -> Floats:
     """Zeros on disk."""
     size, place = 4 * int(np.prod(shape)), tempfile.gettempdir()
     if size == 0:

@@ -31,7 +31,8 @@ from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.entities import entity_f1
 from larvatus.nn.buckets import IGNORE
 from larvatus.objectives import Classification, ClassificationConfig, Pretraining, Tagging, TaggingConfig
-from larvatus.tasks.classify import LabelledTexts, Merge, class_scores
+from larvatus.tasks.classify import LabelledTexts, Merge, class_scores, merged
+from larvatus.tasks.features import Features
 from larvatus.tasks.loop import Scores
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.tag import TaggedWords, decode, words_read
@@ -57,8 +58,12 @@ class HeldOutTexts:
     config: ClassificationConfig
     metric: str
     merge: Merge = "mean"
+    features: Features | None = None
+    """Of these examples, where the encoder is frozen."""
 
     def logits(self, model: Pretraining, scoring: Scoring) -> Floats:
+        if self.features is not None:
+            return merged(self.features.scores(), self.data.sequences.parts, self.merge)
         return class_scores(model, self.data.sequences, scoring, self.merge)
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
@@ -79,12 +84,19 @@ class HeldOutTags:
     data: TaggedWords
     config: TaggingConfig
     metric: str
+    features: Features | None = None
+    """Of these examples, where the encoder is frozen."""
+
+    def logits(self, model: Pretraining, scoring: Scoring) -> Floats:
+        if self.features is not None:
+            return self.features.scores()
+        return score_sequences(model, self.data.sequences, scoring)
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
         head = head_of(model)
         assert isinstance(head, Tagging)
         counts = words_read(self.data.sequences)
-        found = decode(head, score_sequences(model, self.data.sequences, scoring), counts)
+        found = decode(head, self.logits(model, scoring), counts)
         return Scores(metric=self.metric, values=tag_metrics(self.data.tags, found, counts, self.config))
 
     def temperature(self, model: Pretraining, scoring: Scoring) -> float:
@@ -92,7 +104,7 @@ class HeldOutTags:
         if self.config.crf:
             return 1.0
         known = self.data.tags != IGNORE
-        scores = score_sequences(model, self.data.sequences, scoring)
+        scores = self.logits(model, scoring)
         return fit_temperature(scores[known], self.data.tags[known])
 
 
