@@ -37,6 +37,7 @@ from larvatus.tasks.held_out import (
     metric_of_texts,
 )
 from larvatus.tasks.loop import Epoch, FineTuning, Fit, Fitting, Scores, scoring_of
+from larvatus.tasks.schemes import in_scheme, scheme_of
 from larvatus.tasks.sequences import text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.tag import TaggedWords, align_examples, tag_array
@@ -147,7 +148,7 @@ def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[Ta
     scheme: Scheme = job.head.scheme or ("BIO" if written == "IOB1" else written)
     train = in_scheme(train, scheme, source=written, repair=job.repair)
     dev = in_scheme(dev, scheme, source=written, repair=job.repair) if dev else None
-    config = tagging_head(train, job.head, scheme, natural=natural_tagging(bundle))
+    config = tagging_head(train, job.head, scheme=scheme, natural=natural_tagging(bundle))
     data = encode_tags(bundle, train, config, job.config)
     metric = metric_of_tags(config, job.metric)
     held = HeldOutTags(encode_tags(bundle, dev, config, job.config), config, metric) if dev else None

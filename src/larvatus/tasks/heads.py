@@ -82,7 +82,9 @@ def _weights(labels: tuple[str, ...], counts: Counter[str], options: HeadOptions
     return ()
 
 
-def tagging_head(train: Dataset[TaggedExample], options: HeadOptions, *, natural: Mapping[str, Any]) -> TaggingConfig:
+def tagging_head(
+    train: Dataset[TaggedExample], options: HeadOptions, *, scheme: Scheme, natural: Mapping[str, Any]
+) -> TaggingConfig:
     """The tags of the training set; a scheme is complete, so that decoding can spell every entity it has seen."""
     if options.balanced or options.class_weights or options.focal or options.smoothing or options.dense:
         raise UsageError("class weights, focal loss, smoothing and dense belong to finetune classify, not tag")
@@ -91,7 +93,7 @@ def tagging_head(train: Dataset[TaggedExample], options: HeadOptions, *, natural
     labels = all_tags(train.labels(), scheme)
     if len(train.labels()) < 2:
         raise DataError(
-            f"{train.source}: all words are tagged {labels[0] if labels else 'alike'}; tagging wants two tags"
+            f"{train.source}: all words are tagged {', '.join(train.labels())}; tagging wants two tags or more"
         )
     settings: dict[str, Any] = dict(natural)
     if options.dropout is not None:

@@ -2,8 +2,8 @@
 
     train = in_scheme(train, "BIO")            # IOB1 becomes BIO; I-PER after O is refused, with file and line
 
-A sequence that its scheme forbids is a fault of the data, refused unless `repair` reads it as `conlleval` does: an I-PER
-that nothing begins, begins.
+A sequence that its scheme forbids is a fault of the data, refused unless `repair` reads it as `conlleval` does: an
+I-PER that nothing begins, begins.
 """
 
 from __future__ import annotations
