@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.heads import natural_classification
+from larvatus.bundle.huggingface import LAYOUTS
+from larvatus.bundle.huggingface.task_heads import SUFFIXES, TaskSettings
 from larvatus.errors import ArtefactError
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from tests.bundle.families import AUTO, FAMILIES, HEADS, LABELS, Make, equal, headed, save, theirs_of
@@ -201,3 +205,31 @@ def edit(directory: Path, **fields: Any) -> None:
     path = directory / "config.json"
     changed = {**json.loads(path.read_text()), **fields}
     path.write_text(json.dumps({name: value for name, value in changed.items() if value is not None}))
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-3, 5) | st.integers() | st.floats() | st.text(max_size=4)
+VALUES = (
+    SCALARS
+    | st.sampled_from(["0", "mean", "regression", "multi_label_classification"])
+    | st.lists(SCALARS, max_size=3)
+    | st.dictionaries(st.sampled_from(["0", "1", "2", "crf", "temperature", "dropout", "pool", "x"]), SCALARS)
+)
+NAMES = [*TaskSettings.__struct_fields__, *(f"classifier_{name}" for name in ("dropout", "dropout_prob", "pooling"))]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    layout=st.sampled_from(LAYOUTS[:-1]),
+    head=st.sampled_from([*SUFFIXES]),
+    fields=st.dictionaries(st.sampled_from([*NAMES, "seq_classif_dropout"]), VALUES, max_size=4),
+)
+def test_no_config_whatever_ends_in_another_error(layout: Any, head: str, fields: dict[str, Any]) -> None:
+    name = f"{layout.tasks.family}{SUFFIXES[head]}"
+    config = {"model_type": layout.model_type, "type_vocab_size": 1, "architectures": [name], **fields}
+    try:
+        architecture = layout.architecture(config, source=Path("config.json"), names=frozenset())
+    except ArtefactError:
+        return
+    assert layout.refusal(architecture) is None
+    again = layout.architecture(layout.config(architecture, pad=1), source=Path("config.json"), names=frozenset())
+    assert again == architecture

@@ -166,7 +166,7 @@ def test_paths_too_small_for_products_are_counted_by_sums_of_logarithms() -> Non
     e = torch.tensor([[0.0, -200.0], [-200.0, 0.0], [0.0, -200.0], [0.0, -200.0]])
     sizes = torch.tensor([4])
     scores = (allowed.transitions, allowed.starts, allowed.ends)
-    sums = forward_backward(e, *scores, steps=Steps.of(sizes), reachable_2K=allowed.reachable)
+    sums = forward_backward(e, *scores, steps=Steps.of(sizes, e.device), reachable_2K=allowed.reachable)
     assert sums.exact
     _, wanted = enumerate_all(crf, e, table)
     assert_close(sums.log_partition, wanted.logsumexp(0, keepdim=True).double())

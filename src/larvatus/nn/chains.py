@@ -51,8 +51,8 @@ class Steps:
     """All sequences, empty ones too."""
 
     @classmethod
-    def of(cls, lengths: Tensor) -> Steps:
-        """Reads the lengths on the host."""
+    def of(cls, lengths: Tensor, device: torch.device) -> Steps:
+        """Reads the lengths on the host: lengths that are there already spare a wait for the device."""
         host = lengths.detach().cpu().numpy().astype(np.int64)
         starts = np.cumsum(host) - host
         order = np.argsort(-host, kind="stable")
@@ -71,7 +71,7 @@ class Steps:
         first, last = starts[filled], starts[filled] + host[filled] - 1
 
         def on_device(array: npt.NDArray[np.int64]) -> Tensor:
-            return torch.from_numpy(array).to(lengths.device)
+            return torch.from_numpy(array).to(device)
 
         return cls(
             counts=tuple(counts.tolist()),

@@ -113,7 +113,7 @@ class CRF(nn.Module):
         """
         with _plain(e_NK):
             e_NK, scores = self._scores(e_NK, lengths_B, allowed)
-            found: Tensor = _LogLikelihood.apply(e_NK, *scores, tags_N, Steps.of(lengths_B), allowed)  # type: ignore[no-untyped-call]
+            found: Tensor = _LogLikelihood.apply(e_NK, *scores, tags_N, Steps.of(lengths_B, e_NK.device), allowed)  # type: ignore[no-untyped-call]
         return found
 
     log_likelihood = forward
@@ -122,14 +122,16 @@ class CRF(nn.Module):
         """[B] score(y) of the tags, not normalised."""
         with _plain(e_NK):
             e_NK, (transitions, start, end) = self._scores(e_NK, lengths_B, None)
-            return _score(e_NK, transitions, start, end, tags_N=tags_N, steps=Steps.of(lengths_B)).to(e_NK.dtype)
+            return _score(e_NK, transitions, start, end, tags_N=tags_N, steps=Steps.of(lengths_B, e_NK.device)).to(
+                e_NK.dtype
+            )
 
     @torch.no_grad()
     def viterbi(self, e_NK: Tensor, lengths_B: Tensor, *, allowed: Transitions | None = None) -> Tensor:
         """[N] tags of each sequence's best allowed tag sequence. `score` gives its score."""
         with _plain(e_NK):
             e_NK, scores = self._scores(e_NK, lengths_B, allowed)
-            return best_path(_levelled(e_NK), *scores, steps=Steps.of(lengths_B))
+            return best_path(_levelled(e_NK), *scores, steps=Steps.of(lengths_B, e_NK.device))
 
     @torch.no_grad()
     def marginals(self, e_NK: Tensor, lengths_B: Tensor, *, allowed: Transitions | None = None) -> Tensor:
@@ -137,7 +139,7 @@ class CRF(nn.Module):
         with _plain(e_NK):
             e_NK, scores = self._scores(e_NK, lengths_B, allowed)
             reachable = None if allowed is None else allowed.reachable
-            steps = Steps.of(lengths_B)
+            steps = Steps.of(lengths_B, e_NK.device)
             return forward_backward(_levelled(e_NK), *scores, steps=steps, reachable_2K=reachable).posterior
 
     def _scores(
@@ -165,7 +167,7 @@ def constrained_viterbi(e_NK: Tensor, lengths_B: Tensor, allowed: Transitions) -
     with torch.no_grad(), _plain(e_NK):
         e_NK = _levelled(e_NK if e_NK.dtype == torch.float64 else e_NK.float())
         scores = (one.to(e_NK.dtype) for one in (allowed.transitions, allowed.starts, allowed.ends))
-        return best_path(e_NK, *scores, steps=Steps.of(lengths_B))
+        return best_path(e_NK, *scores, steps=Steps.of(lengths_B, e_NK.device))
 
 
 def _plain(x: Tensor) -> torch.autocast:
@@ -218,16 +220,11 @@ class _LogLikelihood(torch.autograd.Function):
     def backward(ctx: Any, gradient_B: Tensor) -> tuple[Tensor | None, ...]:
         t_KK, tags_N = ctx.saved_tensors
         steps, sums = ctx.steps, ctx.sums
-        tags = len(t_KK)
         weight_N = gradient_B.index_select(0, steps.sequence)
         e_NK = -sums.posterior * weight_N[:, None]
         e_NK.scatter_add_(1, tags_N[:, None], weight_N[:, None])
-        pairs = torch.bincount(tags_N[:-1] * tags + tags_N[1:], _within(weight_N, steps)[1:], tags * tags)
-        transitions_KK = pairs.view(tags, tags).to(t_KK.dtype)
+        tags_NK = nn.functional.one_hot(tags_N, len(t_KK)).to(t_KK.dtype)  # counts by a product: the same every time
+        within_N1 = weight_N.index_fill(0, steps.first, 0.0)[:, None]  # a first token follows none of its own sequence
+        transitions_KK = tags_NK[:-1].mT @ (tags_NK * within_N1)[1:]
         transitions_KK = transitions_KK - pair_posteriors(sums, t_KK, weight_N, steps=steps)
         return e_NK, transitions_KK, e_NK[steps.first].sum(0), e_NK[steps.last].sum(0), None, None, None
-
-
-def _within(weight_N: Tensor, steps: Steps) -> Tensor:
-    """0 for the first token of a sequence, which follows none of its own."""
-    return weight_N.index_fill(0, steps.first, 0.0)

@@ -87,8 +87,7 @@ def merged(scores_SK: Floats, parts: Ints, merge: Merge = "mean") -> Floats:
     if merge == "max":
         return np.maximum.reduceat(scores_SK, starts, axis=0) if len(parts) else scores_SK
     sums = np.add.reduceat(scores_SK, starts, axis=0) if len(parts) else scores_SK
-    found: Floats = sums / parts[:, None].astype(np.float32)
-    return found
+    return np.asarray(sums / parts[:, None], dtype=np.float32)
 
 
 def class_scores(model: Pretraining, sequences: Sequences, scoring: Scoring, merge: Merge = "mean") -> Floats:

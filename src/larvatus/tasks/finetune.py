@@ -12,12 +12,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
@@ -37,37 +36,17 @@ from larvatus.tasks.held_out import (
     metric_of_tags,
     metric_of_texts,
 )
-from larvatus.tasks.loop import Epoch, Fit, FineTuning, Fitting, Scores, scoring_of
-from larvatus.tasks.scoring import head_of
-from larvatus.tasks.sequences import Sequences, text_sequences, word_sequences
+from larvatus.tasks.loop import Epoch, FineTuning, Fit, Fitting, Scores, scoring_of
+from larvatus.tasks.schemes import in_scheme, scheme_of
+from larvatus.tasks.sequences import text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.tag import TaggedWords, align_examples, tag_array
+from larvatus.text.tag_schemes import Scheme
 from larvatus.train.settings import Runtime
 
 HELD_OUT = 0.1
 MOST_HELD_OUT = 2_000
 """Of the training examples, where no held-out ones are given."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """How to fine-tune; what is in `config` and `head` decides the result, the rest does not."""
-
-    config: FineTuneConfig = FineTuneConfig()
-    head: HeadOptions = HeadOptions()
-    runtime: Runtime = field(default_factory=Runtime)
-    seeds: tuple[int, ...] = (0,)
-    metric: str | None = None
-    """That decides which weights are kept; None: by the task."""
-    merge: Merge = "mean"
-    """How the windows of a long text answer together."""
-    hold_out: bool = True
-    """Whether some training examples are held out where no others are given."""
-    watch: Watch = field(default_factory=lambda: Watch())
-
-    def __post_init__(self) -> None:
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise UsageError(f"seeds must be one or more, each once, not {list(self.seeds)}")
 
 
 @dataclass(frozen=True)
@@ -78,6 +57,29 @@ class Watch:
     epoch: Callable[[int, Epoch], None] = lambda seed, epoch: None
     progress: Callable[[int, int, float, float], None] = lambda step, steps, loss, speed: None
     stop: Callable[[], str | None] = lambda: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """How to fine-tune; what is in `config` and `head` decides the result, the rest does not."""
+
+    config: FineTuneConfig = field(default_factory=FineTuneConfig)
+    head: HeadOptions = field(default_factory=HeadOptions)
+    runtime: Runtime = field(default_factory=Runtime)
+    seeds: tuple[int, ...] = (0,)
+    metric: str | None = None
+    """That decides which weights are kept; None: by the task."""
+    merge: Merge = "mean"
+    """How the windows of a long text answer together."""
+    repair: bool = False
+    """Illegal sequences of tags are read as conlleval does, not refused."""
+    hold_out: bool = True
+    """Whether some training examples are held out where no others are given."""
+    watch: Watch = field(default_factory=Watch)
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise UsageError(f"seeds must be one or more, each once, not {list(self.seeds)}")
 
 
 class SeedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,9 +129,7 @@ class Tuned:
         }
 
 
-def finetune_texts(
-    bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, job: Job
-) -> Tuned:
+def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, job: Job) -> Tuned:
     """Classify texts or pairs."""
     train, dev = parted(train, dev, job)
     config = classification_head(train, job.head, natural=natural_classification(bundle))
@@ -141,12 +141,14 @@ def finetune_texts(
     return _tuned(bundle, config, data, job, held=held, train=train, dev=dev)
 
 
-def finetune_tags(
-    bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job
-) -> Tuned:
+def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job) -> Tuned:
     """Tag words."""
     train, dev = parted(train, dev, job)
-    config = tagging_head(train, job.head, natural=natural_tagging(bundle))
+    written = scheme_of(train)
+    scheme: Scheme = job.head.scheme or ("BIO" if written == "IOB1" else written)
+    train = in_scheme(train, scheme, source=written, repair=job.repair)
+    dev = in_scheme(dev, scheme, source=written, repair=job.repair) if dev else None
+    config = tagging_head(train, job.head, scheme=scheme, natural=natural_tagging(bundle))
     data = encode_tags(bundle, train, config, job.config)
     metric = metric_of_tags(config, job.metric)
     held = HeldOutTags(encode_tags(bundle, dev, config, job.config), config, metric) if dev else None
@@ -254,9 +256,7 @@ def _tuned(
     )
 
 
-def _train(
-    fresh: Bundle, data: Examples, job: Job, *, held: HeldOut | None, seed: int
-) -> FineTuning:
+def _train(fresh: Bundle, data: Examples, job: Job, *, held: HeldOut | None, seed: int) -> FineTuning:
     model, scoring = fresh.pretraining, scoring_of(job.runtime)
     features = Features.build(model, data, scoring) if job.config.trained.what == "head" else None
     fitting = Fitting(

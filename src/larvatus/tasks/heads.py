@@ -1,6 +1,6 @@
 """The head that a data set asks for: its classes or tags, and the choices that a user makes beside them.
 
-    config = classification_head(train, HeadOptions(pool="mean"), natural={})
+config = classification_head(train, HeadOptions(pool="mean"), natural={})
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from larvatus.errors import DataError, UsageError
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.objectives.classification import Dense
 from larvatus.tasks.data.records import Dataset, TaggedExample, TextExample
-from larvatus.text.tag_schemes import Scheme, detect_scheme
+from larvatus.tasks.schemes import all_tags
+from larvatus.text.tag_schemes import Scheme
 
 
 class HeadOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +39,7 @@ class HeadOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     lstm: int = 0
     learn: Literal["subwords", "words"] = "subwords"
     scheme: Scheme | None = None
-    """How tags spell entities; None: seen from the tags."""
+    """How tags are to spell entities; None: as the training set does, but BIO for IOB1."""
 
 
 def classification_head(
@@ -82,17 +83,18 @@ def _weights(labels: tuple[str, ...], counts: Counter[str], options: HeadOptions
 
 
 def tagging_head(
-    train: Dataset[TaggedExample], options: HeadOptions, *, natural: Mapping[str, Any]
+    train: Dataset[TaggedExample], options: HeadOptions, *, scheme: Scheme, natural: Mapping[str, Any]
 ) -> TaggingConfig:
     """The tags of the training set; a scheme is complete, so that decoding can spell every entity it has seen."""
     if options.balanced or options.class_weights or options.focal or options.smoothing or options.dense:
         raise UsageError("class weights, focal loss, smoothing and dense belong to finetune classify, not tag")
     if options.pool == "cls":
         raise UsageError("a word is pooled by first, mean or max of its subwords, not cls")
-    labels = train.label_names()
-    if len(labels) < 2:
-        raise DataError(f"{train.source}: all words are tagged {labels[0] if labels else 'alike'}; tagging wants two tags")
-    scheme = options.scheme or detect_scheme([example.tags or () for example in train])
+    labels = all_tags(train.labels(), scheme)
+    if len(train.labels()) < 2:
+        raise DataError(
+            f"{train.source}: all words are tagged {', '.join(train.labels())}; tagging wants two tags or more"
+        )
     settings: dict[str, Any] = dict(natural)
     if options.dropout is not None:
         settings["dropout"] = options.dropout

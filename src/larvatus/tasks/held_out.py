@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import pairwise
+from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -41,7 +42,9 @@ from larvatus.text.tag_schemes import Entity, read_entities
 class HeldOut(Protocol):
     """Examples that a model is scored on."""
 
-    metric: str
+    @property
+    def metric(self) -> str:
+        """The one that decides."""
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores: ...
 
@@ -72,7 +75,8 @@ class HeldOutTexts:
     def temperature(self, model: Pretraining, scoring: Scoring) -> float:
         if self.config.kind == "regression":
             return 1.0
-        return fit_temperature(self.logits(model, scoring), self.data.labels)
+        kind: Literal["softmax", "sigmoid"] = "softmax" if self.config.kind == "multi-class" else "sigmoid"
+        return fit_temperature(self.logits(model, scoring), self.data.labels, kind=kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +108,12 @@ class HeldOutTags:
         return fit_temperature(scores[known], self.data.tags[known])
 
 
-def class_metrics(
-    gold: npt.NDArray[np.generic], scores: Floats, config: ClassificationConfig
-) -> dict[str, float]:
+def class_metrics(gold: npt.NDArray[np.generic], scores: Floats, config: ClassificationConfig) -> dict[str, float]:
     """All metrics of a kind of classification, from scores [E, K]."""
     if config.kind == "regression":
-        found = scores[:, 0].astype(np.float64)
-        error = float(np.sqrt(np.mean((found - gold) ** 2)))
-        return {"spearman": spearman(found, gold), "pearson": pearson(found, gold), "rmse": error}
+        found, wanted = scores[:, 0].astype(np.float64), np.asarray(gold, np.float64)
+        error = float(np.sqrt(np.mean((found - wanted) ** 2)))
+        return {"spearman": spearman(found, wanted), "pearson": pearson(found, wanted), "rmse": error}
     if config.kind == "multi-label":
         several = multi_label(gold, scores >= 0)
         return {
@@ -148,10 +150,7 @@ def entities_of(tags_W: Ints, counts_E: Ints, config: TaggingConfig) -> list[lis
     """The entities of each example."""
     names = np.array(config.labels)[tags_W].tolist()
     borders = edges(counts_E).tolist()
-    return [
-        read_entities(names[first:last], config.scheme)
-        for first, last in zip(borders[:-1], borders[1:], strict=True)
-    ]
+    return [read_entities(names[first:last], config.scheme) for first, last in pairwise(borders)]
 
 
 def metric_of_texts(config: ClassificationConfig, counts: Sequence[int], asked: str | None = None) -> str:
@@ -182,5 +181,5 @@ def _known(asked: str, known: list[str]) -> str:
 def calibrated(model: Pretraining, temperature: float) -> Classification | Tagging:
     """Have the head divide its scores by the temperature."""
     head = head_of(model)
-    head.config = msgspec.structs.replace(head.config, temperature=float(temperature))  # type: ignore[assignment]
+    head.config = msgspec.structs.replace(head.config, temperature=float(temperature))
     return head

@@ -172,11 +172,8 @@ class FineTuning:
         with scoring.autocast():
             if self.features is not None:
                 return self.features.loss(chosen, tensors)
-            limit = int(micro.tokens.lengths.max())
-            if self.head.mix is None:
-                return self.head.loss(self.model.encoder(tensors.tokens, limit=limit), tensors, self.model.encoder)
-            states = states_of(self.model, tensors, self.head, limit=limit)
-            return self.head(self.head.features(states, tensors), tensors.targets[self.head.needs])
+            states = states_of(self.model, tensors, self.head, limit=int(micro.tokens.lengths.max()))
+            return self.head.loss(states, tensors, self.model.encoder)
 
     def _examples(self, step: int) -> Ints:
         """The examples of a step: each epoch is a permutation of all."""

@@ -1,6 +1,6 @@
 """Scores of a model's head for many sequences: unpadded batches of nearly equal length, under a budget of tokens.
 
-    score_sequences(model, sequences, Scoring(device="cpu"))     # [S, K] of classes, or [W, K] of tags
+score_sequences(model, sequences, Scoring(device="cpu"))     # [S, K] of classes, or [W, K] of tags
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def head_of(model: Pretraining, name: str = "the model") -> Head:
 def states_of(model: Pretraining, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Tensor:
     """The encoder's vectors as the head wants them: z [N, D] of the last layer, or of all layers for a mix."""
     if head.mix is None:
-        return model.encoder(batch.tokens, limit=limit)
+        z_ND: Tensor = model.encoder(batch.tokens, limit=limit)
+        return z_ND
     return torch.stack(model.encoder(batch.tokens, hidden_states=True, limit=limit))
 
 

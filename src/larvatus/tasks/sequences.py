@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -93,7 +94,7 @@ class Sequences:
 
     def inputs(self, sequences: Ints) -> TrainingBatch[Ints]:
         """What a head needs to give scores: tokens, and words where there are any."""
-        targets = {WordTags: self.word_tags(sequences)} if self.words is not None else {}
+        targets: dict[type, Any] = {WordTags: self.word_tags(sequences)} if self.words is not None else {}
         return TrainingBatch(tokens=self.batch(sequences), targets=targets)
 
 
@@ -144,7 +145,7 @@ class _Made:
 
     def __init__(self, cls_id: int, sep_id: int) -> None:
         self.cls, self.sep = np.array([cls_id]), np.array([sep_id])
-        self.ids: list[Ints] = []
+        self.ids: list[npt.NDArray[np.integer]] = []
         self.segments: list[Ints] = []
         self.lengths: list[int] = []
         self.parts: list[int] = []
@@ -192,10 +193,7 @@ def _pair_windows(
         sizes = room - len(second), len(second)
     else:
         sizes = half, room - half
-    cuts = [
-        list(_windows(len(text), max(1, size), overlap))
-        for text, size in zip((first, second), sizes, strict=True)
-    ]
+    cuts = [list(_windows(len(text), max(1, size), overlap)) for text, size in zip((first, second), sizes, strict=True)]
     count = max(map(len, cuts))
     for number in range(count):
         (a, b), (c, d) = (own[number * len(own) // count] for own in cuts)

@@ -1,8 +1,8 @@
 """Tagging words (chapter §11.4.3): sentences of words as training batches, scores as tags and entities.
 
-Learning, a tag stands on every subword (example 11.16). Answering, each word has the scores of its first subword (or the
-mean or maximum), taken from the window where it sees most; the best sequence of tags is then found over the whole text,
-among those that the scheme allows: I-PER never follows O. A CRF adds its transitions.
+Learning, a tag stands on every subword (example 11.16). Answering, each word has the scores of its first subword (or
+the mean or maximum), taken from the window where it sees most; the best sequence of tags is then found over the whole
+text, among those that the scheme allows: I-PER never follows O. A CRF adds its transitions.
 E examples, S sequences, W words, K tags.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ class TaggedWords:
 
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         sequences = self.sequences.of(examples)
-        targets = {WordTags: self.sequences.word_tags(sequences, self.tags)}
+        targets: dict[type, Any] = {WordTags: self.sequences.word_tags(sequences, self.tags)}
         return TrainingBatch(tokens=self.sequences.batch(sequences), targets=targets)
 
 
@@ -108,10 +109,8 @@ def decode(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Ints:
         own = allowed.to(place) if allowed is not None else None
         found: Ints = crf.viterbi(e_WK.to(place), lengths_E.to(place), allowed=own).cpu().numpy()
         return found
-    if allowed is None:
-        return scores_WK.argmax(-1)
-    found = constrained_viterbi(e_WK, lengths_E, allowed).numpy()
-    return found
+    best = e_WK.argmax(-1) if allowed is None else constrained_viterbi(e_WK, lengths_E, allowed)
+    return np.asarray(best.numpy(), dtype=np.int64)
 
 
 @torch.inference_mode()
@@ -125,9 +124,7 @@ def tag_probabilities(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Float
     return found
 
 
-def tag(
-    model: Pretraining, found: Sequence[Alignment], sequences: Sequences, *, scoring: Scoring
-) -> list[Tagged]:
+def tag(model: Pretraining, found: Sequence[Alignment], sequences: Sequences, *, scoring: Scoring) -> list[Tagged]:
     """The answers of a model for texts that are aligned and encoded already."""
     head = head_of(model)
     assert isinstance(head, Tagging)
@@ -148,9 +145,7 @@ def tag(
     return answers
 
 
-def _answer(
-    one: Alignment, tags: list[int], sure: list[float], coverage: Coverage, config: TaggingConfig
-) -> Tagged:
+def _answer(one: Alignment, tags: list[int], sure: list[float], coverage: Coverage, config: TaggingConfig) -> Tagged:
     outside = "O" if "O" in config.labels else config.labels[0]
     words = []
     for number, (start, end) in enumerate(one.word_spans.tolist()):

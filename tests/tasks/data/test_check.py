@@ -13,6 +13,9 @@ from larvatus.tasks.data.guess import guess_task
 from larvatus.tasks.data.problems import Problems
 from larvatus.tasks.data.read import read_tagged, read_texts
 from larvatus.tasks.data.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.tasks.data.surface import count_words
+from larvatus.text.words import segment_words
+from tests.text.hostile import hostile_unicode
 
 
 def texts(*rows, kind="multi-class", name="train.tsv"):
@@ -123,6 +126,11 @@ def test_long_texts_are_measured_in_words_or_tokens():
     assert report.lengths == {"median": 300.5, "p95": pytest.approx(685), "longest": 700}
     report = check(train, measure=lambda some: [len(text) for text in some], longest=1_300)
     assert found(report)["long texts"].examples == ("train.tsv:5: 1,400 tokens",)
+
+
+@given(st.one_of(hostile_unicode(), st.text(st.characters(max_codepoint=127))))
+def test_words_are_counted_as_they_are_cut(text):
+    assert count_words(text) == len(segment_words(text))
 
 
 def test_a_text_of_a_million_characters_is_checked():
