@@ -19,7 +19,7 @@ from tests.bundle.theirs import equal_tensors
 
 
 def test_a_crf_stands_beside_and_comes_back(tmp_path: Path, theirs: Make) -> None:
-    bundle = headed(load_bundle(theirs("bert", "Model")[0]), "tagging", crf=True, scheme="bio")
+    bundle = headed(load_bundle(theirs("bert", "Model")[0]), "tagging", crf=True)
     directory = save(tmp_path / "ours", bundle)
     manifest = json.loads((directory / "larvatus.json").read_text())
     assert "crf.safetensors" in manifest["files"]

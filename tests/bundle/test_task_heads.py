@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.heads import natural_classification
 from larvatus.bundle.huggingface import LAYOUTS
-from larvatus.bundle.huggingface.task_heads import SUFFIXES, TaskSettings
+from larvatus.bundle.huggingface.task_heads import KINDS, SUFFIXES, TaskSettings
 from larvatus.errors import ArtefactError
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from tests.bundle.families import AUTO, FAMILIES, HEADS, LABELS, Make, equal, headed, save, theirs_of
@@ -22,7 +22,7 @@ from tests.bundle.theirs import equal_tensors
 
 OURS: dict[str, dict[str, Any]] = {
     "classification": {"dropout": 0.25, "temperature": 1.5, "focal": 2.0, "class_weights": (1.0, 2.0, 0.5)},
-    "tagging": {"dropout": 0.25, "temperature": 1.5, "scheme": "bio", "pool": "mean", "learn": "words"},
+    "tagging": {"dropout": 0.25, "temperature": 1.5, "pool": "mean", "learn": "words"},
 }
 
 
@@ -60,30 +60,31 @@ def test_what_we_save_transformers_loads_with_equal_logits(
 
 
 @pytest.mark.parametrize(
-    ("kind", "labels", "problem"),
+    ("problem", "labels"),
     [
-        ("classes", LABELS, "single_label_classification"),
-        ("labels", LABELS, "multi_label_classification"),
-        ("labels", ("toxic",), "multi_label_classification"),
-        ("number", ("similarity",), "regression"),
+        ("single_label_classification", LABELS),
+        ("multi_label_classification", LABELS),
+        ("multi_label_classification", ("toxic",)),
+        ("regression", ("similarity",)),
     ],
 )
 def test_the_kind_of_labels_is_their_problem_type(
-    tmp_path: Path, theirs: Make, kind: str, labels: tuple[str, ...], problem: str
+    tmp_path: Path, theirs: Make, problem: str, labels: tuple[str, ...]
 ) -> None:
+    kind = next(kind for kind, name in KINDS.items() if name == problem)
     bundle = headed(load_bundle(theirs("bert", "Model")[0]), "classification", kind=kind, labels=labels)
     model = theirs_of(save(tmp_path / "ours", bundle), "classification")
     assert (model.config.problem_type, model.config.num_labels) == (problem, len(labels))
     assert load_bundle(tmp_path / "ours").objectives == bundle.objectives
 
 
-@pytest.mark.parametrize(("labels", "kind"), [(("one",), "number"), (LABELS, "classes")])
+@pytest.mark.parametrize(("labels", "problem"), [(("one",), "regression"), (LABELS, "single_label_classification")])
 def test_where_no_problem_type_is_said_it_is_as_transformers_takes_it(
-    theirs: Make, labels: tuple[str, ...], kind: str
+    theirs: Make, labels: tuple[str, ...], problem: str
 ) -> None:
     (config,) = load_bundle(theirs("bert", "ForSequenceClassification", labels)[0]).objectives
     assert isinstance(config, ClassificationConfig)
-    assert (config.kind, config.labels) == (kind, labels)
+    assert (KINDS[config.kind], config.labels) == (problem, labels)
 
 
 @pytest.mark.parametrize(
