@@ -24,7 +24,7 @@ from larvatus.nn.lora import parameter_counts
 from larvatus.objectives import ClassificationConfig, Pretraining
 from larvatus.rng import stream
 from larvatus.tasks.features import Features
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import Scoring, head_of
 from larvatus.tasks.trained import TrainedConfig, set_rates, train_mode, trainable
 
 BATCH, VOCABULARY = 32, 30_522
@@ -61,7 +61,7 @@ class Contender:
         batch = on_device(data.batch(chosen), self.scoring.device)
         with self.scoring.autocast():
             if self.features is not None:
-                loss = self.features.loss(chosen, batch).mean
+                loss = self.features.loss(head_of(self.model), chosen, batch).mean
             else:
                 loss = self.model(batch, limit=64)["classification"].mean
         loss.backward()

@@ -121,7 +121,7 @@ def test_training_from_the_cache_equals_training_through_the_encoder(head: str, 
             expected = own.loss(states, batch, through.encoder, accuracy=True)
         else:
             expected = own(own.features(states, batch), batch.targets[own.needs], accuracy=True)
-        found = features.loss(chosen, batch, accuracy=True)
+        found = features.loss(head_of(cached), chosen, batch, accuracy=True)
         assert_close(found.total, expected.total, rtol=1e-5, atol=1e-5)
         assert_close(found.count, expected.count)
         assert found.correct == expected.correct
@@ -152,7 +152,7 @@ def test_scores_from_the_cache_are_those_through_the_encoder(head: str, budget: 
         own = head_of(whole.eval())
         expected = own.scores(states_of(whole, batch, own), batch)
     whole.train()
-    assert_close(torch.from_numpy(features.scores()), expected, rtol=0, atol=1e-5)
+    assert_close(torch.from_numpy(features.scores(head_of(whole))), expected, rtol=0, atol=1e-5)
 
 
 def test_every_subword_is_a_word_with_the_tag_of_its_word() -> None:
@@ -195,7 +195,8 @@ def test_a_disk_too_small_is_said_before_anything_is_read(data: Listed, monkeypa
 def test_sentences_without_words_have_no_rows() -> None:
     empty = WordTags(*(np.empty(0, np.int64) for _ in range(3)), counts=np.zeros(1, np.int64))
     one = TrainingBatch(tokens=TokenBatch.of([[2, 3]]), targets={WordTags: empty})
-    features = Features.build(model("words"), Listed([one, one]), Scoring())
+    whole = model("words")
+    features = Features.build(whole, Listed([one, one]), Scoring())
     assert features.of(np.array([1, 0])).shape == (0, HIDDEN)
-    loss = features.loss(np.array([1]), on_device(one, "cpu"))
+    loss = features.loss(head_of(whole), np.array([1]), on_device(one, "cpu"))
     assert float(loss.total.detach()) == float(loss.count) == 0

@@ -1,13 +1,14 @@
 """Frozen features, computed once: when the head alone learns, no epoch reads the encoder (Devlin et al. 2019, §5.3).
 
     features = Features.build(model, data, Scoring(device="cpu"))
-    loss = features.loss(chosen, on_device(data.batch(chosen), "cpu"))      # as through the encoder
+    loss = features.loss(head, chosen, on_device(data.batch(chosen), "cpu"))      # as through the encoder
 
 What is kept is what the head's `features` gives, in float32: a row for each sequence or word, of the last layer, or of
 all layers where the head mixes them; for a tagger that learns subwords, a row for each of those. The rows lie in a
 temporary file without a name, mapped into memory: however the process ends, the file is gone with it.
 
-Held-out examples, which are scored again and again, have features too: ``Features.build(…, learning=False).scores()``.
+Held-out examples, which are scored again and again, have features too: ``build(…, learning=False).scores(head)``.
+Features are the encoder's alone: heads of the same kind that start from other seeds may share them.
 E examples, S sequences, R rows, D hidden size, K classes or tags.
 """
 
@@ -41,8 +42,8 @@ class Examples(Protocol):
 
 
 class Features:
-    def __init__(self, head: Head, sizes: Sizes, rows: Floats, scoring: Scoring) -> None:
-        self.head, self.sizes, self.scoring = head, sizes, scoring
+    def __init__(self, sizes: Sizes, rows: Floats, scoring: Scoring) -> None:
+        self.sizes, self.scoring = sizes, scoring
         self.rows = rows  # [R, D], or [R, layers + 1, D] for a mix
         self._starts = edges(sizes.rows)[:-1]  # [E] first row of each example
 
@@ -65,7 +66,7 @@ class Features:
         model.encoder.eval()
         sizes = Sizes.of(data, head, learning=learning)
         depth = () if head.mix is None else (config.layers + 1,)
-        features = cls(head, sizes, _mapped((int(sizes.rows.sum()), *depth, config.hidden)), scoring)
+        features = cls(sizes, _mapped((int(sizes.rows.sum()), *depth, config.hidden)), scoring)
         order = np.argsort(sizes.tokens, kind="stable")
         done = 0
         for first, last in runs(sizes.tokens[order], scoring.budget):
@@ -91,36 +92,36 @@ class Features:
 
     def _take(self, rows: Ints | slice) -> Tensor:
         x = torch.from_numpy(np.array(self.rows[rows])).to(self.scoring.device)
-        return x if self.head.mix is None else x.transpose(0, 1)
+        return x if x.ndim == 2 else x.transpose(0, 1)
 
     def of(self, examples: Ints) -> Tensor:
         """What `head.features` gives for a batch of these examples: [rows, D], or [layers + 1, rows, D] for a mix."""
         return self._take(self._rows_of(np.asarray(examples, np.int64)))
 
-    def loss(self, examples: Ints, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
+    def loss(self, head: Head, examples: Ints, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss of the head on a batch of these examples; the tokens of the batch are not read."""
-        assert self.sizes.subwords == _learns_subwords(self.head), "these features are not for learning"
-        targets = batch.targets[self.head.needs]
+        assert self.sizes.subwords == _learns_subwords(head), "these features are not for learning"
+        targets = batch.targets[head.needs]
         if self.sizes.subwords:
             targets = subword_targets(targets)
-        loss: Loss = self.head(self.of(examples), targets, accuracy=accuracy)
+        loss: Loss = head(self.of(examples), targets, accuracy=accuracy)
         return loss
 
     @torch.inference_mode()
-    def scores(self) -> Floats:
+    def scores(self, head: Head) -> Floats:
         """What `score_sequences` gives for all examples: scores of each sequence or of each word, in their order."""
         assert not self.sizes.subwords, "these features are for learning"
-        self.head.eval()
+        head.eval()
         units, border = self.sizes.units, edges(self.sizes.units)
-        scores = np.zeros((len(self.rows), len(self.head.config.labels)), np.float32)
+        scores = np.zeros((len(self.rows), len(head.config.labels)), np.float32)
         for first, last in runs(units, self.scoring.budget):
             own = slice(int(border[first]), int(border[last]))
             with self.scoring.autocast():
-                if isinstance(self.head, Tagging):
+                if isinstance(head, Tagging):
                     counts = torch.from_numpy(units[first:last]).to(self.scoring.device)
-                    found = self.head.logits(self._take(own), counts)
+                    found = head.logits(self._take(own), counts)
                 else:
-                    found = self.head.logits(self._take(own))
+                    found = head.logits(self._take(own))
             scores[own] = found.float().cpu().numpy()
         return scores
 

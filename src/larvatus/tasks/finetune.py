@@ -222,10 +222,15 @@ def _tuned(
     runs: list[SeedRun] = []
     kept: tuple[Bundle, SeedRun, int] | None = None
     taken: tuple[str, ...] = ()
+    scoring = scoring_of(job.runtime)
+    features, scored = None, held
     for seed in job.seeds:
         fresh, taken = with_head(bundle, config, seed=seed)
         fresh.pretraining.to(job.runtime.device)
-        training = _train(fresh, data, job, held=held, seed=seed)
+        if job.config.trained.what == "head" and features is None:  # all seeds have the same frozen encoder
+            features = Features.build(fresh.pretraining, data, scoring)
+            scored = held.read_once(fresh.pretraining, scoring) if held is not None else None
+        training = _train(fresh, data, job, held=scored, seed=seed, features=features)
         trained = parameter_counts(fresh.pretraining).trained
         run = _run(seed, training.fit)
         runs.append(run)
@@ -234,7 +239,6 @@ def _tuned(
             kept = (fresh, run, trained)
     assert kept is not None
     tuned, run, trained = kept
-    scoring = scoring_of(job.runtime)
     scores = run.best.scores if run.best is not None else None
     if held is not None:
         head = calibrated(tuned.pretraining, held.temperature(tuned.pretraining, scoring))
@@ -256,9 +260,10 @@ def _tuned(
     )
 
 
-def _train(fresh: Bundle, data: Examples, job: Job, *, held: HeldOut | None, seed: int) -> FineTuning:
+def _train(
+    fresh: Bundle, data: Examples, job: Job, *, held: HeldOut | None, seed: int, features: Features | None
+) -> FineTuning:
     model, scoring = fresh.pretraining, scoring_of(job.runtime)
-    features = Features.build(model, data, scoring) if job.config.trained.what == "head" else None
     fitting = Fitting(
         config=job.config,
         runtime=job.runtime,

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -51,6 +52,9 @@ class HeldOut(Protocol):
     def temperature(self, model: Pretraining, scoring: Scoring) -> float:
         """By which scores must be divided so that probabilities are right on average."""
 
+    def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOut:
+        """The same, for models with this encoder, which is then not run again."""
+
 
 @dataclass(frozen=True, eq=False)
 class HeldOutTexts:
@@ -59,11 +63,14 @@ class HeldOutTexts:
     metric: str
     merge: Merge = "mean"
     features: Features | None = None
-    """Of these examples, where the encoder is frozen."""
+    """Of these examples, where the encoder is frozen; see `read_once`."""
+
+    def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOutTexts:
+        return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
 
     def logits(self, model: Pretraining, scoring: Scoring) -> Floats:
         if self.features is not None:
-            return merged(self.features.scores(), self.data.sequences.parts, self.merge)
+            return merged(self.features.scores(head_of(model)), self.data.sequences.parts, self.merge)
         return class_scores(model, self.data.sequences, scoring, self.merge)
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
@@ -85,11 +92,14 @@ class HeldOutTags:
     config: TaggingConfig
     metric: str
     features: Features | None = None
-    """Of these examples, where the encoder is frozen."""
+    """Of these examples, where the encoder is frozen; see `read_once`."""
+
+    def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOutTags:
+        return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
 
     def logits(self, model: Pretraining, scoring: Scoring) -> Floats:
         if self.features is not None:
-            return self.features.scores()
+            return self.features.scores(head_of(model))
         return score_sequences(model, self.data.sequences, scoring)
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:

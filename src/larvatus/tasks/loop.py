@@ -171,7 +171,7 @@ class FineTuning:
         scoring = scoring_of(self.fitting.runtime)
         with scoring.autocast():
             if self.features is not None:
-                return self.features.loss(chosen, tensors)
+                return self.features.loss(self.head, chosen, tensors)
             states = states_of(self.model, tensors, self.head, limit=int(micro.tokens.lengths.max()))
             return self.head.loss(states, tensors, self.model.encoder)
 
