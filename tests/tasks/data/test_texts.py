@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from larvatus.errors import DataError
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.problems import Problems
-from larvatus.tasks.data.read import read_texts
+from larvatus.tasks.data.read import read_tagged, read_texts
 from larvatus.tasks.data.tables import TableOptions, open_table
 
 COLA = "".join(f"{source}\t{n % 3 != 0:d}\t{'' if n % 3 else '*'}\tThe sailors rode breeze number {n}.\n"
@@ -216,6 +216,21 @@ def test_columns_of_objects_in_parquet_are_not_opened(tmp_path):
     assert open_table(str(tmp_path / "t.parquet")).columns == ("text", "label")
     with pytest.raises(DataError, match="no column 'blob'"):
         read_texts(tmp_path / "t.parquet", Columns(text="blob"))
+
+
+def test_classes_that_a_file_names_in_its_metadata_get_their_names(tmp_path):
+    features = {
+        "text": {"dtype": "string", "_type": "Value"},
+        "label": {"names": ["bad", "good"], "_type": "ClassLabel"},
+        "ner_tags": {"feature": {"names": ["O", "B-X"], "_type": "ClassLabel"}, "_type": "Sequence"},
+    }
+    rows = {"text": ["a", "b"], "label": [1, 0], "tokens": [["c", "d"], ["e"]], "ner_tags": [[0, 1], [0]]}
+    told = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(pa.table(rows).replace_schema_metadata(told), tmp_path / "t.parquet")
+    assert [e.label for e in read_texts(tmp_path / "t.parquet")] == ["good", "bad"]
+    assert [e.tags for e in read_tagged(tmp_path / "t.parquet")] == [("O", "B-X"), ("O",)]
+    pq.write_table(pa.table(rows).replace_schema_metadata({"huggingface": "[1"}), tmp_path / "u.parquet")
+    assert [e.label for e in read_texts(tmp_path / "u.parquet", Columns(label="label"))] == ["1", "0"]
 
 
 def test_an_unnamed_index_as_pandas_writes_it_is_no_trouble(write):

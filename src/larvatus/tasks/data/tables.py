@@ -14,26 +14,22 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from larvatus.errors import DataError
 from larvatus.tasks.data.header import has_header
+from larvatus.tasks.data.parquet import parquet_rows
 from larvatus.tasks.data.problems import Problems, fault
-from larvatus.tasks.data.records import Place
+from larvatus.tasks.data.records import Place, Row, shown
 from larvatus.text.lines import numbered_lines
-from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
+from larvatus.text.records import LONGEST_LINE
 
 Format = Literal["csv", "tsv", "jsonl", "parquet"]
-Row = dict[str, Any]
 
 SAMPLE = 10_000
 """Rows that are looked at before it is said what the columns are."""
-ROWS = 1_024
-"""Rows of a Parquet file held at a time."""
 COMPRESSIONS = (".gz", ".xz", ".zst", ".bz2")
 ENDINGS: dict[str, Format] = {
     ".csv": "csv",
@@ -74,10 +70,6 @@ class Table:
     """All rows, once."""
 
 
-def shown(name: str) -> str:
-    return "standard input" if name == "-" else name
-
-
 def ending(name: str) -> str:
     """What a file's name ends with, compression left aside: ``.tsv`` of ``train.tsv.xz``."""
     lower = name.lower()
@@ -96,7 +88,7 @@ def open_table(
     """Open a table: its columns, a sample of its rows, and all of them. `lines`: of a file that is open already."""
     format = options.format or ENDINGS.get(ending(name))
     if format == "parquet":
-        return _sampled(name, "parquet", True, _parquet(name))
+        return _sampled(name, "parquet", True, parquet_rows(name))
     lines = lines or numbered_lines(name)
     first = next(((number, line) for number, line in lines if line.strip()), None)
     if first is None:
@@ -202,29 +194,3 @@ def _jsonl(name: str, lines: Iterator[tuple[int, str]], problems: Problems | Non
             yield place, record
         else:
             fault(problems, "no JSON object", place, "the line is no JSON object; write one object a line")
-
-
-def _parquet(name: str) -> Iterator[tuple[Place, Row]]:
-    """Rows of the columns that are plain: text, numbers, lists of them. No other column is opened."""
-    with open_bytes(name) as stream:
-        try:
-            file = pq.ParquetFile(stream, memory_map=False)
-            schema = file.schema_arrow
-            plain = [field.name for field in schema if _is_plain(field.type)]
-            number = 0
-            for batch in file.iter_batches(batch_size=ROWS, columns=plain):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield Place(shown(name), number), row
-        except (pa.ArrowException, *BROKEN, UnicodeDecodeError) as broken:
-            raise DataError(f"{shown(name)} is no whole Parquet file: {broken}") from broken
-
-
-def _is_plain(kind: Any) -> bool:
-    types = pa.types
-    if types.is_dictionary(kind) or types.is_list(kind) or types.is_large_list(kind):
-        return _is_plain(kind.value_type)
-    if types.is_struct(kind):
-        return all(_is_plain(kind.field(index).type) for index in range(kind.num_fields))
-    strings = types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view()
-    return bool(strings or types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))

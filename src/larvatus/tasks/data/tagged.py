@@ -20,10 +20,10 @@ from larvatus.tasks.data.columns import named_column
 from larvatus.tasks.data.conll import Lines, read_conll
 from larvatus.tasks.data.conllu import read_conllu
 from larvatus.tasks.data.problems import Problems, fault
-from larvatus.tasks.data.records import Dataset, SpanExample, TaggedExample
+from larvatus.tasks.data.records import Dataset, SpanExample, TaggedExample, shown
 from larvatus.tasks.data.spans_and_tags import to_tagged
 from larvatus.tasks.data.standoff import brat_documents, read_brat, read_span_rows, span_key
-from larvatus.tasks.data.tables import Table, TableOptions, ending, open_table, shown
+from larvatus.tasks.data.tables import Table, TableOptions, ending, open_table
 from larvatus.tasks.data.texts import Paths, names_of
 from larvatus.text.lines import numbered_lines
 from larvatus.text.tag_schemes import Scheme

@@ -16,8 +16,8 @@ from larvatus.errors import DataError
 from larvatus.tasks.data.columns import Columns, Found, find_columns
 from larvatus.tasks.data.labels import BadLabel, as_label, seen_kind
 from larvatus.tasks.data.problems import Problems, fault
-from larvatus.tasks.data.records import Dataset, Kind, Label, Place, TextExample, in_order
-from larvatus.tasks.data.tables import Row, Table, TableOptions, open_table
+from larvatus.tasks.data.records import Dataset, Kind, Label, Place, Row, TextExample, in_order
+from larvatus.tasks.data.tables import Table, TableOptions, open_table
 from larvatus.text.surrogates import refuse_surrogates
 
 Paths = str | Path | Sequence[str | Path]
