@@ -1,6 +1,6 @@
 """Parquet as rows. Plain columns (text, numbers, lists and records of them) are opened, no others: objects may be code.
 
-Files that the `datasets` library wrote say in their metadata which number stands for which class; these get their names.
+Files that the `datasets` library wrote say in their metadata which number stands for which class; it gets its name.
 """
 
 from __future__ import annotations
