@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.problems import Problems
 from larvatus.tasks.data.read import read_tagged, read_texts
@@ -172,7 +172,7 @@ def test_classes_are_numbered_by_size_or_alphabet(write):
         ("t.parquet", b"PAR1 nothing", r"t\.parquet is no whole Parquet file"),
         ("t.tsv.xz", BROKEN, r"t\.tsv\.xz:\d+: the file breaks off"),
         ("t.tsv", b"\n \n", r"t\.tsv is empty"),
-        ("t.tsv", b"text\tlabel\n", r"t\.tsv has no rows"),
+        ("t.tsv", b"text\tlabel\n", r"t\.tsv has no rows that can be read"),
         ("t.dat", b"one two\n", r"neither its name nor its first line tells its format"),
     ],
 )  # fmt: skip
@@ -189,6 +189,16 @@ def test_problems_are_collected_and_the_rest_is_read(write):
     assert [e.text for e in read_texts(path, problems=problems)] == ["one", "four"]
     assert dict(problems.counts) == {"wrong number of columns": 1, "empty text": 1, "no label": 1}
     assert str(problems.examples["empty text"][0].place) == f"{path}:4"
+
+
+def test_where_nothing_is_left_the_first_fault_is_told(write):
+    path = write("t.tsv", "text\tlabel\none\t\n")
+    with pytest.raises(DataError, match=r"no row can be used \(.*t\.tsv:2: the label is empty\)"):
+        read_texts(path, problems=Problems())
+    with pytest.raises(DataError, match=r"has no rows that can be read \(.*t\.jsonl:1: broken JSON"):
+        read_texts(write("t.jsonl", "{\n"), problems=Problems())
+    with pytest.raises(UsageError, match="the separator of labels is empty"):
+        read_texts(path, separator="")
 
 
 def test_regression_names_the_label_that_is_no_number(write):

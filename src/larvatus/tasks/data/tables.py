@@ -21,7 +21,7 @@ import msgspec
 from larvatus.errors import DataError
 from larvatus.tasks.data.header import has_header
 from larvatus.tasks.data.parquet import parquet_rows
-from larvatus.tasks.data.problems import Problems, fault
+from larvatus.tasks.data.problems import Problems, cause, fault
 from larvatus.tasks.data.records import Place, Row, shown
 from larvatus.text.lines import numbered_lines
 from larvatus.text.records import LONGEST_LINE
@@ -96,7 +96,7 @@ def open_table(
     format = format or _told_by(first[1], name)
     lines = chain([first], lines)
     if format == "jsonl":
-        return _sampled(name, "jsonl", True, _jsonl(name, lines, problems))
+        return _sampled(name, "jsonl", True, _jsonl(name, lines, problems), problems)
     delimiter = options.delimiter or ("\t" if format == "tsv" else max(",;\t", key=first[1].count))
     if len(delimiter) != 1:
         raise DataError(f"delimiter {delimiter!r} has {len(delimiter)} characters; give one")
@@ -115,11 +115,15 @@ def _told_by(line: str, name: str) -> Format:
     raise DataError(f"{shown(name)}: neither its name nor its first line tells its format; give csv, tsv or jsonl")
 
 
-def _sampled(name: str, format: Format, header: bool, rows: Iterator[tuple[Place, Row]]) -> Table:
+def _sampled(
+    name: str, format: Format, header: bool, rows: Iterator[tuple[Place, Row]], problems: Problems | None = None
+) -> Table:
     sample = list(islice(rows, SAMPLE))
     columns = tuple(dict.fromkeys(column for _, row in sample for column in row))
     if not sample:
-        raise DataError(f"{shown(name)} has no rows; give a file with labelled examples")
+        raise DataError(
+            f"{shown(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
+        )
     return Table(shown(name), format, columns, header, tuple(row for _, row in sample), chain(sample, rows))
 
 
@@ -128,7 +132,9 @@ def _delimited(
 ) -> Table:
     head = list(islice(cells, SAMPLE + 1))
     if not head:
-        raise DataError(f"{shown(name)} has no rows; give a file with labelled examples")
+        raise DataError(
+            f"{shown(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
+        )
     named = has_header([row for _, row in head]) if header is None else header
     line, first = head[0]
     width = len(first)
@@ -145,7 +151,7 @@ def _delimited(
             else:
                 yield place, dict(zip(columns, row, strict=True))
 
-    return _sampled(name, format, named, rows())
+    return _sampled(name, format, named, rows(), problems)
 
 
 def _split(lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
