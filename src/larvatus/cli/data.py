@@ -23,7 +23,7 @@ from larvatus.tasks.data.problems import Problems
 from larvatus.tasks.data.read import read_tagged, read_texts
 from larvatus.tasks.data.records import Kind
 from larvatus.tasks.data.repeats import Examples
-from larvatus.tasks.data.report import Report
+from larvatus.tasks.data.report import Report, many
 from larvatus.tasks.data.surface import Measure
 from larvatus.tasks.data.tables import TableOptions
 from larvatus.text.tokenizer import Tokenizer
@@ -99,7 +99,7 @@ def check_data(
     else:
         _show(report, [part for part in (train, held_out) if part is not None])
     if report.errors:
-        raise DataError(f"{train.source}: {len(report.errors)} kinds of error would stop training")
+        raise DataError(f"{train.source}: {many(len(report.errors), 'kind', 'kinds')} of error would stop training")
 
 
 def _tokens(tokenizer: Tokenizer) -> Measure:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.problems import Problems
-from larvatus.tasks.data.read import read_texts
+from larvatus.tasks.data.read import read_tagged, read_texts
 from larvatus.tasks.data.tables import TableOptions, open_table
 
 COLA = "".join(f"{source}\t{n % 3 != 0:d}\t{'' if n % 3 else '*'}\tThe sailors rode breeze number {n}.\n"
@@ -172,7 +172,7 @@ def test_classes_are_numbered_by_size_or_alphabet(write):
         ("t.parquet", b"PAR1 nothing", r"t\.parquet is no whole Parquet file"),
         ("t.tsv.xz", BROKEN, r"t\.tsv\.xz:\d+: the file breaks off"),
         ("t.tsv", b"\n \n", r"t\.tsv is empty"),
-        ("t.tsv", b"text\tlabel\n", r"t\.tsv has no rows"),
+        ("t.tsv", b"text\tlabel\n", r"t\.tsv has no rows that can be read"),
         ("t.dat", b"one two\n", r"neither its name nor its first line tells its format"),
     ],
 )  # fmt: skip
@@ -189,6 +189,16 @@ def test_problems_are_collected_and_the_rest_is_read(write):
     assert [e.text for e in read_texts(path, problems=problems)] == ["one", "four"]
     assert dict(problems.counts) == {"wrong number of columns": 1, "empty text": 1, "no label": 1}
     assert str(problems.examples["empty text"][0].place) == f"{path}:4"
+
+
+def test_where_nothing_is_left_the_first_fault_is_told(write):
+    path = write("t.tsv", "text\tlabel\none\t\n")
+    with pytest.raises(DataError, match=r"no row can be used \(.*t\.tsv:2: the label is empty\)"):
+        read_texts(path, problems=Problems())
+    with pytest.raises(DataError, match=r"has no rows that can be read \(.*t\.jsonl:1: broken JSON"):
+        read_texts(write("t.jsonl", "{\n"), problems=Problems())
+    with pytest.raises(UsageError, match="the separator of labels is empty"):
+        read_texts(path, separator="")
 
 
 def test_regression_names_the_label_that_is_no_number(write):
@@ -216,6 +226,21 @@ def test_columns_of_objects_in_parquet_are_not_opened(tmp_path):
     assert open_table(str(tmp_path / "t.parquet")).columns == ("text", "label")
     with pytest.raises(DataError, match="no column 'blob'"):
         read_texts(tmp_path / "t.parquet", Columns(text="blob"))
+
+
+def test_classes_that_a_file_names_in_its_metadata_get_their_names(tmp_path):
+    features = {
+        "text": {"dtype": "string", "_type": "Value"},
+        "label": {"names": ["bad", "good"], "_type": "ClassLabel"},
+        "ner_tags": {"feature": {"names": ["O", "B-X"], "_type": "ClassLabel"}, "_type": "Sequence"},
+    }
+    rows = {"text": ["a", "b"], "label": [1, 0], "tokens": [["c", "d"], ["e"]], "ner_tags": [[0, 1], [0]]}
+    told = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(pa.table(rows).replace_schema_metadata(told), tmp_path / "t.parquet")
+    assert [e.label for e in read_texts(tmp_path / "t.parquet")] == ["good", "bad"]
+    assert [e.tags for e in read_tagged(tmp_path / "t.parquet")] == [("O", "B-X"), ("O",)]
+    pq.write_table(pa.table(rows).replace_schema_metadata({"huggingface": "[1"}), tmp_path / "u.parquet")
+    assert [e.label for e in read_texts(tmp_path / "u.parquet", Columns(label="label"))] == ["1", "0"]
 
 
 def test_an_unnamed_index_as_pandas_writes_it_is_no_trouble(write):

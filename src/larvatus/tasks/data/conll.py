@@ -19,8 +19,7 @@ from itertools import chain, islice
 
 from larvatus.errors import DataError
 from larvatus.tasks.data.problems import Problems, fault
-from larvatus.tasks.data.records import Place, TaggedExample
-from larvatus.tasks.data.tables import shown
+from larvatus.tasks.data.records import Place, TaggedExample, shown
 from larvatus.text.lines import numbered_lines
 
 Lines = Iterator[tuple[int, str]]

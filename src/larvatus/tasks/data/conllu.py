@@ -15,8 +15,7 @@ from itertools import chain
 
 from larvatus.errors import DataError, did_you_mean
 from larvatus.tasks.data.problems import Problems, fault
-from larvatus.tasks.data.records import Place, TaggedExample
-from larvatus.tasks.data.tables import shown
+from larvatus.tasks.data.records import Place, TaggedExample, shown
 from larvatus.text.lines import numbered_lines
 
 Lines = Iterator[tuple[int, str]]

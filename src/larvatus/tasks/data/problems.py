@@ -49,6 +49,12 @@ class Problems:
         return " · ".join(f"{count:,} × {kind}" for kind, count in self.counts.most_common()) or "no problems"
 
 
+def cause(problems: Problems | None) -> str:
+    """Why nothing is left, to end an error with: the first fault that was set aside."""
+    first = next((kept[0] for kept in problems.examples.values()), None) if problems is not None else None
+    return f" ({first})" if first is not None else ""
+
+
 def fault(problems: Problems | None, kind: str, place: Place, message: str) -> None:
     """Note a fault, or raise it where nobody collects."""
     if problems is None:

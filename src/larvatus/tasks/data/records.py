@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from larvatus.errors import DataError
 from larvatus.text.align import join_words
@@ -18,6 +18,13 @@ from larvatus.text.align import join_words
 Kind = Literal["multi-class", "multi-label", "regression"]
 Label = str | float | tuple[str, ...]
 """A class, a number (regression), or a sorted set of names (multi-label)."""
+Row = dict[str, Any]
+"""A row of a table: its cells by the names of their columns."""
+
+
+def shown(name: str) -> str:
+    """A file's name for people."""
+    return "standard input" if name == "-" else name
 
 
 @dataclass(frozen=True, slots=True, order=True)

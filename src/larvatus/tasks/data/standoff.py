@@ -16,8 +16,8 @@ from typing import Any
 
 from larvatus.errors import DataError
 from larvatus.tasks.data.problems import Problems, fault
-from larvatus.tasks.data.records import Place, Span, SpanExample
-from larvatus.tasks.data.tables import COMPRESSIONS, Row, Table, shown
+from larvatus.tasks.data.records import Place, Row, Span, SpanExample, shown
+from larvatus.tasks.data.tables import COMPRESSIONS, Table
 from larvatus.text.lines import numbered_lines
 from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
 

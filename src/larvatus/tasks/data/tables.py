@@ -14,26 +14,22 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from larvatus.errors import DataError
 from larvatus.tasks.data.header import has_header
-from larvatus.tasks.data.problems import Problems, fault
-from larvatus.tasks.data.records import Place
+from larvatus.tasks.data.parquet import parquet_rows
+from larvatus.tasks.data.problems import Problems, cause, fault
+from larvatus.tasks.data.records import Place, Row, shown
 from larvatus.text.lines import numbered_lines
-from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
+from larvatus.text.records import LONGEST_LINE
 
 Format = Literal["csv", "tsv", "jsonl", "parquet"]
-Row = dict[str, Any]
 
 SAMPLE = 10_000
 """Rows that are looked at before it is said what the columns are."""
-ROWS = 1_024
-"""Rows of a Parquet file held at a time."""
 COMPRESSIONS = (".gz", ".xz", ".zst", ".bz2")
 ENDINGS: dict[str, Format] = {
     ".csv": "csv",
@@ -74,10 +70,6 @@ class Table:
     """All rows, once."""
 
 
-def shown(name: str) -> str:
-    return "standard input" if name == "-" else name
-
-
 def ending(name: str) -> str:
     """What a file's name ends with, compression left aside: ``.tsv`` of ``train.tsv.xz``."""
     lower = name.lower()
@@ -96,7 +88,7 @@ def open_table(
     """Open a table: its columns, a sample of its rows, and all of them. `lines`: of a file that is open already."""
     format = options.format or ENDINGS.get(ending(name))
     if format == "parquet":
-        return _sampled(name, "parquet", True, _parquet(name))
+        return _sampled(name, "parquet", True, parquet_rows(name))
     lines = lines or numbered_lines(name)
     first = next(((number, line) for number, line in lines if line.strip()), None)
     if first is None:
@@ -104,7 +96,7 @@ def open_table(
     format = format or _told_by(first[1], name)
     lines = chain([first], lines)
     if format == "jsonl":
-        return _sampled(name, "jsonl", True, _jsonl(name, lines, problems))
+        return _sampled(name, "jsonl", True, _jsonl(name, lines, problems), problems)
     delimiter = options.delimiter or ("\t" if format == "tsv" else max(",;\t", key=first[1].count))
     if len(delimiter) != 1:
         raise DataError(f"delimiter {delimiter!r} has {len(delimiter)} characters; give one")
@@ -123,11 +115,15 @@ def _told_by(line: str, name: str) -> Format:
     raise DataError(f"{shown(name)}: neither its name nor its first line tells its format; give csv, tsv or jsonl")
 
 
-def _sampled(name: str, format: Format, header: bool, rows: Iterator[tuple[Place, Row]]) -> Table:
+def _sampled(
+    name: str, format: Format, header: bool, rows: Iterator[tuple[Place, Row]], problems: Problems | None = None
+) -> Table:
     sample = list(islice(rows, SAMPLE))
     columns = tuple(dict.fromkeys(column for _, row in sample for column in row))
     if not sample:
-        raise DataError(f"{shown(name)} has no rows; give a file with labelled examples")
+        raise DataError(
+            f"{shown(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
+        )
     return Table(shown(name), format, columns, header, tuple(row for _, row in sample), chain(sample, rows))
 
 
@@ -136,7 +132,9 @@ def _delimited(
 ) -> Table:
     head = list(islice(cells, SAMPLE + 1))
     if not head:
-        raise DataError(f"{shown(name)} has no rows; give a file with labelled examples")
+        raise DataError(
+            f"{shown(name)} has no rows that can be read{cause(problems)}; give a file with labelled examples"
+        )
     named = has_header([row for _, row in head]) if header is None else header
     line, first = head[0]
     width = len(first)
@@ -153,7 +151,7 @@ def _delimited(
             else:
                 yield place, dict(zip(columns, row, strict=True))
 
-    return _sampled(name, format, named, rows())
+    return _sampled(name, format, named, rows(), problems)
 
 
 def _split(lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -202,29 +200,3 @@ def _jsonl(name: str, lines: Iterator[tuple[int, str]], problems: Problems | Non
             yield place, record
         else:
             fault(problems, "no JSON object", place, "the line is no JSON object; write one object a line")
-
-
-def _parquet(name: str) -> Iterator[tuple[Place, Row]]:
-    """Rows of the columns that are plain: text, numbers, lists of them. No other column is opened."""
-    with open_bytes(name) as stream:
-        try:
-            file = pq.ParquetFile(stream, memory_map=False)
-            schema = file.schema_arrow
-            plain = [field.name for field in schema if _is_plain(field.type)]
-            number = 0
-            for batch in file.iter_batches(batch_size=ROWS, columns=plain):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield Place(shown(name), number), row
-        except (pa.ArrowException, *BROKEN, UnicodeDecodeError) as broken:
-            raise DataError(f"{shown(name)} is no whole Parquet file: {broken}") from broken
-
-
-def _is_plain(kind: Any) -> bool:
-    types = pa.types
-    if types.is_dictionary(kind) or types.is_list(kind) or types.is_large_list(kind):
-        return _is_plain(kind.value_type)
-    if types.is_struct(kind):
-        return all(_is_plain(kind.field(index).type) for index in range(kind.num_fields))
-    strings = types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view()
-    return bool(strings or types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))

@@ -19,11 +19,11 @@ from larvatus.tasks.data.column_names import TAGS, WORDS, first_of
 from larvatus.tasks.data.columns import named_column
 from larvatus.tasks.data.conll import Lines, read_conll
 from larvatus.tasks.data.conllu import read_conllu
-from larvatus.tasks.data.problems import Problems, fault
-from larvatus.tasks.data.records import Dataset, SpanExample, TaggedExample
+from larvatus.tasks.data.problems import Problems, cause, fault
+from larvatus.tasks.data.records import Dataset, SpanExample, TaggedExample, shown
 from larvatus.tasks.data.spans_and_tags import to_tagged
 from larvatus.tasks.data.standoff import brat_documents, read_brat, read_span_rows, span_key
-from larvatus.tasks.data.tables import Table, TableOptions, ending, open_table, shown
+from larvatus.tasks.data.tables import Table, TableOptions, ending, open_table
 from larvatus.tasks.data.texts import Paths, names_of
 from larvatus.text.lines import numbered_lines
 from larvatus.text.tag_schemes import Scheme
@@ -100,7 +100,7 @@ def read_tagged(
         notes += found[2]
     source = ", ".join(shown(name) for name in names)
     if not examples:
-        raise DataError(f"{source}: no sentence can be used; give words with their tags")
+        raise DataError(f"{source}: no sentence can be used{cause(problems)}; give words with their tags")
     return Dataset(tuple(examples), source, "; ".join(said), notes=tuple(dict.fromkeys(notes)))
 
 
@@ -124,7 +124,7 @@ def read_spans(
         examples += read_span_rows(table, text="text", spans=key, problems=problems)
     source = ", ".join(shown(name) for name in names)
     if not examples:
-        raise DataError(f"{source}: no text can be used; give texts with spans")
+        raise DataError(f"{source}: no text can be used{cause(problems)}; give texts with spans")
     return Dataset(tuple(examples), source, "read as: text with spans of characters")
 
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
 from larvatus.tasks.data.columns import Columns, Found, find_columns
 from larvatus.tasks.data.labels import BadLabel, as_label, seen_kind
-from larvatus.tasks.data.problems import Problems, fault
-from larvatus.tasks.data.records import Dataset, Kind, Label, Place, TextExample, in_order
-from larvatus.tasks.data.tables import Row, Table, TableOptions, open_table
+from larvatus.tasks.data.problems import Problems, cause, fault
+from larvatus.tasks.data.records import Dataset, Kind, Label, Place, Row, TextExample, in_order
+from larvatus.tasks.data.tables import Table, TableOptions, open_table
 from larvatus.text.surrogates import refuse_surrogates
 
 Paths = str | Path | Sequence[str | Path]
@@ -48,6 +48,8 @@ def read_texts(
     Empty texts, missing labels and broken rows are faults: raised, or set aside in `problems`.
     """
     names = names_of(paths)
+    if separator == "":
+        raise UsageError("the separator of labels is empty; give one or more characters, such as |")
     held: list[tuple[str, str | None, Any, Place, str | None]] = []
     tables: list[tuple[Table, Found]] = []
     for name in names:
@@ -68,11 +70,12 @@ def read_texts(
     if labelled:
         seen = kind or seen_kind([row[2] for row in held], separator)
     examples = _labelled(held, seen, separator, problems)
+    source = ", ".join(table.name for table, _ in tables)
     if not examples:
-        raise DataError(f"{', '.join(table.name for table, _ in tables)}: no row can be used; give labelled examples")
+        raise DataError(f"{source}: no row can be used{cause(problems)}; give labelled examples")
     said = _said(examples, seen)
     read_as = "; ".join(dict.fromkeys(found.describe(table, said) for table, found in tables))
-    return Dataset(tuple(examples), ", ".join(table.name for table, _ in tables), f"read as: {read_as}", seen)
+    return Dataset(tuple(examples), source, f"read as: {read_as}", seen)
 
 
 class BadCell(Exception):
