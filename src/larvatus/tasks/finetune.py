@@ -98,6 +98,8 @@ class Tuned:
 
     bundle: Bundle
     metric: str
+    config: FineTuneConfig
+    """As it was in the end: rates, epochs."""
     runs: tuple[SeedRun, ...]
     kept: int
     """The seed whose weights these are."""
@@ -134,6 +136,7 @@ def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[Tex
     train, dev = parted(train, dev, job)
     config = classification_head(train, job.head, natural=natural_classification(bundle))
     job.watch.say(balance(train))
+    job = dataclasses.replace(job, config=job.config.settled("classify", len(train)))
     data = encode_texts(bundle, train, config, job.config)
     counts = [train.labels()[label] for label in config.labels]
     metric = metric_of_texts(config, counts, job.metric)
@@ -149,6 +152,7 @@ def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[Ta
     train = in_scheme(train, scheme, source=written, repair=job.repair)
     dev = in_scheme(dev, scheme, source=written, repair=job.repair) if dev else None
     config = tagging_head(train, job.head, scheme=scheme, natural=natural_tagging(bundle))
+    job = dataclasses.replace(job, config=job.config.settled("tag", len(train)))
     data = encode_tags(bundle, train, config, job.config)
     metric = metric_of_tags(config, job.metric)
     held = HeldOutTags(encode_tags(bundle, dev, config, job.config), config, metric) if dev else None
@@ -248,6 +252,7 @@ def _tuned(
     return Tuned(
         bundle=tuned,
         metric=held.metric if held is not None else "",
+        config=job.config,
         runs=tuple(runs),
         kept=run.seed,
         scores=scores,

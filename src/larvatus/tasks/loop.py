@@ -103,7 +103,7 @@ class FineTuning:
             groups, lr=own.rate, betas=(own.beta1, own.beta2), eps=own.epsilon, fused=True
         )
         self.each = -(-len(data) // config.batch)
-        self.steps = self.each * config.epochs_of(len(data))
+        self.steps = self.each * (config.epochs or 1)
         self.fit = Fit()
         self._unread: list[Tensor] = []
         self._bad: Tensor | None = None

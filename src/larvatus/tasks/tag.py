@@ -81,10 +81,21 @@ def words_read(sequences: Sequences) -> Ints:
 
 
 def align_examples(tokenizer: Tokenizer, examples: Sequence[TaggedExample]) -> list[Alignment]:
-    """The tokens of each example, aligned with its own words."""
+    """The tokens of each example, aligned with its own words.
+
+    Running text is read as it is written, unless a token would serve two words ("don't" is "do" and "n't", but its first
+    token "don"): then the words are read with spaces between them.
+    """
     located = [example.located() for example in examples]
     spans = [np.asarray(own, dtype=np.int64).reshape(-1, 2) for _, own in located]
-    return tokenizer.encode_many([text for text, _ in located], spans)
+    found = tokenizer.encode_many([text for text, _ in located], spans)
+    shared = [number for number, one in enumerate(found) if (one.word_tokens[1:, 0] < one.word_tokens[:-1, 1]).any()]
+    apart = [join_words(examples[number].words) for number in shared]
+    for number, one in zip(
+        shared, tokenizer.encode_many([text for text, _ in apart], [own for _, own in apart]), strict=True
+    ):
+        found[number] = one
+    return found
 
 
 def align_texts(tokenizer: Tokenizer, texts: Sequence[Text]) -> list[Alignment]:

@@ -39,8 +39,10 @@ class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How many layers, with "last"."""
     layer_decay: float = 1.0
     """The rate of a layer as a share of that of the layer above it; embeddings come below the lowest."""
-    head_rate: float = 1.0
-    """The rate of the head, in rates of the highest layer."""
+    head_rate: float | None = None
+    """The rate of the head, in rates of the highest layer; None: by the task, or 1."""
+    crf_rate: float = 10.0
+    """The rate of a CRF's transitions, in rates of the head."""
     lora: LoRAConfig = LoRAConfig()
     """With "lora"."""
     embeddings: bool = True
@@ -55,8 +57,9 @@ class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise UsageError("the last layers are trained by number, one or more, such as last2, and only with last")
         if not 0 < self.layer_decay <= 1:
             raise UsageError(f"a layer's share of the rate is above 0 and at most 1, not {self.layer_decay}")
-        if not 0 < self.head_rate < float("inf"):
-            raise UsageError(f"the rate of the head must be above 0, not {self.head_rate}")
+        for name, own in (("head", self.head_rate), ("CRF", self.crf_rate)):
+            if own is not None and not 0 < own < float("inf"):
+                raise UsageError(f"the rate of the {name} must be above 0, not {own}")
 
     @classmethod
     def read(cls, word: str, **settings: Any) -> TrainedConfig:
@@ -105,9 +108,11 @@ def trainable(model: Pretraining, config: TrainedConfig, *, decay: float, seed: 
     model.objectives.requires_grad_(True)
     scaled = [(config.layer_decay**depth, part) for depth, part in _parts(model)]
     groups: dict[tuple[float, float], dict[str, Any]] = {}
-    for scale, part in [*scaled, (config.head_rate, model.objectives)]:
-        for parameter in part.parameters():
+    head_rate = config.head_rate or 1.0
+    for rate, part in [*scaled, (head_rate, model.objectives)]:
+        for name, parameter in part.named_parameters():
             if parameter.requires_grad:
+                scale = rate * config.crf_rate if ".crf." in name else rate
                 key = (scale, decay if parameter.ndim >= 2 else 0.0)
                 group = groups.setdefault(key, {"params": [], "weight_decay": key[1], "scale": scale})
                 group["params"].append(parameter)
