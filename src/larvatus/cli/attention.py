@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +26,7 @@ from larvatus.errors import ArtefactError, UsageError
 from larvatus.evaluate.languages import held_out_text, open_text
 from larvatus.files import write_text
 from larvatus.model import Model, load
+from larvatus.plots import check_can_draw
 from larvatus.probe.attention import TextAttention, check_head
 from larvatus.probe.attention_page import attention_page
 from larvatus.probe.attention_picture import draw_head, draw_heads
@@ -80,8 +80,8 @@ def show(
         )
     if (layer is None) != (head is None):
         raise UsageError("--layer and --head go together; give both, or none for all heads")
-    if png and find_spec("matplotlib") is None:
-        raise UsageError('a picture wants matplotlib; pip install "larvatus[plots]"')
+    if png:
+        check_can_draw()
     loaded = load(model, device=device)
     config = loaded.encoder.config
     if layer is not None and head is not None:

@@ -11,9 +11,10 @@ from rich.console import Console
 
 from larvatus.errors import UsageError
 from larvatus.evaluate.compare import Comparison, as_dict, compare
-from larvatus.evaluate.plot import can_draw, draw
+from larvatus.evaluate.plot import draw
 from larvatus.evaluate.results import Results
 from larvatus.evaluate.table import as_table
+from larvatus.plots import can_draw
 
 PLOT = "compare.png"
 WIDE = 240  # where there is no terminal whose width must be kept

@@ -24,9 +24,10 @@ from larvatus.embed.passages import PassageOptions
 from larvatus.embed.standardise import SUFFIX, standardiser_path
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.model import load
+from larvatus.plots import check_can_draw
 from larvatus.probe.frequency import FrequencyEffect
 from larvatus.probe.isotropy import Isotropy, IsotropyOptions, IsotropyReport, measure_isotropy
-from larvatus.probe.isotropy_plot import can_draw, draw
+from larvatus.probe.isotropy_plot import draw
 from larvatus.text.readers import ReadOptions
 
 app = typer.Typer(
@@ -118,8 +119,8 @@ def show(
     """Anisotropy, rogue dimensions, IsoScore* and frequency effect of all layers; before and after --standardise."""
     if plot is not None and plot.suffix != ".png":
         raise UsageError(f"--plot {plot} must end in .png")
-    if plot is not None and not can_draw():
-        raise UsageError("a plot wants matplotlib; install larvatus[plots], or leave --plot away")
+    if plot is not None:
+        check_can_draw()
     loaded = load(model, device=device)
     reading = ReadOptions(split=split, text_field=text_field, on_bad=on_bad)
     options = IsotropyOptions(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -33,6 +32,7 @@ from larvatus.embed.options import Pool
 from larvatus.errors import UsageError
 from larvatus.files import write_text
 from larvatus.model import load
+from larvatus.plots import check_can_draw
 from larvatus.text.documents import ReadOptions
 from larvatus.text.languages import read_languages
 
@@ -108,8 +108,8 @@ def _check(out: Path | None, png: Path | None, table: Path | None, *, as_json: b
     """What would fail after the work, now."""
     if not (out or png or table or as_json):
         raise UsageError("nothing was asked for; say --out FILE.html, --png FILE, --csv FILE or --json")
-    if png and find_spec("matplotlib") is None:
-        raise UsageError('a picture wants matplotlib; pip install "larvatus[plots]"')
+    if png:
+        check_can_draw()
     for path in (out, png, table):
         if path is not None and not path.parent.is_dir():
             raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")

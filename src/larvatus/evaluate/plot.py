@@ -2,13 +2,12 @@
 
     draw(results, Path("runs/compare/compare.png"))
 
-Wants matplotlib, the extra `plots`; `can_draw` says whether it is there.
+Wants matplotlib, the extra `plots`; `plots.can_draw` says whether it is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, told apart by the colour-blind; markers tell the same in black and white
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-
-def can_draw() -> bool:
-    return find_spec("matplotlib") is not None
 
 
 def draw(results: Results, path: Path) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from larvatus.files import new_file
+from larvatus.plots import as_written
 from larvatus.probe.attention import TextAttention
 from larvatus.probe.heads import text_statistics
 
@@ -30,7 +31,7 @@ def draw_head(found: TextAttention, path: Path, *, layer: int, head: int) -> Non
     axes = figure.subplots()
     image = axes.imshow(weights, cmap=_MAP, vmin=0, vmax=max(0.05, float(weights.max())), interpolation="nearest")
     if count <= _NAMED:
-        names = [token.replace("$", r"\$") for token in found.tokens]
+        names = [as_written(token) for token in found.tokens]
         size = 9 if count <= 32 else 6
         axes.set_xticks(np.arange(count), names, rotation=90, fontsize=size)
         axes.set_yticks(np.arange(count), names, fontsize=size)
@@ -61,6 +62,6 @@ def draw_heads(found: TextAttention, path: Path) -> None:
             axes.set_title(f"{layer + 1}-{head + 1} {types[layer * heads + head]}", fontsize=6.5, pad=2)
     text = " ".join(found.text.split())
     short = text if len(text) <= 80 else text[:79] + "…"
-    figure.suptitle(f"layer-head, rows look at columns: {short}".replace("$", r"\$"), fontsize=9, x=0.01, ha="left")
+    figure.suptitle(as_written(f"layer-head, rows look at columns: {short}"), fontsize=9, x=0.01, ha="left")
     with new_file(path) as aside:
         figure.savefig(aside, format="png")

@@ -2,13 +2,12 @@
 
     draw(report, Path("isotropy.png"), title="runs/mine")
 
-Wants matplotlib, the extra `plots`; `can_draw` says whether it is there.
+Wants matplotlib, the extra `plots`; `plots.can_draw` says whether it is there.
 """
 
 from __future__ import annotations
 
 import math
-from importlib.util import find_spec
 from pathlib import Path
 
 from larvatus.files import new_file
@@ -16,10 +15,6 @@ from larvatus.probe.isotropy import Isotropy, IsotropyReport
 
 COLOURS = {"plain": "#D55E00", "standardised": "#0072B2"}  # of Okabe and Ito's palette
 MARKERS = {"plain": "o", "standardised": "s"}
-
-
-def can_draw() -> bool:
-    return find_spec("matplotlib") is not None
 
 
 def draw(report: IsotropyReport, path: Path, *, title: str) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from larvatus.embed.map.page import about, chosen_field, middles, shown_fields
 from larvatus.embed.map.word_map import WordMap
 from larvatus.files import new_file
+from larvatus.plots import as_written
 
 # Okabe and Ito's palette, told apart by the colour-blind, and markers that tell the same in black and white
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A6BC9", "#7F7F7F", "#A6761D", "#1B9E77")
@@ -45,11 +46,11 @@ def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = 
             marker=MARKERS[number % len(MARKERS)],
             alpha=0.75,
             linewidths=0,
-            label=None if many else f"{_short(_plain(name))}  {len(own):,}",
+            label=None if many else f"{_short(as_written(name))}  {len(own):,}",
         )
     for middle in middles(result.clusters, result.points) if result.clusters is not None else ():
         axes.annotate(
-            _plain(middle["name"]),
+            as_written(middle["name"]),
             (middle["x"], middle["y"]),
             ha=_towards_the_middle(middle["x"], result.points[:, 0]),
             va="center",
@@ -60,9 +61,9 @@ def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = 
         )
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color("#dddddd")
-    axes.set_title(f"{_plain(', '.join(result.words))}: {about(result)}", loc="left", fontsize=10)
+    axes.set_title(f"{as_written(', '.join(result.words))}: {about(result)}", loc="left", fontsize=10)
     if len(groups) > 1:
-        axes.legend(title=_plain(field), loc="best", fontsize=8, title_fontsize=8, framealpha=0.85)
+        axes.legend(title=as_written(field), loc="best", fontsize=8, title_fontsize=8, framealpha=0.85)
     with new_file(path) as aside:
         figure.savefig(aside, format="png")
 
@@ -72,11 +73,6 @@ def _towards_the_middle(x: float, xs: npt.NDArray[np.float64]) -> Literal["left"
     low, span = float(xs.min()), float(np.ptp(xs)) or 1.0
     part = (x - low) / span
     return "left" if part < 0.15 else "right" if part > 0.85 else "center"
-
-
-def _plain(text: str) -> str:
-    """Dollar signs are matplotlib's mark of mathematics."""
-    return text.replace("$", r"\$")
 
 
 def _short(text: str) -> str:

@@ -1,0 +1,238 @@
+"""What a fine-tuned model is worth on labelled examples: metrics with intervals, classes, confusions, calibration.
+
+    found = evaluate_texts(bundle, read_texts("test.tsv"))
+    found.metrics["accuracy"].value, found.metrics["accuracy"].low, found.by_class["yes"].f1
+    found = evaluate_tags(bundle, read_tagged("test.conll"))
+    found.metrics["entity-f1"].value, found.errors.boundary, found.confused[0]
+
+Intervals are of 95%, by the bootstrap over examples. Long texts are windowed as in fine-tuning; where they are cut
+instead, words that were not read count as wrong and their entities as missed. Calibration is that of the probabilities
+which `predict` gives: scores divided by the model's temperature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.batch import Ints, edges
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import DataError, UsageError
+from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability, reliability_of
+from larvatus.metrics.classification import ClassCounts, confusion, f1_by_class, multi_label
+from larvatus.metrics.entities import entity_f1
+from larvatus.objectives import Classification, ClassificationConfig, Tagging, TaggingConfig
+from larvatus.tasks.classify import Merge, class_scores, probabilities
+from larvatus.tasks.data.records import Dataset, TaggedExample, TextExample
+from larvatus.tasks.evaluated import Calibration, Confused, Reading, TagEvaluation, TextEvaluation
+from larvatus.tasks.finetune import encode_tags, encode_texts
+from larvatus.tasks.resampled import Resampled, resampled_classes, resampled_entities, resampled_words
+from larvatus.tasks.schemes import in_scheme, scheme_of
+from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.tasks.sequences import Sequences
+from larvatus.tasks.settings import FineTuneConfig
+from larvatus.tasks.tag import decode, tag_probabilities, words_read
+from larvatus.text.tag_schemes import Entity, Scheme, find_illegal, read_entities
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    scoring: Scoring = field(default_factory=Scoring)
+    merge: Merge = "mean"
+    """How the windows of a long text answer together."""
+    length: int | None = None
+    """Tokens of a window; None: as many as the model has positions."""
+    truncate: bool = False
+    """Read the first window of a long text alone."""
+    repair: bool = False
+    """Illegal sequences of gold tags are read as conlleval does, not refused."""
+    samples: int = 1000
+    """Of the bootstrap."""
+    seed: int = 0
+
+    @property
+    def settings(self) -> FineTuneConfig:
+        return FineTuneConfig(length=self.length, truncate=self.truncate)
+
+
+def evaluate_texts(
+    bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions = EvaluationOptions()
+) -> TextEvaluation:
+    """A model that classifies texts or pairs, or gives them a number."""
+    head = head_of(bundle.pretraining, str(bundle.path))
+    if not isinstance(head, Classification):
+        raise UsageError(f"{bundle.path} tags words; give it words with tags, not texts with labels")
+    config = head.config
+    encoded = encode_texts(bundle, data, config, options.settings)
+    bundle.pretraining.to(options.scoring.device)
+    scores = class_scores(bundle.pretraining, encoded.sequences, options.scoring, options.merge)
+    gold, found = encoded.labels, answers_of(scores, config)
+    rows = resampled_classes(gold, found, kind=config.kind, classes=len(config.labels))
+    counts, table = _counts(gold, found, config)
+    return TextEvaluation(
+        model=str(bundle.path),
+        data=data,
+        kind=config.kind,
+        labels=config.labels,
+        metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
+        by_class={label: counts.of(number) for number, label in enumerate(config.labels)} if counts else {},
+        confusion=table,
+        calibration=_calibration_of_texts(head, gold, scores),
+        reading=_reading(encoded.sequences),
+        gold=gold,
+        found=found,
+        probabilities=probabilities(head, scores),
+    )
+
+
+def answers_of(scores_EK: Floats, config: ClassificationConfig) -> npt.NDArray[np.generic]:
+    """Classes [E], truths [E, K] or numbers [E], as `predict` gives them."""
+    if config.kind == "regression":
+        return scores_EK[:, 0]
+    return np.asarray(scores_EK.argmax(-1) if config.kind == "multi-class" else scores_EK >= 0)
+
+
+def _counts(
+    gold: npt.NDArray[np.generic], found: npt.NDArray[np.generic], config: ClassificationConfig
+) -> tuple[ClassCounts | None, Ints | None]:
+    if config.kind == "regression":
+        return None, None
+    if config.kind == "multi-label":
+        return multi_label(gold, found).counts, None
+    table = confusion(gold, found, classes=len(config.labels))
+    return f1_by_class(table), table
+
+
+def _calibration_of_texts(head: Classification, gold: npt.NDArray[np.generic], scores_EK: Floats) -> Calibration | None:
+    config = head.config
+    if config.kind == "regression":
+        return None
+    kind: Literal["softmax", "sigmoid"] = "softmax" if config.kind == "multi-class" else "sigmoid"
+    p_EK = probabilities(head, scores_EK)
+    return Calibration(
+        temperature=config.temperature,
+        nll=negative_log_likelihood(scores_EK / config.temperature, gold, kind=kind),
+        brier=brier(p_EK, gold, kind=kind),
+        reliability=reliability_of(p_EK, gold, kind=kind),
+    )
+
+
+def evaluate_tags(
+    bundle: Bundle, data: Dataset[TaggedExample], options: EvaluationOptions = EvaluationOptions()
+) -> TagEvaluation:
+    """A model that tags words."""
+    head = head_of(bundle.pretraining, str(bundle.path))
+    if not isinstance(head, Tagging):
+        raise UsageError(f"{bundle.path} classifies texts; give it texts with labels, not words with tags")
+    config = head.config
+    spelt = as_spelt(data, config.scheme, repair=options.repair)
+    encoded = encode_tags(bundle, spelt, config, options.settings)
+    bundle.pretraining.to(options.scoring.device)
+    scores = score_sequences(bundle.pretraining, encoded.sequences, options.scoring)
+    counts = words_read(encoded.sequences)
+    found = decode(head, scores, counts)
+    table = confusion(encoded.tags, found, classes=len(config.labels))
+    answered, words_E = cut_up(found, counts, config), [len(example.words) for example in spelt]
+    gold_entities = [read_entities(example.tags or (), config.scheme) for example in spelt]
+    found_entities = [read_entities(tags, config.scheme) for tags in answered]
+    right = np.add.reduceat(np.append(found == encoded.tags, False).astype(np.int64), edges(counts)[:-1])
+    right[counts == 0] = 0  # of an empty stretch reduceat gives its first element
+    rows = tag_rows(right, words_E, gold_entities, found_entities, config.scheme)
+    entities = entity_f1(gold_entities, found_entities) if config.scheme != "none" else None
+    by_tag = f1_by_class(table)
+    return TagEvaluation(
+        model=str(bundle.path),
+        data=data,
+        scheme=config.scheme,
+        labels=config.labels,
+        metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
+        by_type=entities.by_type if entities else {},
+        errors=entities.errors if entities else None,
+        by_tag={label: by_tag.of(number) for number, label in enumerate(config.labels)},
+        confusion=table,
+        confused=most_confused(table, config.labels),
+        calibration=_calibration_of_tags(head, encoded.tags, found, tag_probabilities(head, scores, counts)),
+        reading=_reading(encoded.sequences, words=sum(words_E), words_read=int(counts.sum())),
+        right=right,
+        words=np.asarray(words_E, np.int64),
+        gold_entities=gold_entities,
+        found_entities=found_entities,
+        tags=answered,
+    )
+
+
+def as_spelt(data: Dataset[TaggedExample], scheme: Scheme, *, repair: bool) -> Dataset[TaggedExample]:
+    """Gold tags in the scheme that the model has; a file that is legal in it is not taken for another."""
+    bare = next((example for example in data if example.tags is None), None)
+    if bare is not None:
+        raise DataError(f"{bare.place}: its words have no tags to hold the model's against")
+    written = scheme_of(data)
+    if "none" in (scheme, written):
+        return data  # tags that the model does not know are named when they are numbered
+    if written != scheme and not _has_illegal(data, scheme):
+        written = scheme
+    return in_scheme(data, scheme, source=written, repair=repair)
+
+
+def _has_illegal(data: Dataset[TaggedExample], scheme: Scheme) -> bool:
+    try:
+        return any(find_illegal(example.tags or (), scheme) for example in data)
+    except DataError:  # letters of another scheme
+        return True
+
+
+def cut_up(tags_W: Ints, counts_E: Ints, config: TaggingConfig) -> list[list[str]]:
+    """The tags of each sentence by name."""
+    names = np.array(config.labels)[tags_W].tolist()
+    return [names[first:last] for first, last in pairwise(edges(counts_E).tolist())]
+
+
+def tag_rows(
+    right_E: Ints, words_E: list[int], gold: list[list[Entity]], found: list[list[Entity]], scheme: Scheme
+) -> dict[str, Resampled]:
+    words = resampled_words(right_E, words_E)
+    return words if scheme == "none" else {**words, **resampled_entities(gold, found)}
+
+
+def most_confused(table: Ints, labels: tuple[str, ...]) -> tuple[Confused, ...]:
+    """Pairs of gold and answer that differ, the most frequent first."""
+    wrong = table - np.diag(np.diagonal(table))
+    rows, columns = np.nonzero(wrong)
+    order = np.argsort(-wrong[rows, columns], kind="stable")
+    return tuple(
+        Confused(
+            gold=labels[rows[at]],
+            found=labels[columns[at]],
+            count=int(wrong[rows[at], columns[at]]),
+            share=float(wrong[rows[at], columns[at]] / table[rows[at]].sum()),
+        )
+        for at in order.tolist()
+    )
+
+
+def _calibration_of_tags(head: Tagging, gold_W: Ints, found_W: Ints, p_WK: Floats) -> Calibration | None:
+    if not len(gold_W):
+        return None
+    sure = np.minimum(p_WK[np.arange(len(found_W)), found_W], 1.0)
+    return Calibration(
+        temperature=head.config.temperature,
+        nll=negative_log_likelihood(np.log(np.maximum(p_WK, np.finfo(np.float32).tiny)), gold_W),
+        brier=brier(p_WK, gold_W),
+        reliability=reliability(sure, found_W == gold_W),
+    )
+
+
+def _reading(sequences: Sequences, *, words: int | None = None, words_read: int | None = None) -> Reading:
+    return Reading(
+        examples=len(sequences),
+        long=int(((sequences.parts > 1) | (sequences.read < sequences.tokens)).sum()),
+        windows=int(sequences.parts.sum()),
+        tokens=int(sequences.tokens.sum()),
+        read=int(sequences.read.sum()),
+        words=words,
+        words_read=words_read,
+    )

@@ -1,0 +1,75 @@
+"""Tiny fine-tuned models with random weights, and labelled data of their few words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.objectives import ClassificationConfig
+from larvatus.rng import stream
+from larvatus.tasks.classify import class_scores
+from larvatus.tasks.data.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.sequences import text_sequences
+from tests.tiny import WORDS
+
+TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+PLAIN = [word for word in WORDS.split() if not word.startswith("##")]
+
+
+@pytest.fixture(scope="session")
+def tuned(
+    tiny_tokenizer: Any, tiny_model: Any, save_tiny: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Bundle]:
+    """A function that makes a model directory with a head: `tuned(ClassificationConfig(…), seed=1)`."""
+
+    def make(config: Any, seed: int = 0) -> Bundle:
+        directory: Path = tmp_path_factory.mktemp("tuned") / "model"
+        model = tiny_model(seed, (config,))
+        if isinstance(config, ClassificationConfig):
+            sequences = text_sequences(tiny_tokenizer, [one.text for one in texts([0] * 40)], limit=32)
+            shift = class_scores(model, sequences, Scoring()).mean(0)
+            with torch.no_grad():  # no class has an advantage over the others
+                model.heads["classification"].classifier.bias -= torch.from_numpy(shift)
+        return load_bundle(save_tiny(directory, model, (config,)))
+
+    return make
+
+
+def texts(labels: list[Any], *, pairs: bool = False, longest: int = 20, kind: Any = "multi-class") -> Dataset[Any]:
+    random = stream(1, "test texts")
+
+    def text() -> str:
+        return " ".join(random.choice(PLAIN, size=random.integers(1, longest)))
+
+    rows = [TextExample(text(), text() if pairs else None, one, Place("test.tsv", n)) for n, one in enumerate(labels)]
+    return Dataset(tuple(rows), "test.tsv", kind=kind)
+
+
+def draw(labels: Any, count: int) -> list[Any]:
+    return [labels[index] for index in stream(2, "test labels").integers(0, len(labels), size=count)]
+
+
+def sentences(count: int, *, longest: int = 20) -> Dataset[TaggedExample]:
+    """Legal BIO at random."""
+    random = stream(3, "test sentences")
+    rows = []
+    for number in range(count):
+        tags = ["O"]
+        for tag in random.choice(TAGS, size=random.integers(1, longest)).tolist():
+            legal = not tag.startswith("I-") or tags[-1][2:] == tag[2:]
+            tags.append(tag if legal else f"B-{tag[2:]}")
+        words = tuple(random.choice(PLAIN, size=len(tags)).tolist())
+        rows.append(TaggedExample(words, tuple(tags), Place("test.conll", number)))
+    return Dataset(tuple(rows), "test.conll")
+
+
+def random_truths(count: int, labels: tuple[str, ...]) -> list[tuple[str, ...]]:
+    table = stream(4, "test truths").random((count, len(labels))) < 0.4
+    return [tuple(np.array(labels)[row].tolist()) for row in table]
