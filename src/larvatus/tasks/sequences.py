@@ -226,10 +226,10 @@ def word_sequences(
         spans = list(zip(cut.starts.tolist(), cut.ends.tolist(), strict=True))[: 1 if truncate else None]
         made.add([[one.ids[start:end]] for start, end in spans], len(one.ids), whole=len(spans) == len(cut))
         first_tokens = np.minimum(one.word_tokens[:, 0], max(0, len(one.ids) - 1))
-        if truncate:  # a word that begins within the window is read, if only its beginning
+        if len(spans) < len(cut):  # a word that begins within the window is read, if only its beginning
             owners = np.where(first_tokens < spans[0][1], 0, 1)
         else:
-            owners = cut.chosen[first_tokens] if len(one.ids) else np.zeros(len(first_tokens), np.int64)
+            owners = cut.chosen[first_tokens] if len(one.ids) else np.zeros_like(first_tokens)
         borders = np.searchsorted(owners, np.arange(len(spans) + 1)).tolist()
         for (start, end), (low, high) in zip(spans, pairwise(borders), strict=True):
             own = np.clip(one.word_tokens[low:high], start, end)
