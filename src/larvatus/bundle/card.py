@@ -78,9 +78,9 @@ def model_card(card: Card) -> str:
         _front_matter(card),
         _introduction(card),
         _usage(card),
-        _table("Model", {**card.architecture, "parameters": card.parameters, "vocabulary": card.vocabulary}),
-        _table("Training", card.training),
-        _table("Held-out results", card.results, note="Masks and pairs are fixed, so figures compare."),
+        table("Model", {**card.architecture, "parameters": card.parameters, "vocabulary": card.vocabulary}),
+        table("Training", card.training),
+        table("Held-out results", card.results, note="Masks and pairs are fixed, so figures compare."),
         _datasheet(card.corpus),
         _limitations(card),
     ]
@@ -108,7 +108,7 @@ def _introduction(card: Card) -> str:
     about = f" {card.about.rstrip('.')}." if card.about else ""
     parent = f" Training went on from `{card.parent}`." if card.parent else ""
     return (
-        f"# {card.name}\n\nA bidirectional encoder of {_number(card.parameters)} parameters, pretrained with "
+        f"# {card.name}\n\nA bidirectional encoder of {number(card.parameters)} parameters, pretrained with "
         f"the recipe `{card.recipe}` of Larvatus {VERSION}.{about}{parent} "
         "The whole recipe, the lineage and the checksum of every file are in `larvatus.json`."
     )
@@ -135,11 +135,11 @@ def _usage(card: Card) -> str:
     return "\n".join(lines)
 
 
-def _table(title: str, rows: Mapping[str, str | int | float], note: str = "") -> str:
+def table(title: str, rows: Mapping[str, str | int | float], note: str = "") -> str:
     if not rows:
         return ""
     lines = [f"## {title}", "", "| | |", "| --- | --- |"]
-    lines += [f"| {_cell(name)} | {_cell(_number(value))} |" for name, value in rows.items()]
+    lines += [f"| {cell(name)} | {cell(number(value))} |" for name, value in rows.items()]
     return "\n".join([*lines, "", note] if note else lines)
 
 
@@ -151,12 +151,12 @@ def _datasheet(corpus: Datasheet | None) -> str:
 
 def _datasheet_lines(corpus: Datasheet) -> Iterator[str]:
     sizes = {name: getattr(corpus, name) for name in ("documents", "sentences", "words", "tokens")}
-    yield " · ".join(f"{_number(count)} {name}" for name, count in sizes.items() if count is not None) + "."
+    yield " · ".join(f"{number(count)} {name}" for name, count in sizes.items() if count is not None) + "."
     if corpus.skipped:
-        yield f"{_number(corpus.skipped)} records could not be read and were skipped."
+        yield f"{number(corpus.skipped)} records could not be read and were skipped."
     yield ""
     if corpus.languages:
-        yield f"Languages (documents): {', '.join(f'{name} {_number(n)}' for name, n in corpus.languages.items())}."
+        yield f"Languages (documents): {', '.join(f'{name} {number(n)}' for name, n in corpus.languages.items())}."
     else:
         yield "Languages: not recorded."
     yield f"Licence of the text, as given: {corpus.license or 'none was given'}."
@@ -166,7 +166,7 @@ def _datasheet_lines(corpus: Datasheet) -> Iterator[str]:
         yield from ("", "| source | documents | bytes | language | licence | SHA-256 |", "| --- " * 6 + "|")
     for s in corpus.sources:
         cells = (s.name, s.documents, s.bytes, s.language, s.license, s.sha256 and f"`{s.sha256}`")
-        yield "| " + " | ".join("" if cell is None else _cell(_number(cell)) for cell in cells) + " |"
+        yield "| " + " | ".join("" if one is None else cell(number(one)) for one in cells) + " |"
 
 
 def _limitations(card: Card) -> str:
@@ -183,12 +183,12 @@ def _limitations(card: Card) -> str:
     return "\n".join(lines)
 
 
-def _number(value: str | int | float) -> str:
+def number(value: str | int | float) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """A name that a user gave must not break the table."""
     return " ".join(text.replace("|", "\\|").split())

@@ -14,9 +14,8 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
@@ -24,6 +23,7 @@ from larvatus.errors import DataError, Preempted, UsageError
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.rng import stream
+from larvatus.tasks.checkpoint import Keeper, SeedRun
 from larvatus.tasks.classify import LabelledTexts, Merge, label_array, texts_of
 from larvatus.tasks.data.records import Dataset, Example, TaggedExample, TextExample
 from larvatus.tasks.features import Examples, Features
@@ -41,6 +41,7 @@ from larvatus.tasks.schemes import in_scheme, scheme_of
 from larvatus.tasks.sequences import text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.tag import TaggedWords, align_examples, tag_array
+from larvatus.tasks.trained import trainable
 from larvatus.text.tag_schemes import Scheme
 from larvatus.train.settings import Runtime
 
@@ -76,20 +77,12 @@ class Job:
     hold_out: bool = True
     """Whether some training examples are held out where no others are given."""
     watch: Watch = field(default_factory=Watch)
+    keeper: Keeper | None = None
+    """Saves the run under way; without it, a run that is stopped is lost."""
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UsageError(f"seeds must be one or more, each once, not {list(self.seeds)}")
-
-
-class SeedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What one seed came to."""
-
-    seed: int
-    steps: int
-    seconds: float
-    history: tuple[Epoch, ...]
-    best: Epoch | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -223,37 +216,37 @@ def _tuned(
     train: Any,
     dev: Any,
 ) -> Tuned:
-    runs: list[SeedRun] = []
-    kept: tuple[Bundle, SeedRun, int] | None = None
-    taken: tuple[str, ...] = ()
     scoring = scoring_of(job.runtime)
+    keeper = job.keeper or Keeper(Path(), {})
     features, scored = None, held
     for seed in job.seeds:
-        fresh, taken = with_head(bundle, config, seed=seed)
+        if keeper.is_done(seed):
+            continue
+        fresh, _ = with_head(bundle, config, seed=seed)
         fresh.pretraining.to(job.runtime.device)
         if job.config.trained.what == "head" and features is None:  # all seeds have the same frozen encoder
             features = Features.build(fresh.pretraining, data, scoring)
             scored = held.read_once(fresh.pretraining, scoring) if held is not None else None
         training = _train(fresh, data, job, held=scored, seed=seed, features=features)
-        trained = parameter_counts(fresh.pretraining).trained
         run = _run(seed, training.fit)
-        runs.append(run)
         merge_lora(fresh.pretraining.encoder)
-        if kept is None or _better(run, kept[1]):
-            kept = (fresh, run, trained)
-    assert kept is not None
-    tuned, run, trained = kept
+        keeper.finish(run, fresh.pretraining, best=all(_better(run, other) for other in keeper.done))
+    assert keeper.kept is not None
+    run = next(run for run in keeper.done if run.seed == keeper.kept[0])
+    tuned, taken = with_head(bundle, config, seed=run.seed)
+    tuned.pretraining.load_state_dict(keeper.kept[1])
+    tuned.pretraining.to(job.runtime.device)
+    trained = trained_parameters(tuned, job.config)
     scores = run.best.scores if run.best is not None else None
     if held is not None:
         head = calibrated(tuned.pretraining, held.temperature(tuned.pretraining, scoring))
         tuned = dataclasses.replace(tuned, objectives=(head.config,))
-    tuned.pretraining.requires_grad_(True).eval()
     long = data.sequences.parts > 1
     return Tuned(
         bundle=tuned,
         metric=held.metric if held is not None else "",
         config=job.config,
-        runs=tuple(runs),
+        runs=tuple(keeper.done),
         kept=run.seed,
         scores=scores,
         train=train,
@@ -269,21 +262,44 @@ def _train(
     fresh: Bundle, data: Examples, job: Job, *, held: HeldOut | None, seed: int, features: Features | None
 ) -> FineTuning:
     model, scoring = fresh.pretraining, scoring_of(job.runtime)
+
+    def report(epoch: Epoch) -> None:
+        job.watch.epoch(seed, epoch)
+        if job.keeper is not None and job.keeper.due():
+            job.keeper.save(training, seed)
+
     fitting = Fitting(
         config=job.config,
         runtime=job.runtime,
         seed=seed,
         evaluate=(lambda: held.scores(model, scoring)) if held is not None else None,
-        report=lambda epoch: job.watch.epoch(seed, epoch),
+        report=report,
         progress=job.watch.progress,
         stop=job.watch.stop,
     )
     training = FineTuning(model, data, fitting, features)
+    if job.keeper is not None:
+        job.keeper.restore(training, seed)
     training.run()
-    if (signal := job.watch.stop()) is not None:
-        raise Preempted(f"{signal} stopped it at step {training.fit.step:,} of {training.steps:,}; nothing was saved")
+    if not training.finished:
+        raise Preempted(_stopped(training, job, seed))
     training.keep_best()
     return training
+
+
+def _stopped(training: FineTuning, job: Job, seed: int) -> str:
+    where = f"{job.watch.stop()} stopped it at step {training.fit.step:,} of {training.steps:,}"
+    if job.keeper is None:
+        return f"{where}; nothing was saved"
+    job.keeper.save(training, seed)
+    return f"{where}, where it was saved; the same command with --resume goes on from there"
+
+
+def trained_parameters(bundle: Bundle, config: FineTuneConfig) -> int:
+    """How many numbers learn."""
+    shell, _ = with_head(bundle, bundle.objectives[0], seed=0)  # type: ignore[arg-type]
+    trainable(shell.pretraining, config.trained, decay=0.0, seed=0)
+    return parameter_counts(shell.pretraining).trained
 
 
 def _run(seed: int, fit: Fit) -> SeedRun:

@@ -105,6 +105,8 @@ class FineTuning:
         self.each = -(-len(data) // config.batch)
         self.steps = self.each * (config.epochs or 1)
         self.fit = Fit()
+        self.losses: list[float] = []
+        """Of the steps since the last evaluation, as far as they were read."""
         self._unread: list[Tensor] = []
         self._bad: Tensor | None = None
         self._order: tuple[int, Ints] | None = None
@@ -114,18 +116,21 @@ class FineTuning:
         """The weights that training changes, by name."""
         return {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
 
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are made, or it no longer gets better."""
+        return self.fit.step >= self.steps or 0 < self.fitting.config.patience <= self.fit.waited
+
     def run(self) -> Fit:
-        """Train to the end, or until it no longer gets better, or until asked to stop (`fit.step` < `steps`)."""
+        """Train until finished, or until asked to stop."""
         due = evaluation_steps(self.each, self.steps, self.fitting.config.evaluations)
         self._began = time.monotonic()
-        while self.fit.step < self.steps and not self._patience_is_over():
-            if self.fitting.stop() is not None:
-                self._look()
-                return self.fit
+        while not self.finished and self.fitting.stop() is None:
             self._step()
             if self.fit.step in due:
                 self._evaluate()
-        self._look()
+        self._read()
+        self.fit.seconds += time.monotonic() - self._began
         return self.fit
 
     def keep_best(self) -> None:
@@ -135,9 +140,6 @@ class FineTuning:
             with torch.no_grad():
                 for name, tensor in self.fit.best.items():
                     own[name].copy_(tensor)
-
-    def _patience_is_over(self) -> bool:
-        return 0 < self.fitting.config.patience <= self.fit.waited
 
     def _step(self) -> None:
         config, step = self.fitting.config, self.fit.step
@@ -164,7 +166,7 @@ class FineTuning:
         self._unread.append(total)
         self.fit.step += 1
         if self.fit.step % LOOK_EVERY == 0 or self.fit.step == 1:
-            self._glance()
+            self._read()
 
     def _loss(self, micro: TrainingBatch[Ints], chosen: Ints) -> Loss:
         tensors = on_device(micro, self.fitting.runtime.device)
@@ -183,28 +185,25 @@ class FineTuning:
         batch = self.fitting.config.batch
         return self._order[1][place * batch : (place + 1) * batch]
 
-    def _glance(self) -> None:
-        """Check what is not finite, and show the loss."""
+    def _read(self) -> None:
+        """Read the losses of the last steps, refuse what is not finite, and show how far it is."""
         if self._bad is not None and float(self._bad):
             raise NumericsError(
                 f"the loss is not finite at step {self.fit.step:,}, and the weights were left as they are; "
                 "try a smaller --rate, or --precision fp32"
             )
+        if not self._unread:
+            return
+        self.losses += torch.stack(self._unread).tolist()
+        self._unread.clear()
         seconds = self.fit.seconds + time.monotonic() - self._began
         done = self.fit.step * self.fitting.config.batch
-        self.fitting.progress(self.fit.step, self.steps, float(self._unread[-1]), done / max(seconds, 1e-9))
-
-    def _look(self) -> float:
-        """The mean loss since the last look, all found finite."""
-        if not self._unread:
-            return math.nan
-        self._glance()
-        mean = float(torch.stack(self._unread).mean())
-        self._unread.clear()
-        return mean
+        self.fitting.progress(self.fit.step, self.steps, self.losses[-1], done / max(seconds, 1e-9))
 
     def _evaluate(self) -> None:
-        loss = self._look()
+        self._read()
+        loss = sum(self.losses) / len(self.losses)
+        self.losses.clear()
         self.fit.seconds += time.monotonic() - self._began
         scores = self.fitting.evaluate() if self.fitting.evaluate is not None else None
         epoch = Epoch(
@@ -222,7 +221,7 @@ class FineTuning:
             self.fit.best_epoch = epoch
             self.fit.waited = 0
         self.fitting.report(epoch)
-        self._began = time.monotonic()
+        self._began = time.monotonic()  # evaluation and saving do not count
 
 
 def epoch_order(seed: int, epoch: int, examples: int) -> Ints:

@@ -83,8 +83,8 @@ def words_read(sequences: Sequences) -> Ints:
 def align_examples(tokenizer: Tokenizer, examples: Sequence[TaggedExample]) -> list[Alignment]:
     """The tokens of each example, aligned with its own words.
 
-    Running text is read as it is written, unless a token would serve two words ("don't" is "do" and "n't", but its first
-    token "don"): then the words are read with spaces between them.
+    Running text is read as it is written, unless a token would serve two words ("don't" is "do" and "n't", but
+    its first token "don"): then the words are read with spaces between them.
     """
     located = [example.located() for example in examples]
     spans = [np.asarray(own, dtype=np.int64).reshape(-1, 2) for _, own in located]

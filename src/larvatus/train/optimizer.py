@@ -69,11 +69,12 @@ def restore_optimizer(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, steps: int
 ) -> None:
     """Put the moments back; each must be there, in the shape of its parameter, and none besides."""
-    wanted = {f"{moment}/{name}": p for name, p in model.named_parameters() for moment in _MOMENTS}
+    own = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    wanted = {f"{moment}/{name}": p for name, p in own.items() for moment in _MOMENTS}
     wrong = sorted({*wanted} ^ {*tensors}) or [n for n, p in wanted.items() if tensors[n].shape != p.shape]
     if steps and wrong:
         raise ArtefactError(f"the optimizer state does not fit the model: {', '.join(wrong[:5])}")
-    for name, parameter in model.named_parameters():
+    for name, parameter in own.items():
         if steps:
             optimizer.state[parameter] = {
                 "step": torch.tensor(float(steps), device=parameter.device),

@@ -1,0 +1,137 @@
+"""The card of a fine-tuned model: what it answers, what it learnt from, what it is worth, and for whom it is not.
+
+text = task_card(tuned, name="runs/mine", parent="bert-base")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from larvatus.bundle.card import number, table
+from larvatus.objectives import ClassificationConfig, ObjectiveConfig
+from larvatus.tasks.finetune import Tuned
+from larvatus.version import VERSION
+
+MOST_LABELS = 40
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """A set of examples, as the card names it."""
+
+    name: str
+    examples: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{number(self.examples)} examples of `{self.name}`, SHA-256 of their contents `{self.sha256}`"
+
+
+def task_card(
+    tuned: Tuned, *, name: str, parent: str, train: DataFacts, dev: DataFacts | None, transformers: bool
+) -> str:
+    """The whole README.md."""
+    config = tuned.bundle.objectives[0]
+    parts = [
+        _front_matter(config, parent, transformers=transformers),
+        _introduction(tuned, config, name=name, parent=parent),
+        _usage(config, name, transformers=transformers),
+        _labels(tuned, config),
+        "\n".join(["## Data", "", f"Trained on {train}.", *([f"Held out: {dev}."] if dev else [])]),
+        table("Training", _training(tuned)),
+        "\n".join(_results(tuned)),
+        "\n".join(_limitations(tuned)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _classifies(config: ObjectiveConfig) -> bool:
+    return isinstance(config, ClassificationConfig)
+
+
+def _front_matter(config: ObjectiveConfig, parent: str, *, transformers: bool) -> str:
+    task = "text-classification" if _classifies(config) else "token-classification"
+    return "\n".join(
+        [
+            "---",
+            f"library_name: {'transformers' if transformers else 'larvatus'}",
+            f"pipeline_tag: {task}",
+            f"base_model: {json.dumps(parent, ensure_ascii=False)}",
+            "tags:",
+            "- larvatus",
+            "---",
+        ]
+    )
+
+
+def _introduction(tuned: Tuned, config: ObjectiveConfig, *, name: str, parent: str) -> str:
+    what = "classifies texts" if _classifies(config) else "tags words"
+    parameters = sum(p.numel() for p in tuned.bundle.pretraining.parameters())
+    return (
+        f"# {name}\n\nAn encoder of {number(parameters)} parameters that {what}: `{parent}`, fine-tuned by Larvatus "
+        f"{VERSION}. Settings, lineage and the checksum of every file are in `larvatus.json`."
+    )
+
+
+def _usage(config: ObjectiveConfig, name: str, *, transformers: bool) -> str:
+    auto = "AutoModelForSequenceClassification" if _classifies(config) else "AutoModelForTokenClassification"
+    lines = ["## How to use it", "", "```python", "import larvatus as lv", ""]
+    lines += [f"model = lv.load({json.dumps(name)})", 'print(model.predict("Some text."))', "```", ""]
+    lines.append(
+        f"`transformers` loads the directory too: `{auto}.from_pretrained`."
+        if transformers
+        else "No architecture of `transformers` expresses this model; only Larvatus loads it."
+    )
+    return "\n".join(lines)
+
+
+def _labels(tuned: Tuned, config: ObjectiveConfig) -> str:
+    names = getattr(config, "labels", ())
+    counts = tuned.train.labels()
+    shown = {name: counts.get(name, 0) for name in names[:MOST_LABELS]}
+    more = f"and {len(names) - MOST_LABELS} more" if len(names) > MOST_LABELS else ""
+    return table("Labels in training", shown, note=more) if counts else ""
+
+
+def _training(tuned: Tuned) -> dict[str, str | int | float]:
+    run = next(run for run in tuned.runs if run.seed == tuned.kept)
+    config = tuned.config
+    facts: dict[str, str | int | float] = {
+        "what was trained": config.trained.word,
+        "parameters trained": tuned.trained,
+        "epochs": config.epochs or 0,
+        "batch": config.batch,
+        "rate": config.peak,
+        "steps": run.steps,
+        "seconds of training": round(run.seconds, 1),
+        "seeds": ", ".join(str(run.seed) for run in tuned.runs),
+        "seed of these weights": tuned.kept,
+        "temperature": round(getattr(tuned.bundle.objectives[0], "temperature", 1.0), 4),
+    }
+    if tuned.windows[0]:
+        facts["texts longer than a window"] = f"{tuned.windows[0]:,}, read in {tuned.windows[1]:,} windows"
+    return facts
+
+
+def _results(tuned: Tuned) -> Iterator[str]:
+    if tuned.scores is None:
+        return
+    yield from ("## Held-out results", "", "| | these weights | mean of seeds | deviation |", "| --- " * 4 + "|")
+    for name, value in tuned.scores.values.items():
+        mean, deviation = tuned.spread[name]
+        yield f"| {name} | {value:.4f} | {mean:.4f} | {deviation:.4f} |"
+    yield ""
+    yield (
+        f"Epoch and seed were chosen by {tuned.metric} on the same held-out examples, so figures are a little "
+        "flattering; take a test set that nobody has looked at for a claim."
+    )
+
+
+def _limitations(tuned: Tuned) -> Iterator[str]:
+    yield from ("## Limitations", "")
+    yield "- It knows the labels above and no others, and repeats the gaps, errors and biases of its examples."
+    yield "- Probabilities were calibrated on the held-out examples; on other text they may mean less."
+    if tuned.scores is None:
+        yield "- Nothing was measured on held-out examples, and its probabilities are not calibrated."

@@ -1,0 +1,43 @@
+"""A learning curve: the held-out score by the number of training examples, to see whether more of them would help.
+
+read_shares("10,30,100%")                  # [0.1, 0.3, 1.0]
+part(train, 0.3)                           # the same examples first, whatever the share: parts nest
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, TypeVar
+
+from larvatus.errors import UsageError
+from larvatus.rng import stream
+from larvatus.tasks.data.records import Dataset
+
+D = TypeVar("D", bound=Dataset[Any])
+
+
+def read_shares(text: str) -> list[float]:
+    """Percentages, in rising order; all examples come last, whether named or not.
+
+    >>> read_shares("30,10")
+    [0.1, 0.3, 1.0]
+    """
+    found = [one.strip().removesuffix("%") for one in text.split(",")]
+    if not all(re.fullmatch(r"\d+(\.\d+)?", one) for one in found):
+        raise UsageError(f"--curve {text} is no list of percentages, such as 10,30,100%")
+    shares = sorted({float(one) / 100 for one in found} | {1.0})
+    if shares[0] <= 0 or shares[-1] > 1:
+        raise UsageError(f"--curve {text}: percentages lie above 0 and at most at 100")
+    return shares
+
+
+def part(data: D, share: float) -> D:
+    """A share of the examples, drawn by lot; a larger share holds the smaller."""
+    count = max(2, round(share * len(data)))
+    if count >= len(data):
+        return data
+    order = stream(0, "finetune curve").permutation(len(data))
+    chosen = set(order[:count].tolist())
+    examples = tuple(one for number, one in enumerate(data.examples) if number in chosen)
+    return dataclasses.replace(data, examples=examples, notes=(*data.notes, f"{share:.0%} of the examples"))
