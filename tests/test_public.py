@@ -11,6 +11,7 @@ PUBLIC = {
     *("Vectors",),
     *("Score",),
     *("Concordance", "Similarities", "Standardiser"),
+    *("Classified", "Entity", "Tagged", "TextClassifier", "WordTagger"),
 }
 
 

@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from larvatus.errors import LarvatusError
     from larvatus.model import Model, load
     from larvatus.recipes import Recipe, read_recipe
+    from larvatus.tasks.estimator import TextClassifier, WordTagger
+    from larvatus.tasks.results import Classified, Entity, Tagged
     from larvatus.text.tokenizer import Tokenizer
     from larvatus.version import VERSION as __version__
 
 __all__ = [
+    "Classified",
     "Concordance",
+    "Entity",
     "Fill",
     "Fills",
     "JointFill",
@@ -39,16 +43,21 @@ __all__ = [
     "Score",
     "Similarities",
     "Standardiser",
+    "Tagged",
+    "TextClassifier",
     "TokenBatch",
     "Tokenizer",
     "Vectors",
+    "WordTagger",
     "__version__",
     "load",
     "read_recipe",
 ]
 
 _HOMES = {
+    "Classified": "larvatus.tasks.results",
     "Concordance": "larvatus.embed.nearest",
+    "Entity": "larvatus.tasks.results",
     "Fill": "larvatus.cloze.results",
     "Fills": "larvatus.cloze.results",
     "JointFill": "larvatus.cloze.results",
@@ -58,9 +67,12 @@ _HOMES = {
     "Score": "larvatus.cloze.scores",
     "Similarities": "larvatus.embed.similarity",
     "Standardiser": "larvatus.embed.standardise",
+    "Tagged": "larvatus.tasks.results",
+    "TextClassifier": "larvatus.tasks.estimator",
     "TokenBatch": "larvatus.batch",
     "Tokenizer": "larvatus.text.tokenizer",
     "Vectors": "larvatus.embed.results",
+    "WordTagger": "larvatus.tasks.estimator",
     "load": "larvatus.model",
     "read_recipe": "larvatus.recipes",
 }

@@ -9,9 +9,10 @@ model.embed(["The appeal was dismissed."], unit="word", layers="last4")[0].shape
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import overload
 
 import torch
 
@@ -37,6 +38,9 @@ from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.nn.transformer import Transformer
 from larvatus.probe.attention import TextAttention, attend
+from larvatus.tasks.classify import Merge
+from larvatus.tasks.predict import Input, PredictOptions, Predictor
+from larvatus.tasks.results import Prediction
 from larvatus.text.tokenizer import Tokenizer
 
 
@@ -219,6 +223,59 @@ class Model:
         inventory = SenseInventory.load(directory)
         inventory.check_model(self.fingerprint, str(self.bundle.path))
         return SenseTagger(self.encoder, self.tokenizer, inventory, WordNet.open(wordnet), options)
+
+    @overload
+    def predict(  # type: ignore[overload-overlap]  # a text is an iterable of texts
+        self,
+        texts: str | tuple[str, ...],
+        *,
+        merge: Merge = ...,
+        truncate: bool = ...,
+        overlap: int | None = ...,
+        length: int | None = ...,
+        batch_tokens: int = ...,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self,
+        texts: Iterable[Input],
+        *,
+        merge: Merge = ...,
+        truncate: bool = ...,
+        overlap: int | None = ...,
+        length: int | None = ...,
+        batch_tokens: int = ...,
+    ) -> list[Prediction]: ...
+
+    def predict(
+        self,
+        texts: str | tuple[str, ...] | Iterable[Input],
+        *,
+        merge: Merge = "mean",
+        truncate: bool = False,
+        overlap: int | None = None,
+        length: int | None = None,
+        batch_tokens: int = 0,
+    ) -> Prediction | list[Prediction]:
+        """Classes or tags from the head that `larvatus finetune` gave the model: one text, one answer; a list, a list.
+
+        A tuple is one input: a pair of texts for a classifier, the words of a text for a tagger (in a list of inputs
+        its words may be a list too). Long texts are read in windows that overlap, whose scores are merged (`mean` or
+        `max` of a class; of a word the window where it sees most); `truncate` reads the first alone. Every answer has
+        its `coverage`.
+        """
+        options = PredictOptions(merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens)
+        predictor = Predictor(self.bundle, options, self.device)
+        if isinstance(texts, str | tuple):
+            return next(predictor.predict([texts]))
+        return list(predictor.predict(texts))
+
+    def __call__(self, text: str | tuple[str, ...]) -> Prediction:
+        """`tagger("Mt. Sanitas is in Sunshine Canyon.").entities`: `predict` for one text."""
+        if not isinstance(text, str | tuple):
+            raise UsageError(f"a model is called with one text, not {type(text).__name__}; several go to predict")
+        return self.predict(text)
 
     def __repr__(self) -> str:
         model = self.bundle.model

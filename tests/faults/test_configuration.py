@@ -126,4 +126,8 @@ KNOWN_FLAGS = {
         "--dev --examples --header --json --kind --label --labels --longest --model --no-header --no-quoting --pair "
         "--quoting --separator --tag --task --text --word"
     ),
+    "larvatus predict": (
+        "--batch-tokens --device --file --format --json --length --merge --out --overlap --pair --pair-column "
+        "--probabilities --text --top --truncate"
+    ),
 }

@@ -23,6 +23,7 @@ from larvatus.cli import (
     fill,
     isotropy,
     map,
+    predict,
     pretrain,
     recipes,
     score,
@@ -62,6 +63,7 @@ app.command("map")(map.word_map)
 app.add_typer(attention.app, name="attention")
 app.add_typer(senses.app, name="senses")
 app.add_typer(data.app, name="data")
+app.command("predict")(predict.predict)
 
 
 def _version(asked: bool) -> None:

@@ -161,10 +161,11 @@ def _of_table(
     if tag is None and labelled:
         raise DataError(f"{table.name} has no tags (it has {', '.join(table.columns)}); name them: --tag COLUMN")
     said = f"read as: word = {word}, tag = {tag}" if labelled else f"read as: word = {word}"
-    return list(_of_lists(table, word, tag if labelled else None, problems)), said, ()
+    return list(list_rows(table, word, tag if labelled else None, problems)), said, ()
 
 
-def _of_lists(table: Table, word: str, tag: str | None, problems: Problems | None) -> Iterator[TaggedExample]:
+def list_rows(table: Table, word: str, tag: str | None, problems: Problems | None) -> Iterator[TaggedExample]:
+    """Rows whose cells are lists of words, and of tags where their column is named."""
     for place, row in table.rows:
         words, tags = _strings(row.get(word)), None if tag is None else _strings(row.get(tag))
         if words is None or (tag is not None and tags is None):

@@ -1,0 +1,326 @@
+"""Fine-tuning in the manner of scikit-learn: `fit`, `predict`, `predict_proba`, `score`, for grids and pipelines.
+
+    from sklearn.model_selection import GridSearchCV
+    grid = GridSearchCV(TextClassifier("bert-base"), {"rate": [2e-5, 5e-5], "epochs": [2, 4]}, cv=3)
+    grid.fit(texts, labels)
+    grid.best_estimator_.predict(["A text."])
+
+    tagger = WordTagger("bert-base", epochs=3).fit(sentences, tags)      # lists of words, lists of their tags
+
+Where scikit-learn is installed both are its estimators (`BaseEstimator`, with the tags that newer versions ask for);
+without it they work by themselves. `fit` holds nothing out unless `hold_out=True`, which keeps a tenth of the examples
+to choose the best weights and to calibrate probabilities: searches and cross-validation hold out their own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.errors import DataError, UsageError
+from larvatus.metrics.entities import tag_f1
+from larvatus.objectives import Tagging
+from larvatus.tasks.data.records import Dataset, Kind, TaggedExample, TextExample
+from larvatus.tasks.finetune import Job, Tuned, finetune_tags, finetune_texts
+from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
+from larvatus.tasks.results import Classified, Tagged
+from larvatus.tasks.schemes import in_scheme, scheme_of
+from larvatus.tasks.scoring import score_sequences
+from larvatus.tasks.sequences import word_sequences
+from larvatus.tasks.settings import FineTuneConfig
+from larvatus.tasks.tag import tag_probabilities, words_read
+from larvatus.tasks.trained import TrainedConfig
+from larvatus.train.settings import Runtime
+
+Floats = npt.NDArray[np.float32]
+
+
+class _Parameters:
+    """What scikit-learn's `BaseEstimator` gives, for machines without it."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Settings by name."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Any:
+        """Change settings; the estimator itself comes back."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; there are {', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+
+if TYPE_CHECKING:
+    _Estimator = _Parameters
+
+    class _Classifier:
+        pass
+
+else:
+    try:
+        from sklearn.base import BaseEstimator as _Estimator
+        from sklearn.base import ClassifierMixin as _Classifier
+    except ImportError:
+        _Estimator = _Parameters
+
+        class _Classifier:
+            pass
+
+
+class _FineTuned(_Estimator):
+    """What classifier and tagger share: settings as a job, and the fitted model."""
+
+    model: str | Path | Bundle
+    epochs: int | None
+    rate: float | None
+    batch: int
+    seed: int
+    trained: str
+    length: int | None
+    truncate: bool
+    hold_out: bool
+    device: str
+    bundle_: Bundle
+
+    def _base(self) -> Bundle:
+        return self.model if isinstance(self.model, Bundle) else load_bundle(self.model)
+
+    def _job(self, head: HeadOptions, *, repair: bool = False) -> Job:
+        config = FineTuneConfig(
+            epochs=self.epochs,
+            batch=self.batch,
+            rate=self.rate,
+            length=self.length,
+            truncate=self.truncate,
+            trained=TrainedConfig.read(self.trained),
+        )
+        runtime = Runtime.here(device=self.device, compile=False)
+        return Job(config=config, head=head, runtime=runtime, seeds=(self.seed,), hold_out=self.hold_out, repair=repair)
+
+    def _keep(self, tuned: Tuned) -> None:
+        """What stays of a run: the model, and its score on what was held out, if anything was."""
+        self.bundle_ = tuned.bundle
+        self.held_out_score_ = tuned.scores.main if tuned.scores is not None else None
+
+    def _predictor(self) -> Predictor:
+        if not hasattr(self, "bundle_"):
+            raise _not_fitted(f"this {type(self).__name__} is not fitted yet; call fit with examples first")
+        options = PredictOptions(length=self.length, truncate=self.truncate)
+        device = next(self.bundle_.pretraining.parameters()).device
+        return Predictor(self.bundle_, options, device)
+
+
+class TextClassifier(_Classifier, _FineTuned):
+    """Classify texts or pairs. `model` is a directory; `trained` is all, head, last2 or lora16 and the like.
+
+    `X` holds texts, or pairs (an array of two columns serves); `y` one class for each, of any kind that sorts.
+    `class_weight="balanced"` counts rare classes more. After `fit`: `classes_`, `bundle_`, `held_out_score_`.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Bundle = "",
+        *,
+        epochs: int | None = None,
+        rate: float | None = None,
+        batch: int = 32,
+        seed: int = 0,
+        trained: str = "all",
+        pool: str | None = None,
+        class_weight: str | dict[Any, float] | None = None,
+        length: int | None = None,
+        truncate: bool = False,
+        hold_out: bool = False,
+        device: str = "auto",
+    ) -> None:
+        self.model = model
+        self.epochs = epochs
+        self.rate = rate
+        self.batch = batch
+        self.seed = seed
+        self.trained = trained
+        self.pool = pool
+        self.class_weight = class_weight
+        self.length = length
+        self.truncate = truncate
+        self.hold_out = hold_out
+        self.device = device
+
+    def fit(self, X: Sequence[Any], y: Sequence[Any]) -> TextClassifier:
+        """Fine-tune the model on texts and their classes."""
+        texts, labels = _texts(X), np.asarray(y)
+        if labels.ndim != 1 or len(labels) != len(texts):
+            raise DataError(f"{len(texts)} texts want as many classes, one each, not an array of shape {labels.shape}")
+        if labels.dtype.kind == "f" and not np.all(labels == np.floor(labels)):
+            raise DataError("y holds numbers that are no classes; regression is for larvatus finetune")
+        classes = np.unique(labels)
+        names = {label: str(label) for label in classes.tolist()}
+        if len(set(names.values())) < len(names):
+            raise DataError(f"two classes of {classes.tolist()} are written alike; rename one")
+        examples = tuple(
+            TextExample(*_parts(text), names[label], Given("text", number))
+            for number, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True), start=1)
+        )
+        kind: Kind = "multi-class"
+        data = Dataset(examples, "X", kind=kind)
+        self._keep(finetune_texts(self._base(), data, None, self._job(self._head(names))))
+        self.classes_ = classes
+        return self
+
+    def _head(self, names: dict[Any, str]) -> HeadOptions:
+        weights = self.class_weight
+        if isinstance(weights, str) and weights != "balanced":
+            raise UsageError(f"class_weight is balanced, a weight for each class, or None, not {weights!r}")
+        if self.pool not in (None, "cls", "mean", "max"):
+            raise UsageError(f"pool is cls, mean or max, not {self.pool!r}")
+        given = weights if isinstance(weights, dict) else {}
+        own = {names.get(label, str(label)): value for label, value in given.items()}
+        pool: Any = self.pool
+        return HeadOptions(pool=pool, balanced=weights == "balanced", class_weights=own)
+
+    def predict_proba(self, X: Sequence[Any]) -> Floats:
+        """Of every class for every text, in the order of `classes_`: [texts, classes]."""
+        predictor = self._predictor()
+        names = [str(label) for label in self.classes_.tolist()]
+        rows = [
+            [found.probabilities[name] for name in names]
+            for found in predictor.predict(_texts(X))
+            if isinstance(found, Classified)
+        ]
+        return np.array(rows, dtype=np.float32).reshape(-1, len(names))
+
+    def predict(self, X: Sequence[Any]) -> npt.NDArray[Any]:
+        """The class of every text."""
+        best = self.predict_proba(X).argmax(1)
+        found: npt.NDArray[Any] = self.classes_[best]
+        return found
+
+    def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: Any = None) -> float:
+        """The share of texts whose class is right."""
+        right = self.predict(X) == np.asarray(y)
+        return float(np.average(right, weights=sample_weight))
+
+
+class WordTagger(_FineTuned):
+    """Tag words: `X` holds lists of words, `y` lists of their tags, in BIO, IOB1, BIOES or no scheme at all.
+
+    After `fit`: `classes_` (all tags of the scheme), `bundle_`, `held_out_score_`. `score` is the strict entity F1, or
+    where tags spell no entities (parts of speech) the share of words that are tagged right.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Bundle = "",
+        *,
+        epochs: int | None = None,
+        rate: float | None = None,
+        batch: int = 32,
+        seed: int = 0,
+        trained: str = "all",
+        crf: bool = False,
+        repair: bool = False,
+        length: int | None = None,
+        truncate: bool = False,
+        hold_out: bool = False,
+        device: str = "auto",
+    ) -> None:
+        self.model = model
+        self.epochs = epochs
+        self.rate = rate
+        self.batch = batch
+        self.seed = seed
+        self.trained = trained
+        self.crf = crf
+        self.repair = repair
+        self.length = length
+        self.truncate = truncate
+        self.hold_out = hold_out
+        self.device = device
+
+    def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> WordTagger:
+        """Fine-tune the model on sentences and the tags of their words."""
+        data = _tagged(X, y)
+        self.written_ = scheme_of(data)
+        self._keep(finetune_tags(self._base(), data, None, self._job(HeadOptions(crf=self.crf), repair=self.repair)))
+        self.classes_ = np.array(self._predictor().head.config.labels)
+        return self
+
+    def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The tags of every sentence."""
+        found = self._predictor().predict([list(words) for words in X])
+        return [list(one.tags) for one in found if isinstance(one, Tagged)]
+
+    def predict_proba(self, X: Sequence[Sequence[str]]) -> list[Floats]:
+        """Of every tag for every word that is read, in the order of `classes_`: [words, tags] for each sentence."""
+        predictor = self._predictor()
+        head = predictor.head
+        assert isinstance(head, Tagging)
+        model = self.bundle_.pretraining
+        examples = [TaggedExample(tuple(words), None, Given("text", n)) for n, words in enumerate(X, start=1)]
+        found = predictor.align(examples)
+        sequences = word_sequences(
+            self.bundle_.tokenizer, found, limit=predictor.window, truncate=self.truncate, overlap=None
+        )
+        counts = words_read(sequences)
+        scores = score_sequences(model, sequences, predictor.scoring)
+        return np.split(tag_probabilities(head, scores, counts), np.cumsum(counts)[:-1]) if len(counts) else []
+
+    def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
+        """Strict entity F1, or accuracy of words where tags spell no entities."""
+        head = self._predictor().head
+        assert isinstance(head, Tagging)
+        scheme = head.config.scheme
+        gold = in_scheme(_tagged(X, y), scheme, source=self.written_, repair=self.repair)
+        tags, found = [example.tags or () for example in gold], self.predict(X)
+        if scheme != "none":
+            return tag_f1(tags, found, scheme).micro.f1
+        pairs = zip(chain.from_iterable(tags), chain.from_iterable(found), strict=True)
+        return float(np.mean([one == other for one, other in pairs]))
+
+
+def _texts(X: Sequence[Any]) -> list[Input]:
+    """Texts and pairs, from a list, an array or a column of a data frame."""
+    if isinstance(X, str):
+        raise UsageError("a list of texts is wanted, not one text; write [text]")
+    listed = X.tolist() if hasattr(X, "tolist") else X.values.tolist() if hasattr(X, "values") else list(X)
+    return [text if isinstance(text, str) else tuple(text) if isinstance(text, list) else text for text in listed]
+
+
+def _parts(text: Input) -> tuple[str, str | None]:
+    if isinstance(text, str):
+        return text, None
+    if isinstance(text, tuple) and len(text) == 2 and all(isinstance(one, str) for one in text):
+        return text[0], text[1]
+    raise DataError(f"X holds {type(text).__name__} where a text or a pair of two is wanted: {text!r:.60}")
+
+
+def _tagged(X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Dataset[TaggedExample]:
+    if len(X) != len(y):
+        raise DataError(f"{len(X)} sentences, but tags of {len(y)}; give the tags of each")
+    if any(isinstance(words, str) for words in X):
+        raise DataError("X holds a text where a list of words is wanted; cut it into words, as its tags are")
+    examples = (
+        TaggedExample(tuple(words), tuple(map(str, tags)), Given("text", number))
+        for number, (words, tags) in enumerate(zip(X, y, strict=True), start=1)
+    )
+    return Dataset(tuple(examples), "X")
+
+
+def _not_fitted(message: str) -> Exception:
+    """scikit-learn's own error where it is installed: its tools look for that."""
+    try:
+        from sklearn.exceptions import NotFittedError
+    except ImportError:
+        return UsageError(message)
+    fault: Exception = NotFittedError(message)
+    return fault
