@@ -163,7 +163,7 @@ def _classes(scores_BK: Tensor, labels_B: Tensor, config: ClassificationConfig) 
     losses_B = F.cross_entropy(scores_BK, labels_B, reduction="none", label_smoothing=config.smoothing)
     if config.focal:
         p_B = torch.softmax(scores_BK, -1).gather(1, labels_B[:, None]).squeeze(1)
-        losses_B = losses_B * (1 - p_B) ** config.focal
+        losses_B = losses_B * _hardness(p_B, config.focal)
     return losses_B
 
 
@@ -175,8 +175,13 @@ def _labels(scores_BK: Tensor, labels_BK: Tensor, config: ClassificationConfig) 
     losses_BK = F.binary_cross_entropy_with_logits(scores_BK, soft_BK, reduction="none", pos_weight=yes)
     if config.focal:
         p_BK = torch.where(yes_BK > 0, torch.sigmoid(scores_BK), torch.sigmoid(-scores_BK))
-        losses_BK = losses_BK * (1 - p_BK) ** config.focal
+        losses_BK = losses_BK * _hardness(p_BK, config.focal)
     return losses_BK.mean(-1)
+
+
+def _hardness(p: Tensor, focal: float) -> Tensor:
+    """(1 − p)^γ; held off 0, where its slope is infinite for γ < 1."""
+    return (1 - p).clamp(min=torch.finfo(p.dtype).eps) ** focal
 
 
 def _number(scores_B1: Tensor, labels_B: Tensor, config: ClassificationConfig) -> Tensor:

@@ -63,20 +63,24 @@ def classification_head(
         labels=labels,
         kind=kind,
         mix=options.mix,
-        class_weights=_weights(labels, counts, options, total=len(train)) if kind != "regression" else (),
+        class_weights=_weights(labels, counts, options, train) if kind != "regression" else (),
         focal=options.focal,
         smoothing=options.smoothing,
         **settings,
     )
 
 
-def _weights(labels: tuple[str, ...], counts: Counter[str], options: HeadOptions, *, total: int) -> tuple[float, ...]:
-    """Of each class: n / (K n_k) where balanced (as scikit-learn has it), or as given."""
+def _weights(
+    labels: tuple[str, ...], counts: Counter[str], options: HeadOptions, train: Dataset[TextExample]
+) -> tuple[float, ...]:
+    """Of each class: n / (K n_k) where balanced (as scikit-learn has it), of several labels no / yes; or as given."""
     for name in options.class_weights:
         if name not in labels:
             raise UsageError(f"there is no class {name!r} to give a weight; there are {', '.join(labels)}")
+    if options.balanced and train.kind == "multi-label":
+        return tuple(max(1, len(train) - counts[label]) / counts[label] for label in labels)
     if options.balanced:
-        return tuple(total / (len(labels) * counts[label]) for label in labels)
+        return tuple(len(train) / (len(labels) * counts[label]) for label in labels)
     if options.class_weights:
         return tuple(float(options.class_weights.get(label, 1.0)) for label in labels)
     return ()

@@ -189,7 +189,7 @@ class FineTuning:
         """Read the losses of the last steps, refuse what is not finite, and show how far it is."""
         if self._bad is not None and float(self._bad):
             raise NumericsError(
-                f"the loss is not finite at step {self.fit.step:,}, and the weights were left as they are; "
+                f"the loss was not finite by step {self.fit.step:,}, and the weights were left as they were; "
                 "try a smaller --rate, or --precision fp32"
             )
         if not self._unread:
@@ -215,11 +215,12 @@ class FineTuning:
         )
         self.fit.history.append(epoch)
         before = self.fit.best_epoch.scores if self.fit.best_epoch is not None else None
-        self.fit.waited += 1
-        if scores is not None and (before is None or scores.main > before.main or math.isnan(before.main)):
-            self.fit.best = {name: tensor.cpu().clone() for name, tensor in self.trained.items()}
-            self.fit.best_epoch = epoch
-            self.fit.waited = 0
+        if scores is not None:
+            self.fit.waited += 1
+            if before is None or scores.main > before.main or math.isnan(before.main):
+                self.fit.best = {name: tensor.cpu().clone() for name, tensor in self.trained.items()}
+                self.fit.best_epoch = epoch
+                self.fit.waited = 0
         self.fitting.report(epoch)
         self._began = time.monotonic()  # evaluation and saving do not count
 

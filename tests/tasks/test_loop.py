@@ -1,0 +1,244 @@
+"""The loop: microbatches, windows, early stopping, the best weights, what is not finite, several seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.bundle.heads import with_head
+from larvatus.errors import NumericsError
+from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
+from larvatus.rng import stream
+from larvatus.tasks.classify import LabelledTexts
+from larvatus.tasks.data.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.tasks.features import Examples
+from larvatus.tasks.finetune import Job, finetune_tags, finetune_texts
+from larvatus.tasks.heads import HeadOptions, classification_head
+from larvatus.tasks.loop import FineTuning, Fitting, Scores, epoch_order, evaluation_steps
+from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.sequences import text_sequences, word_sequences
+from larvatus.tasks.settings import FineTuneConfig
+from larvatus.tasks.tag import TaggedWords, align_texts
+from larvatus.train.settings import Runtime
+
+WORDS = ["the", "river", "bank", "was", "wide", "and", "deep", "runs", "turned", "homework", "please", ",", "!"]
+EXAMPLES = 20
+HEADS: dict[str, Any] = {
+    "classes": ClassificationConfig(labels=("a", "b", "c"), dropout=0.0),
+    "weighted": ClassificationConfig(labels=("a", "b", "c"), dropout=0.0, class_weights=(1.0, 5.0, 0.1)),
+    "subwords": TaggingConfig(labels=("a", "b", "c"), dropout=0.0),
+    "crf": TaggingConfig(labels=("a", "b", "c"), dropout=0.0, crf=True),
+    "lstm": TaggingConfig(labels=("a", "b", "c"), dropout=0.0, lstm=5, pool="mean"),
+}
+
+
+@pytest.fixture(scope="module")
+def parent(
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_model: Callable[..., Pretraining],
+    save_tiny: Callable[..., Path],
+) -> Bundle:
+    model = tiny_model(dropout=0.0, attention_dropout=0.0)
+    return load_bundle(save_tiny(tmp_path_factory.mktemp("models") / "parent", model))
+
+
+def sentences(count: int = EXAMPLES, most: int = 50) -> list[str]:
+    draw = stream(1, "test sentences")
+    return [" ".join(draw.choice(WORDS, size=draw.integers(1, most))) for _ in range(count)]
+
+
+def examples(parent: Bundle, head: str) -> Examples:
+    """Texts of up to 50 words for a model of 32 positions: many are windowed."""
+    if isinstance(HEADS[head], ClassificationConfig):
+        sequences = text_sequences(parent.tokenizer, sentences(), limit=32)
+        assert (sequences.parts > 1).any()
+        return LabelledTexts(sequences, stream(1, "labels").integers(0, 3, EXAMPLES))
+    words = [text.split() for text in sentences()]
+    sequences = word_sequences(parent.tokenizer, align_texts(parent.tokenizer, words), limit=32)
+    return TaggedWords(sequences, stream(1, "labels").integers(0, 3, sum(map(len, words))))
+
+
+def start(parent: Bundle, data: Examples, head: Any, *, microbatch: int = 10_000, **settings: Any) -> FineTuning:
+    ready, _ = with_head(parent, head, seed=3)
+    told = {name: settings.pop(name) for name in ("evaluate", "stop", "progress") if name in settings}
+    config = FineTuneConfig(**{"epochs": 2, "batch": 8, "rate": 1e-3, **settings})
+    return FineTuning(
+        ready.pretraining, data, Fitting(config=config, runtime=Runtime(microbatch=microbatch), seed=5, **told)
+    )
+
+
+def weights(training: FineTuning) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in training.trained.items()}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_microbatch_changes_nothing(parent: Bundle, head: str) -> None:
+    """Gradients of many small microbatches add up to those of one, windows and weighted classes included."""
+    data = examples(parent, head)
+    whole, parts = (
+        start(parent, data, HEADS[head], microbatch=size, rate=1e-4, evaluations=3) for size in (10_000, 40)
+    )
+    for training in (whole, parts):
+        training.run()
+    assert [look.loss for look in parts.fit.history] == pytest.approx([look.loss for look in whole.fit.history])
+    assert len(whole.fit.history) == whole.steps == 6
+    for name, tensor in weights(parts).items():
+        assert_close(tensor, whole.trained[name], rtol=0, atol=1e-4, msg=name)  # the rate bounds what rounding can do
+
+
+def test_a_long_text_counts_once(parent: Bundle) -> None:
+    """The loss of a step: the mean over texts of the mean over their windows."""
+    data = examples(parent, "classes")
+    assert isinstance(data, LabelledTexts)
+    training = start(parent, data, HEADS["classes"], epochs=1, batch=EXAMPLES)
+    model = training.model.eval()
+    (head,) = model.heads.values()
+    losses = []
+    for number in range(EXAMPLES):
+        batch = data.sequences.inputs(data.sequences.of([number])).map(torch.from_numpy)
+        scores = head.scores(model.encoder(batch.tokens), batch)
+        own = -torch.log_softmax(scores.detach(), -1)[:, data.labels[number]]
+        assert len(own) == data.sequences.parts[number]
+        losses.append(float(own.mean()))
+    assert training.run().history[0].loss == pytest.approx(statistics.fmean(losses), rel=1e-5)
+
+
+def scripted(values: list[float]) -> Callable[[], Scores]:
+    given = iter(values)
+    return lambda: Scores(metric="made up", values={"made up": next(given)})
+
+
+def test_training_ends_early_and_the_best_weights_are_kept(parent: Bundle) -> None:
+    data = examples(parent, "classes")
+    kept: list[dict[str, Tensor]] = []
+    values = iter([0.1, 0.5, 0.4, 0.5, 0.9])
+
+    def evaluate() -> Scores:
+        kept.append(weights(training))
+        return Scores(metric="made up", values={"made up": next(values)})
+
+    training = start(parent, data, HEADS["classes"], epochs=5, patience=2, evaluate=evaluate)
+    fit = training.run()
+    assert len(fit.history) == 4  # equally good is not better
+    assert fit.step == 4 * training.each < training.steps
+    assert fit.best_epoch is not None
+    assert fit.best_epoch.epoch == 2.0
+    moved = weights(training)
+    training.keep_best()
+    for name, tensor in weights(training).items():
+        assert torch.equal(tensor, kept[1][name])
+    assert any(not torch.equal(tensor, moved[name]) for name, tensor in weights(training).items())
+
+
+def test_a_score_that_is_not_a_number_is_never_the_best(parent: Bundle) -> None:
+    evaluate = scripted([float("nan"), 0.2, float("nan")])
+    fit = start(parent, examples(parent, "classes"), HEADS["classes"], epochs=3, evaluate=evaluate).run()
+    assert fit.best_epoch is not None
+    assert fit.best_epoch.epoch == 2.0
+
+
+def test_without_held_out_examples_patience_does_not_end_training(parent: Bundle) -> None:
+    training = start(parent, examples(parent, "classes"), HEADS["classes"], epochs=4, patience=1)
+    assert training.run().step == training.steps
+    assert training.fit.best is None
+
+
+def test_evaluations_are_even_and_end_with_the_epoch() -> None:
+    assert evaluation_steps(10, 20, 1) == {10, 20}
+    assert evaluation_steps(10, 20, 2) == {5, 10, 15, 20}
+    assert evaluation_steps(2, 4, 5) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_is_not_finite_stops_before_the_update(parent: Bundle, value: float) -> None:
+    """The weights are those from before the bad step, though it is noticed later."""
+    config = ClassificationConfig(labels=("value",), kind="regression", dropout=0.0)
+    sequences = text_sequences(parent.tokenizer, sentences(), limit=32)
+    labels = stream(1, "labels").normal(size=EXAMPLES).astype(np.float32)
+    place = 3  # of the bad example in the first epoch; steps are of one example
+    good = start(
+        parent, LabelledTexts(sequences, labels.copy()), config, batch=1, stop=lambda: "now" if done() else None
+    )
+
+    def done() -> bool:
+        return good.fit.step == place
+
+    good.run()
+    labels[epoch_order(5, 0, EXAMPLES)[place]] = value
+    bad = start(parent, LabelledTexts(sequences, labels), config, batch=1)
+    with pytest.raises(NumericsError, match=r"not finite by step 16, .* smaller --rate") as caught:
+        bad.run()
+    assert caught.value.exit_code == 6
+    for name, tensor in weights(bad).items():
+        assert torch.equal(tensor, good.trained[name]), name
+
+
+def labelled(count: int, *, seed: int) -> Dataset[TextExample]:
+    """Texts about a river or about homework."""
+    draw = stream(seed, "test examples")
+    made = []
+    for number in range(count):
+        topic = number % 2
+        words = [*draw.choice(WORDS[3:9], size=draw.integers(1, 9)), ("river", "homework")[topic]]
+        made.append(TextExample(" ".join(draw.permutation(words)), None, ("nature", "school")[topic], Place("made", 1)))
+    return Dataset(tuple(made), "made", kind="multi-class")
+
+
+def test_several_seeds(parent: Bundle) -> None:
+    """Mean and deviation are over the seeds; the model kept is the best one with its best weights."""
+    job = Job(config=FineTuneConfig(epochs=2, batch=8, rate=2e-3), seeds=(0, 1, 2))
+    tuned = finetune_texts(parent, labelled(32, seed=1), labelled(24, seed=2), job)
+    found = [run.best.scores.values for run in tuned.runs if run.best and run.best.scores]
+    assert len(found) == 3
+    for name, (mean, deviation) in tuned.spread.items():
+        values = [one[name] for one in found]
+        assert mean == pytest.approx(np.mean(values))
+        assert deviation == pytest.approx(np.std(values, ddof=1))
+    assert len({run.history[0].loss for run in tuned.runs}) == 3  # the seeds differ
+    main = {run.seed: run.best.scores.main for run in tuned.runs if run.best and run.best.scores}
+    assert main[tuned.kept] == max(main.values())
+    assert tuned.held_out is not None
+    assert tuned.scores is not None
+    assert tuned.held_out.scores(tuned.bundle.pretraining, Scoring()).values == pytest.approx(tuned.scores.values)
+    assert all((own.best.scores.main if own.best and own.best.scores else 0) == max(
+        look.scores.main for look in own.history if look.scores) for own in tuned.runs)  # fmt: skip
+
+
+def test_it_learns_to_classify_and_to_tag(parent: Bundle) -> None:
+    config = FineTuneConfig(epochs=6, batch=8, rate=5e-3)
+    tuned = finetune_texts(parent, labelled(160, seed=1), labelled(40, seed=2), Job(config=config))
+    assert tuned.scores is not None
+    assert tuned.scores.main > 0.95
+
+    def tagged(seed: int) -> Dataset[TaggedExample]:
+        found = [tuple(one.text.split()) for one in labelled(60, seed=seed)]
+        tag = {"river": "B-LOC", "bank": "B-LOC"}
+        made = [TaggedExample(own, tuple(tag.get(word, "O") for word in own), Place("made", 1)) for own in found]
+        return Dataset(tuple(made), "made")
+
+    words = finetune_tags(parent, tagged(1), tagged(2), Job(config=config))
+    assert words.metric == "entity-f1"
+    assert words.scores is not None
+    assert words.scores.main > 0.95
+
+
+def test_balanced_classes_and_labels() -> None:
+    """n / (K n_k) for a class; of several labels as many noes as yeses in effect."""
+    names = ["a"] * 6 + ["b"] * 3 + ["c"]
+    place = Place("made", 1)
+    classes = Dataset(tuple(TextExample("x", None, name, place) for name in names), "made", kind="multi-class")
+    config = classification_head(classes, HeadOptions(balanced=True), natural={})
+    assert config.class_weights == pytest.approx((10 / 18, 10 / 9, 10 / 3))
+    several = [("a", "b"), ("a",), ("a",), ()]
+    labels = Dataset(tuple(TextExample("x", None, own, place) for own in several), "made", kind="multi-label")
+    config = classification_head(labels, HeadOptions(balanced=True), natural={})
+    assert config.class_weights == pytest.approx((1 / 3, 3 / 1))
