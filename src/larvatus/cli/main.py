@@ -21,6 +21,7 @@ from larvatus.cli import (
     embed,
     evaluate,
     fill,
+    finetune,
     isotropy,
     map,
     predict,
@@ -63,6 +64,7 @@ app.command("map")(map.word_map)
 app.add_typer(attention.app, name="attention")
 app.add_typer(senses.app, name="senses")
 app.add_typer(data.app, name="data")
+app.command("finetune")(finetune.finetune)
 app.command("predict")(predict.predict)
 
 

@@ -6,6 +6,7 @@ text = task_card(tuned, name="runs/mine", parent="bert-base")
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -108,7 +109,6 @@ def _training(tuned: Tuned) -> dict[str, str | int | float]:
         "seconds of training": round(run.seconds, 1),
         "seeds": ", ".join(str(run.seed) for run in tuned.runs),
         "seed of these weights": tuned.kept,
-        "temperature": round(getattr(tuned.bundle.objectives[0], "temperature", 1.0), 4),
     }
     if tuned.windows[0]:
         facts["texts longer than a window"] = f"{tuned.windows[0]:,}, read in {tuned.windows[1]:,} windows"
@@ -122,6 +122,14 @@ def _results(tuned: Tuned) -> Iterator[str]:
     for name, value in tuned.scores.values.items():
         mean, deviation = tuned.spread[name]
         yield f"| {name} | {value:.4f} | {mean:.4f} | {deviation:.4f} |"
+    fit = tuned.calibration
+    if not math.isnan(fit.before):
+        yield ""
+        yield (
+            f"Expected calibration error of its probabilities: {fit.after:.4f} with a temperature of "
+            f"{fit.temperature:.3f} (fitted on one half of these examples, measured on the other), {fit.before:.4f} "
+            "without."
+        )
     yield ""
     yield (
         f"Epoch and seed were chosen by {tuned.metric} on the same held-out examples, so figures are a little "

@@ -29,6 +29,7 @@ from larvatus.tasks.data.records import Dataset, Example, TaggedExample, TextExa
 from larvatus.tasks.features import Examples, Features
 from larvatus.tasks.heads import HeadOptions, classification_head, tagging_head
 from larvatus.tasks.held_out import (
+    Calibration,
     HeldOut,
     HeldOutTags,
     HeldOutTexts,
@@ -102,6 +103,7 @@ class Tuned:
     dev: Any
     """The data sets."""
     held_out: HeldOut | None
+    calibration: Calibration
     taken: tuple[str, ...]
     """Parameters of the head that the model had already."""
     trained: int
@@ -238,8 +240,10 @@ def _tuned(
     tuned.pretraining.to(job.runtime.device)
     trained = trained_parameters(tuned, job.config)
     scores = run.best.scores if run.best is not None else None
+    calibration = Calibration()
     if held is not None:
-        head = calibrated(tuned.pretraining, held.temperature(tuned.pretraining, scoring))
+        calibration = held.calibration(tuned.pretraining, scoring)
+        head = calibrated(tuned.pretraining, calibration.temperature)
         tuned = dataclasses.replace(tuned, objectives=(head.config,))
     long = data.sequences.parts > 1
     return Tuned(
@@ -252,6 +256,7 @@ def _tuned(
         train=train,
         dev=dev,
         held_out=held,
+        calibration=calibration,
         taken=taken,
         trained=trained,
         windows=(int(long.sum()), int(data.sequences.parts[long].sum())),

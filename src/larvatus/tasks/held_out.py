@@ -15,10 +15,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -26,7 +27,7 @@ import numpy.typing as npt
 
 from larvatus.batch import Ints, edges
 from larvatus.errors import UsageError, did_you_mean
-from larvatus.metrics.calibration import fit_temperature
+from larvatus.metrics.calibration import Kind, fit_temperature, reliability_of, sigmoid, softmax
 from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.entities import entity_f1
@@ -40,6 +41,17 @@ from larvatus.tasks.tag import TaggedWords, decode, words_read
 from larvatus.text.tag_schemes import Entity, read_entities
 
 
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """A temperature, and the expected calibration error without it and with it; NaN where there is nothing to fit.
+
+    The error with it is measured on each half of the examples with a temperature fitted on the other half.
+    """
+
+    temperature: float = 1.0
+    before: float = math.nan
+    after: float = math.nan
+
+
 class HeldOut(Protocol):
     """Examples that a model is scored on."""
 
@@ -49,8 +61,8 @@ class HeldOut(Protocol):
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores: ...
 
-    def temperature(self, model: Pretraining, scoring: Scoring) -> float:
-        """By which scores must be divided so that probabilities are right on average."""
+    def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
+        """By what scores must be divided so that probabilities are right on average."""
 
     def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOut:
         """The same, for models with this encoder, which is then not run again."""
@@ -79,11 +91,11 @@ class HeldOutTexts:
             values=class_metrics(self.data.labels, self.logits(model, scoring), self.config),
         )
 
-    def temperature(self, model: Pretraining, scoring: Scoring) -> float:
+    def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
         if self.config.kind == "regression":
-            return 1.0
-        kind: Literal["softmax", "sigmoid"] = "softmax" if self.config.kind == "multi-class" else "sigmoid"
-        return fit_temperature(self.logits(model, scoring), self.data.labels, kind=kind)
+            return Calibration()
+        kind: Kind = "softmax" if self.config.kind == "multi-class" else "sigmoid"
+        return calibration(self.logits(model, scoring), self.data.labels, kind=kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,13 +121,26 @@ class HeldOutTags:
         found = decode(head, self.logits(model, scoring), counts)
         return Scores(metric=self.metric, values=tag_metrics(self.data.tags, found, counts, self.config))
 
-    def temperature(self, model: Pretraining, scoring: Scoring) -> float:
+    def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
         """Of the scores of single words; under a CRF, whose scores are not probabilities, none is fitted."""
-        if self.config.crf:
-            return 1.0
         known = self.data.tags != IGNORE
-        scores = self.logits(model, scoring)
-        return fit_temperature(scores[known], self.data.tags[known])
+        if self.config.crf or not known.any():
+            return Calibration()
+        return calibration(self.logits(model, scoring)[known], self.data.tags[known], kind="softmax")
+
+
+def calibration(logits: Floats, labels: npt.NDArray[np.generic], *, kind: Kind) -> Calibration:
+    """The temperature that fits all examples, and what it is worth on those it was not fitted on."""
+    whole = Calibration(temperature=fit_temperature(logits, labels, kind=kind))
+    if len(labels) < 4:
+        return whole
+    halves = np.arange(len(labels)) % 2 == 0
+    cold = np.empty(logits.shape)
+    for own in (halves, ~halves):
+        cold[own] = logits[own] / fit_temperature(logits[~own], labels[~own], kind=kind)
+    chances = softmax if kind == "softmax" else sigmoid
+    before, after = (reliability_of(chances(scores), labels, kind=kind).ece for scores in (logits, cold))
+    return msgspec.structs.replace(whole, before=before, after=after)
 
 
 def class_metrics(gold: npt.NDArray[np.generic], scores: Floats, config: ClassificationConfig) -> dict[str, float]:

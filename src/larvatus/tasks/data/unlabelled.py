@@ -17,8 +17,8 @@ from larvatus.errors import DataError, UsageError
 from larvatus.tasks.data.column_names import WORDS, first_of
 from larvatus.tasks.data.columns import Columns, find_columns
 from larvatus.tasks.data.guess import guess_task
-from larvatus.tasks.data.records import Place, TaggedExample, TextExample
-from larvatus.tasks.data.tables import ENDINGS, Format, Table, TableOptions, ending, open_table, shown
+from larvatus.tasks.data.records import Place, TaggedExample, TextExample, shown
+from larvatus.tasks.data.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
 from larvatus.tasks.data.tagged import format_of, list_rows, read_tagged
 from larvatus.tasks.data.texts import BadCell, cell_text
 from larvatus.text.lines import numbered_lines

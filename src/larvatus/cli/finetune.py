@@ -1,0 +1,209 @@
+"""`larvatus finetune`: a classifier or tagger from a model and labelled examples.
+
+larvatus finetune classify --model DIR --train train.tsv --dev dev.tsv --out runs/mine
+larvatus finetune tag --model DIR --train train.conll --dev dev.conll --out runs/ner --crf
+larvatus finetune classify --model DIR --task rte --glue glue/ --out runs/rte --seeds 3
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from larvatus.bundle.directory import load_bundle
+from larvatus.cli.finetuning import Show, show_result
+from larvatus.cli.labelled import (
+    Header,
+    Label,
+    Labelled,
+    Labels,
+    Length,
+    Merge,
+    Pair,
+    Quoting,
+    Repair,
+    Separator,
+    Tag,
+    Text,
+    Truncate,
+    Word,
+)
+from larvatus.cli.options import Device, ModelName
+from larvatus.errors import UsageError
+from larvatus.objectives.classification import Dense
+from larvatus.tasks.curve import read_shares
+from larvatus.tasks.data.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
+from larvatus.tasks.finetune import Job, Tuned
+from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.run import Order, Task, run
+from larvatus.tasks.settings import FineTuneConfig
+from larvatus.tasks.trained import TrainedConfig
+from larvatus.text.tag_schemes import Scheme
+from larvatus.train.settings import Runtime
+
+Files = Annotated[list[str] | None, typer.Option(metavar="FILE", help="Labelled examples; repeatable.")]
+GlueTasks = Annotated[
+    str | None, typer.Option("--task", metavar="NAME", help="A task of GLUE by name, several with commas, or all.")
+]
+GlueDir = Annotated[Path | None, typer.Option("--glue", metavar="DIR", help="With --task: the directory of GLUE.")]
+Weights = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=W", help="How much a class counts, or balanced; repeatable.")
+]
+
+
+def finetune(
+    task: Annotated[Task, typer.Argument(help="classify texts and pairs, or tag words.")],
+    model: ModelName,
+    out: Annotated[Path, typer.Option(help="Where the fine-tuned model goes.")],
+    train: Files = None,
+    dev: Files = None,
+    no_dev: Annotated[bool, typer.Option("--no-dev", help="Hold nothing out, keep the last weights.")] = False,
+    glue_tasks: GlueTasks = None,
+    glue: GlueDir = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    labels: Labels = None,
+    separator: Separator = None,
+    header: Header = None,
+    quoting: Quoting = None,
+    word: Word = None,
+    tag: Tag = None,
+    trained: Annotated[str, typer.Option(help="What learns: all, head, last2, lora, lora16.")] = "all",
+    epochs: Annotated[int | None, typer.Option(help="Passes over the examples; default: by their number.")] = None,
+    batch: Annotated[int, typer.Option(help="Texts of a step.")] = 32,
+    rate: Annotated[float | None, typer.Option(help="Peak learning rate; default: by task and --trained.")] = None,
+    head_rate: Annotated[float | None, typer.Option(help="Rate of the head, in rates of the encoder.")] = None,
+    layer_decay: Annotated[float, typer.Option(help="Rate of a layer as a share of the one above.")] = 1.0,
+    decay: Annotated[float, typer.Option(help="Weight decay.")] = 0.01,
+    warmup: Annotated[float, typer.Option(help="Share of the steps in which the rate rises.")] = 0.1,
+    patience: Annotated[int, typer.Option(help="Evaluations without gain after which to stop; 0: never.")] = 0,
+    evaluations: Annotated[int, typer.Option(help="Evaluations in an epoch.")] = 2,
+    metric: Annotated[str | None, typer.Option(help="That decides which weights are kept.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Models to train, from seeds 0, 1, …; the best is kept.")] = 1,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    curve: Annotated[str | None, typer.Option(metavar="10,30,100%", help="Shares of the examples to try too.")] = None,
+    pool: Annotated[
+        Literal["cls", "first", "mean", "max"] | None,
+        typer.Option(help="A text: cls, mean, max. A word's subwords: first, mean, max."),
+    ] = None,
+    dense: Annotated[Dense | None, typer.Option(help="Layer before the classes; none: W_C alone.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="On what the head reads.")] = None,
+    mix: Annotated[bool, typer.Option("--mix", help="A learned mix of all layers (ELMo).")] = False,
+    class_weight: Weights = None,
+    focal: Annotated[float, typer.Option(help="γ of the focal loss.")] = 0.0,
+    smoothing: Annotated[float, typer.Option(help="Label smoothing.")] = 0.0,
+    crf: Annotated[bool, typer.Option("--crf", help="A CRF over the tags.")] = False,
+    lstm: Annotated[int, typer.Option(help="Size of a BiLSTM over the words; 0: none.")] = 0,
+    learn: Annotated[
+        Literal["subwords", "words"], typer.Option(help="The gold tag stands on every subword, or on the word.")
+    ] = "subwords",
+    scheme: Annotated[Scheme | None, typer.Option(help="Scheme of tags to learn; others are converted.")] = None,
+    repair: Repair = False,
+    length: Length = None,
+    truncate: Truncate = False,
+    merge: Merge = "mean",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, bf16, or auto.")] = "auto",
+    microbatch: Annotated[int | None, typer.Option(help="Tokens of one forward pass.")] = None,
+) -> None:
+    """Fine-tune a model on labelled examples, choose the best weights on held-out ones, calibrate, and save."""
+    console = Console(highlight=False)
+    own = TrainedConfig.read(trained, layer_decay=layer_decay, head_rate=head_rate)
+    config = FineTuneConfig(
+        epochs=epochs, batch=batch, rate=rate, decay=decay, warmup=warmup, patience=patience, evaluations=evaluations,
+        length=length, truncate=truncate, trained=own,
+    )  # fmt: skip
+    weights = class_weight or []
+    options = HeadOptions(
+        pool=pool, dense=dense, dropout=dropout, mix=mix, balanced="balanced" in weights,
+        class_weights=_weights(weights), focal=focal, smoothing=smoothing, crf=crf, lstm=lstm, learn=learn, scheme=scheme,
+    )  # fmt: skip
+    job = Job(
+        config=config,
+        head=options,
+        runtime=Runtime.here(device=device, precision=precision, compile=False, microbatch=microbatch),
+        seeds=tuple(range(seed, seed + seeds)),
+        metric=metric,
+        merge=merge,
+        repair=repair,
+        hold_out=not no_dev,
+    )
+    reading = Labelled(
+        text=text, pair=pair, label=label, separator=separator, header=header, quoting=quoting, word=word, tag=tag
+    )
+    shares = tuple(share for share in read_shares(curve) if share < 1) if curve is not None else ()
+    bundle = load_bundle(model)
+    order: dict[str, Any] = {"task": task, "bundle": bundle, "name": model, "resume": resume, "curve": shares}
+    if glue_tasks is not None:
+        if task != "classify" or train or dev or glue is None:
+            raise UsageError("--task goes with finetune classify and --glue DIR, in place of --train and --dev")
+        _glue(glue_tasks, glue, out, order=order, job=job, console=console)
+        return
+    if not train:
+        raise UsageError("name labelled examples with --train FILE, or a task of GLUE with --task NAME --glue DIR")
+    read = (lambda paths, kind: reading.texts(paths, kind=kind)) if task == "classify" else _tagged(reading)
+    examples = read(train, labels)
+    held = read(dev, getattr(examples, "kind", None)) if dev else None
+    _carry_out(Order(train=examples, dev=held, out=out, **order), job, console)
+
+
+def _tagged(reading: Labelled) -> Any:
+    return lambda paths, kind: reading.tagged(paths)
+
+
+def _weights(given: list[str]) -> dict[str, float]:
+    found = {}
+    for one in given:
+        name, equals, weight = one.rpartition("=")
+        if one == "balanced":
+            continue
+        try:
+            found[name] = float(weight)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise UsageError(f"--class-weight {one} is not NAME=NUMBER, nor balanced")
+    return found
+
+
+def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
+    with Show(console, order.out) as show:
+        for part in (order.train, order.dev):
+            if part is not None:
+                show.say(part.describe())
+        tuned = run(order, dataclasses.replace(job, watch=show.watch), show.point)
+    show_result(console, tuned, order.out)
+    return tuned
+
+
+def _glue(names: str, glue: Path, out: Path, *, order: dict[str, Any], job: Job, console: Console) -> None:
+    """One task into `out`, several into folders of it; a table with published scores at the end."""
+    tasks = list(TASKS.values()) if names == "all" else [glue_task(name) for name in names.split(",")]
+    done: list[tuple[GlueTask, Tuned]] = []
+    for task in tasks:
+        data = read_glue(task.name, glue)
+        place = out if len(tasks) == 1 else out / task.name
+        console.print(f"[bold]{task.title}[/]")
+        chosen = dataclasses.replace(job, metric=job.metric or task.metrics[0])
+        asked = Order(train=data.train, dev=next(iter(data.dev.values())), out=place, **order)
+        done.append((task, _carry_out(asked, chosen, console)))
+    _published(done, console)
+
+
+def _published(done: list[tuple[GlueTask, Tuned]], console: Console) -> None:
+    table = Table(box=None, pad_edge=False, title="beside published scores (test sets, %)", title_justify="left")
+    table.add_column("")
+    for task, _ in done:
+        table.add_column(f"{task.title} {task.metrics[0]}", justify="right")
+    ours = [tuned.spread.get(task.metrics[0], (float("nan"), 0.0)) for task, tuned in done]
+    table.add_row("this model (dev)", *(f"{100 * mean:.1f} ± {100 * spread:.1f}" for mean, spread in ours))
+    for system, scores in PUBLISHED.items():
+        table.add_row(system, *(f"{scores[task.name]:.1f}" if task.name in scores else "–" for task, _ in done))
+    console.print(table)

@@ -1,0 +1,92 @@
+"""What a fine-tuning shows: a bar on a terminal, plain lines elsewhere, scores after each evaluation."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from larvatus.tasks.finetune import Tuned, Watch
+from larvatus.tasks.loop import Epoch
+from larvatus.tasks.run import CurvePoint
+from larvatus.train.monitor import LINE_EVERY_S, Metrics
+
+
+class Show:
+    """The run's mouth."""
+
+    def __init__(self, console: Console, out: Path) -> None:
+        self.console, self._out = console, out
+        self._metrics: Metrics | None = None
+        self._last = time.monotonic()
+        self._bar = Progress(TextColumn("  {task.description}"), BarColumn(), console=console)
+        self._task = self._bar.add_task("reading", total=None)
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._bar.stop()
+
+    @property
+    def watch(self) -> Watch:
+        return Watch(say=self.say, epoch=self._epoch, progress=self._progress)
+
+    def say(self, line: str) -> None:
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def point(self, point: CurvePoint) -> None:
+        self.say(f"curve: {point.examples:,} examples · {point.metric} {point.mean:.4f} ± {point.deviation:.4f}")
+
+    def _progress(self, step: int, steps: int, loss: float, speed: float) -> None:
+        words = f"step {step:,}/{steps:,}  loss {loss:.3f}  {speed:,.0f} texts/s"
+        if self.console.is_terminal:
+            self._bar.update(self._task, completed=step, total=steps, description=words)
+        elif time.monotonic() - self._last >= LINE_EVERY_S:
+            self._last = time.monotonic()
+            self.say(f"  {words}")
+
+    def _epoch(self, seed: int, epoch: Epoch) -> None:
+        if self._metrics is None:
+            self._metrics = Metrics(self._out, self.console)
+        values = epoch.scores.values if epoch.scores is not None else {}
+        self._metrics.write("valid", epoch.step, {"seed": seed, "epoch": epoch.epoch, "loss": epoch.loss, **values})
+        said = " · ".join(f"{name} {value:.4f}" for name, value in values.items())
+        self.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: loss {epoch.loss:.4f}{' · ' if said else ''}{said}")
+
+
+def show_result(console: Console, tuned: Tuned, out: Path) -> None:
+    """What was reached, and what to do next."""
+    if tuned.scores is not None:
+        many = len(tuned.runs) > 1
+        table = Table(box=None, pad_edge=False, title="held out", title_justify="left")
+        for name in ("metric", "kept", *(("mean of seeds", "deviation") if many else ())):
+            table.add_column(name, justify="left" if name == "metric" else "right")
+        for name, value in tuned.scores.values.items():
+            mean, deviation = tuned.spread[name]
+            row = [f"{mean:.4f}", f"{deviation:.4f}"] if many else []
+            table.add_row(f"{name} *" if name == tuned.metric else name, f"{value:.4f}", *row)
+        console.print(table)
+        chosen = f"seed {tuned.kept}" if many else "the weights"
+        console.print(f"* by which {chosen} and the epoch were chosen", highlight=False)
+        fit = tuned.calibration
+        if not math.isnan(fit.before):
+            console.print(
+                f"calibration error {fit.before:.4f}, with temperature {fit.temperature:.3f} {fit.after:.4f}",
+                highlight=False,
+            )
+    taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
+    console.print(
+        f"saved {escape(str(out))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)",
+        soft_wrap=True,
+        highlight=False,
+    )
+    console.print(f'next: larvatus predict {escape(str(out))} "Some text."', soft_wrap=True, highlight=False)

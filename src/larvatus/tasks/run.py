@@ -1,0 +1,132 @@
+"""A fine-tuning run with a directory of its own: locked, resumable, saved; and the learning curve beside it.
+
+    tuned = run(Order(task="tag", model="bert-base", train=train, dev=dev, out=Path("runs/mine")), job)
+
+What stands in the directory already is never overwritten: a run that was stopped goes on with `resume`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from larvatus import files
+from larvatus.bundle.directory import CONFIG, Bundle
+from larvatus.bundle.manifest import NAME as MANIFEST
+from larvatus.bundle.weights import find_weights
+from larvatus.errors import ArtefactError
+from larvatus.tasks.checkpoint import FOLDER, Keeper
+from larvatus.tasks.curve import part
+from larvatus.tasks.data.check import check
+from larvatus.tasks.finetune import Job, Tuned, finetune_tags, finetune_texts
+from larvatus.tasks.save import contents_hash, save_tuned
+from larvatus.train.signals import listening
+
+Task = Literal["classify", "tag"]
+FINETUNE: dict[Task, Callable[..., Tuned]] = {"classify": finetune_texts, "tag": finetune_tags}
+CURVE = "curve.json"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Order:
+    """What to fine-tune, on what, and where to."""
+
+    task: Task
+    bundle: Bundle
+    name: str
+    """Of the model that is fine-tuned, as the user gave it."""
+    train: Any
+    dev: Any
+    out: Path
+    resume: bool = False
+    curve: tuple[float, ...] = ()
+    """Shares of the training examples to train with as well."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    examples: int
+    metric: str
+    mean: float
+    deviation: float
+    """Over the seeds."""
+
+
+def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda point: None) -> Tuned:
+    """Carry out an order; `point` is told of each share of a learning curve."""
+    finetune = FINETUNE[order.task]
+    with _stoppable() as stop, files.locked(order.out):
+        _refuse_what_is_there(order)
+        files.sweep(order.out)
+        job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop))
+        for line in doubts(order.train, order.dev):
+            job.watch.say(line)
+        points = []
+        for share in order.curve:
+            less = part(order.train, share)
+            points.append(_point(finetune(order.bundle, less, order.dev, job)))
+            point(points[-1])
+        keeper = Keeper.open(order.out, _identity(order, job), resume=order.resume)
+        tuned = finetune(order.bundle, order.train, order.dev, dataclasses.replace(job, keeper=keeper))
+        save_tuned(order.out, tuned, parent=order.name)
+        if order.curve:
+            points.append(_point(tuned))
+            point(points[-1])
+            files.write_json(order.out / CURVE, [dataclasses.asdict(one) for one in points])
+        keeper.clear()
+    return tuned
+
+
+def doubts(train: Any, dev: Any) -> list[str]:
+    """What a check of the data warns of, a line each; what would stop training is raised by the training itself."""
+    warnings = check(train, dev).warnings
+    return [f"data: {one.message}" for one in warnings] + (["larvatus data check shows where"] if warnings else [])
+
+
+def _point(tuned: Tuned) -> CurvePoint:
+    mean, deviation = tuned.spread.get(tuned.metric, (float("nan"), 0.0))
+    return CurvePoint(len(tuned.train), tuned.metric, mean, deviation)
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], str | None]]:
+    """Signals ask the run to stop; only the main thread may listen to them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    with listening() as stop:
+        yield lambda: stop.by
+
+
+def _refuse_what_is_there(order: Order) -> None:
+    for name in (MANIFEST, CONFIG, *([] if order.resume else [FOLDER])):
+        if (order.out / name).exists():
+            way = "go on with --resume, or " if name == FOLDER else ""
+            raise ArtefactError(f"{order.out} already holds a model or a run ({name}); {way}choose another --out")
+    if order.resume and not (order.out / FOLDER).is_dir():
+        raise ArtefactError(f"{order.out} holds no run to go on with; leave --resume away")
+
+
+def _identity(order: Order, job: Job) -> dict[str, Any]:
+    """All that the result depends on."""
+    identity = {
+        "task": order.task,
+        "model": {path.name: files.sha256(path) for path in find_weights(order.bundle.path)},
+        "train": contents_hash(order.train),
+        "dev": contents_hash(order.dev) if order.dev is not None else None,
+        "settings": msgspec.to_builtins(job.config),
+        "head": msgspec.to_builtins(job.head),
+        "seeds": list(job.seeds),
+        "metric": job.metric,
+        "merge": job.merge,
+        "precision": job.runtime.precision,
+    }
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))
+    return found
