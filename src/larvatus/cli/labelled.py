@@ -1,0 +1,96 @@
+"""What commands that read labelled data share (`data check`, `finetune`, `evaluate`): which columns, what labels.
+
+reading = Labelled(text=text, pair=pair, label=label, separator=separator)
+reading.texts(["dev.tsv"], kind="multi-class")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from larvatus.errors import UsageError
+from larvatus.tasks.data.columns import Columns
+from larvatus.tasks.data.problems import Problems
+from larvatus.tasks.data.read import read_tagged, read_texts
+from larvatus.tasks.data.records import Dataset, Kind, TaggedExample, TextExample
+from larvatus.tasks.data.tables import TableOptions
+
+Text = Annotated[
+    str | None,
+    typer.Option("--text", metavar="COLUMN", help="Column of the text, by name or number; default: guessed."),
+]
+Pair = Annotated[
+    str | None, typer.Option("--pair", metavar="COLUMN", help="Column of the second text of a pair; default: guessed.")
+]
+Label = Annotated[str | None, typer.Option("--label", metavar="COLUMN", help="Column of the label; default: guessed.")]
+Labels = Annotated[Kind | None, typer.Option("--labels", help="What labels are; default: as they look.")]
+Separator = Annotated[
+    str | None, typer.Option("--separator", metavar="TEXT", help="What parts several labels in a cell.")
+]
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether the first row names columns; default: as it looks."),
+]
+Quoting = Annotated[
+    bool | None,
+    typer.Option("--quoting/--no-quoting", help="Whether quotes hold cells together; default: only in CSV."),
+]
+Word = Annotated[str | None, typer.Option("--word", metavar="COLUMN", help="Column of the word; default: the first.")]
+Tag = Annotated[
+    str | None,
+    typer.Option("--tag", metavar="COLUMN", help="Column of the tag, or a key of CoNLL-U; default: last, UPOS."),
+]
+TaskKind = Annotated[
+    Literal["classify", "tag"] | None,
+    typer.Option("--kind", help="Texts with labels or words with tags; default: as it looks."),
+]
+Repair = Annotated[
+    bool, typer.Option("--repair", help="Read illegal sequences of tags as conlleval does, in place of refusing them.")
+]
+Merge = Annotated[
+    Literal["mean", "max"], typer.Option("--merge", help="How the windows of a long text answer together.")
+]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Read the first window of a long text alone.")]
+Length = Annotated[
+    int | None, typer.Option("--length", min=8, help="Tokens of a window; default: as many as the model can read.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """How files of labelled examples are read; None: as they look."""
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    separator: str | None = None
+    header: bool | None = None
+    quoting: bool | None = None
+    word: str | None = None
+    tag: str | None = None
+
+    def texts(
+        self, paths: Sequence[str], *, kind: Kind | None = None, problems: Problems | None = None
+    ) -> Dataset[TextExample]:
+        self._refuse("word", "tag", why="name columns of words; texts have --text, --pair and --label")
+        return read_texts(
+            paths,
+            Columns(text=self.text, pair=self.pair, label=self.label),
+            kind=kind,
+            separator=self.separator,
+            options=TableOptions(header=self.header, quoting=self.quoting),
+            problems=problems,
+        )
+
+    def tagged(self, paths: Sequence[str], *, problems: Problems | None = None) -> Dataset[TaggedExample]:
+        self._refuse("text", "pair", "label", "separator", why="are for texts; words have --word and --tag")
+        return read_tagged(paths, word=self.word, tag=self.tag, problems=problems)
+
+    def _refuse(self, *names: str, why: str) -> None:
+        given = [f"--{name}" for name in names if getattr(self, name) is not None]
+        if given:
+            raise UsageError(f"{' and '.join(given)} {why}")
