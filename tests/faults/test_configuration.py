@@ -75,7 +75,9 @@ KNOWN_FLAGS = {
         "--valid --workers"
     ),
     "larvatus evaluate": (
-        "--by --corpus --device --json --language --language-field --on-bad --sentences --split --text-field --tokens"
+        "--against --by --corpus --data --device --glue --header --json --label --language --language-field --length "
+        "--merge --no-header --no-quoting --on-bad --pair --plot --quoting --repair --samples --sentences --separator "
+        "--split --tag --task --text --text-field --tokens --truncate --word"
     ),
     "larvatus embed": (
         "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,19 +12,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.bundle.hub import find_model
+from larvatus.cli.labelled import Header, Label, Labelled, Labels, Pair, Quoting, Separator, Tag, TaskKind, Text, Word
 from larvatus.cli.options import Json
 from larvatus.errors import DataError, UsageError
 from larvatus.tasks.data.check import LONGEST, SHOWN, check
-from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.glue import read_glue
 from larvatus.tasks.data.guess import guess_task
 from larvatus.tasks.data.problems import Problems
-from larvatus.tasks.data.read import read_tagged, read_texts
-from larvatus.tasks.data.records import Kind
 from larvatus.tasks.data.repeats import Examples
 from larvatus.tasks.data.report import Report, many
 from larvatus.tasks.data.surface import Measure
-from larvatus.tasks.data.tables import TableOptions
 from larvatus.text.tokenizer import Tokenizer
 
 app = typer.Typer(help="Labelled data for fine-tuning.", no_args_is_help=True)
@@ -44,30 +40,19 @@ def check_data(
         list[str], typer.Argument(metavar="FILES...", help="CSV, TSV, JSONL, Parquet, CoNLL, CoNLL-U, brat.")
     ],
     dev: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Dev data, to find leaks; repeatable.")] = None,
-    kind: Annotated[
-        Literal["classify", "tag"] | None,
-        typer.Option(help="Texts with labels or words with tags; default: as it looks."),
-    ] = None,
+    kind: TaskKind = None,
     glue: Annotated[
         str | None, typer.Option("--task", metavar="NAME", help="A task of GLUE; FILES is its directory.")
     ] = None,
-    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the text, by name or number.")] = None,
-    pair: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the second text of a pair.")] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the label.")] = None,
-    labels: Annotated[Kind | None, typer.Option(help="What labels are; default: as they look.")] = None,
-    separator: Annotated[str | None, typer.Option(metavar="TEXT", help="What parts several labels in a cell.")] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option("--header/--no-header", help="Whether the first row names columns; default: as it looks."),
-    ] = None,
-    quoting: Annotated[
-        bool | None,
-        typer.Option("--quoting/--no-quoting", help="Whether quotes hold cells together; default: only in CSV."),
-    ] = None,
-    word: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the word; default: the first.")] = None,
-    tag: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of the tag, or a key of CoNLL-U; default: last, UPOS.")
-    ] = None,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    labels: Labels = None,
+    separator: Separator = None,
+    header: Header = None,
+    quoting: Quoting = None,
+    word: Word = None,
+    tag: Tag = None,
     model: Annotated[str | None, typer.Option(help="Model whose tokens are counted; without it, words are.")] = None,
     longest: Annotated[int, typer.Option(min=1, help="Texts over so many tokens or words are named.")] = LONGEST,
     examples: Annotated[int, typer.Option(min=0, help="Places shown of each finding.")] = SHOWN,
@@ -75,6 +60,16 @@ def check_data(
 ) -> None:
     """Find duplicates, leaks, conflicting labels, illegal tags and the like. Exit 4: something would stop training."""
     problems = Problems()
+    reading = Labelled(
+        text=text,
+        pair=pair,
+        label=label,
+        separator=separator,
+        header=header,
+        quoting=quoting,
+        word=word,
+        tag=tag,
+    )
     train: Examples
     held_out: Examples | None
     if glue is not None:
@@ -84,13 +79,11 @@ def check_data(
         assert found.train is not None
         train, held_out = found.train, next(iter(found.dev.values()))
     elif (kind or guess_task(paths[0])) == "tag":
-        train = read_tagged(paths, word=word, tag=tag, problems=problems)
-        held_out = read_tagged(dev, word=word, tag=tag, problems=problems) if dev else None
+        train = reading.tagged(paths, problems=problems)
+        held_out = reading.tagged(dev, problems=problems) if dev else None
     else:
-        columns, options = Columns(text=text, pair=pair, label=label), TableOptions(header=header, quoting=quoting)
-        read = partial(read_texts, columns=columns, separator=separator, options=options, problems=problems)
-        train = read(paths, kind=labels)
-        held_out = read(dev, kind=train.kind) if dev else None
+        train = reading.texts(paths, kind=labels, problems=problems)
+        held_out = reading.texts(dev, kind=train.kind, problems=problems) if dev else None
     measure = None if model is None else _tokens(Tokenizer.load(find_model(model)))
     report = check(train, held_out, problems=problems, measure=measure, longest=longest, shown=examples)
     if as_json:

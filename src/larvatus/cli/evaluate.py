@@ -1,6 +1,8 @@
-"""`larvatus evaluate`: how well a model predicts hidden tokens of held-out text, in all or language by language.
+"""`larvatus evaluate`: how well a model predicts hidden tokens of held-out text, in all or language by language; or,
+where it was fine-tuned, how well it does its task (`evaluate_task.py`).
 
 larvatus evaluate runs/two --language sw=held_out/sw.txt --language en=held_out/en.txt --by language
+larvatus evaluate runs/rte --data test.tsv
 """
 
 from __future__ import annotations
@@ -16,17 +18,38 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.bundle.directory import load_bundle
+from larvatus.bundle.huggingface.task_heads import TaskConfig
+from larvatus.cli.evaluate_task import Asked, evaluate_task
+from larvatus.cli.labelled import (
+    Header,
+    Label,
+    Labelled,
+    Length,
+    Merge,
+    Pair,
+    Quoting,
+    Repair,
+    Separator,
+    Tag,
+    Text,
+    Truncate,
+    Word,
+)
 from larvatus.cli.options import Device, Json, LanguageField, Languages, OnBad, Sentences, Split, TextField, text_of
 from larvatus.corpus import BuildOptions, Corpus
 from larvatus.corpus.report import language_rows
+from larvatus.errors import UsageError
 from larvatus.evaluate.languages import evaluate_text, open_text
+from larvatus.tasks.evaluation import EvaluationOptions
+from larvatus.tasks.loop import scoring_of
+from larvatus.text.languages import Given
 from larvatus.text.readers import ReadOptions
 from larvatus.train.evaluation import HeldOut, perplexity
 from larvatus.train.settings import Runtime
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="A model directory.")],
+    models: Annotated[list[Path], typer.Argument(metavar="DIR...", help="A model directory; several for GLUE.")],
     corpus: Annotated[list[str] | None, typer.Option(help="Held-out text, or a built corpus; repeatable.")] = None,
     languages: Languages = None,
     by: Annotated[Literal["language"] | None, typer.Option(help="language: a row for each.")] = None,
@@ -37,18 +60,95 @@ def evaluate(
     on_bad: OnBad = "fail",
     text_field: TextField = "text",
     language_field: LanguageField = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Labelled examples, for a fine-tuned model; repeatable."),
+    ] = None,
+    against: Annotated[Path | None, typer.Option(metavar="DIR", help="Another model to compare with.")] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task",
+            metavar="NAME",
+            help="Task of GLUE, one for each DIR; default: as DIR is named.",
+        ),
+    ] = None,
+    glue: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of GLUE's files.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the confusion matrix.")] = None,
+    truncate: Truncate = False,
+    merge: Merge = "mean",
+    length: Length = None,
+    repair: Repair = False,
+    samples: Annotated[int, typer.Option(min=2, help="Of the bootstrap.")] = 1000,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    separator: Separator = None,
+    header: Header = None,
+    quoting: Quoting = None,
+    word: Word = None,
+    tag: Tag = None,
     as_json: Json = False,
 ) -> None:
-    """Masked loss, perplexity and accuracy on held-out text; masks are fixed, so that models compare."""
-    text, language = text_of(corpus, languages, option="--corpus PATH")
+    """Masked loss, perplexity and accuracy on held-out text (--corpus), with fixed masks, so that models compare.
+
+    Of a fine-tuned model, on labelled examples (--data, or --glue): metrics with 95% intervals, classes, confusions,
+    entity errors, calibration; two models by paired tests (--against).
+    """
+    asked = Asked(
+        models=models,
+        data=data or (),
+        against=against,
+        tasks=tasks or (),
+        glue=glue,
+        plot=plot,
+        reading=Labelled(
+            text=text,
+            pair=pair,
+            label=label,
+            separator=separator,
+            header=header,
+            quoting=quoting,
+            word=word,
+            tag=tag,
+        ),
+        options=EvaluationOptions(
+            scoring=scoring_of(Runtime.here(device=device, precision="fp32", compile=False)),
+            merge=merge,
+            length=length,
+            truncate=truncate,
+            repair=repair,
+            samples=samples,
+        ),
+        as_json=as_json,
+    )
+    if asked.any:
+        if corpus or languages or by:
+            raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
+        evaluate_task(asked)
+        return
+    if len(models) > 1:
+        raise UsageError("held-out text is read by one model at a time; name one directory")
+    (model,) = models
+    if not (corpus or languages) and any(isinstance(one, TaskConfig) for one in load_bundle(model).objectives):
+        raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
+    if asked.reading != Labelled() or truncate or repair or length is not None:
+        raise UsageError("columns, --truncate, --repair and --length are for labelled examples; name some: --data FILE")
     reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
+    given, language = text_of(corpus, languages, option="--corpus PATH")
     options = BuildOptions(language=language, sentences=sentences, reading=reading)
+    _evaluate_text(model, given, options, each=by == "language", device=device, tokens=tokens, as_json=as_json)
+
+
+def _evaluate_text(
+    model: Path, text: list[Given], options: BuildOptions, *, each: bool, device: str, tokens: int, as_json: bool
+) -> None:
     runtime = Runtime.here(device=device, compile=False)
     bundle = load_bundle(model)
     with tempfile.TemporaryDirectory() as folder:
         opened = open_text(text, bundle.tokenizer, Path(folder) / "corpus", options)
         result = evaluate_text(bundle, opened, runtime=runtime, tokens=tokens)
-        rows = _rows(result, opened, each=by == "language")
+        rows = _rows(result, opened, each=each)
     if as_json:
         print(json.dumps(rows, ensure_ascii=False, indent=2))
         return
