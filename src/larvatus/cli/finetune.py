@@ -123,7 +123,8 @@ def finetune(
     weights = class_weight or []
     options = HeadOptions(
         pool=pool, dense=dense, dropout=dropout, mix=mix, balanced="balanced" in weights,
-        class_weights=_weights(weights), focal=focal, smoothing=smoothing, crf=crf, lstm=lstm, learn=learn, scheme=scheme,
+        class_weights=_weights(weights), focal=focal, smoothing=smoothing, crf=crf, lstm=lstm, learn=learn,
+        scheme=scheme,
     )  # fmt: skip
     job = Job(
         config=config,
