@@ -8,6 +8,7 @@ import larvatus
 PUBLIC = {
     *("Fill", "Fills", "JointFill", "LarvatusError", "Model", "Recipe", "TokenBatch", "Tokenizer"),
     *("__version__", "load", "read_recipe"),
+    *("finetune",),
     *("Vectors",),
     *("Score",),
     *("Concordance", "Similarities", "Standardiser"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from larvatus.embed.similarity import Similarities
     from larvatus.embed.standardise import Standardiser
     from larvatus.errors import LarvatusError
-    from larvatus.model import Model, load
+    from larvatus.model import Model, finetune, load
     from larvatus.recipes import Recipe, read_recipe
     from larvatus.tasks.estimator import TextClassifier, WordTagger
     from larvatus.tasks.results import Classified, Entity, Tagged
@@ -50,6 +50,7 @@ __all__ = [
     "Vectors",
     "WordTagger",
     "__version__",
+    "finetune",
     "load",
     "read_recipe",
 ]
@@ -73,6 +74,7 @@ _HOMES = {
     "Tokenizer": "larvatus.text.tokenizer",
     "Vectors": "larvatus.embed.results",
     "WordTagger": "larvatus.tasks.estimator",
+    "finetune": "larvatus.model",
     "load": "larvatus.model",
     "read_recipe": "larvatus.recipes",
 }

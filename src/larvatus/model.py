@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import torch
 
@@ -35,12 +35,16 @@ from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.similarity import Instance, Similarities, instance, similarities
 from larvatus.embed.standardise import Standardiser, find_standardiser
 from larvatus.embed.vectors import embed_texts
-from larvatus.errors import ArtefactError, UsageError
+from larvatus.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.nn.transformer import Transformer
 from larvatus.probe.attention import TextAttention, attend
 from larvatus.tasks.classify import Merge
+from larvatus.tasks.data.read import Paths, read_tagged, read_texts
+from larvatus.tasks.data.records import Dataset
+from larvatus.tasks.job import job_of
 from larvatus.tasks.predict import Input, PredictOptions, Predictor
 from larvatus.tasks.results import Prediction
+from larvatus.tasks.run import FINETUNE, Order, Task, run
 from larvatus.text.tokenizer import Tokenizer
 
 
@@ -301,6 +305,45 @@ def load(
     `online=True`, which needs `revision` to be a commit of 40 digits.
     """
     return Model(load_bundle(path, allow_nan=allow_nan, revision=revision, online=online), choose_device(device))
+
+
+def finetune(
+    task: Task,
+    model: str | Path | Model,
+    *,
+    train: Paths | Dataset[Any],
+    dev: Paths | Dataset[Any] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    **settings: Any,
+) -> Model:
+    """Fine-tune a model to `"classify"` texts or `"tag"` words, and give back the best one on held-out examples.
+
+    `train` and `dev` are files (columns are guessed) or data sets that `larvatus.tasks.data` has read; without `dev`
+    a tenth of the examples is held out. With `out`, the model is saved there and the run can be resumed. Settings are
+    those of the command line: `epochs=3, batch=16, rate=5e-5, trained="lora", crf=True, pool="mean", seeds=3`, …
+
+    `lv.finetune("tag", "bert-base", train="train.conll", dev="dev.conll", crf=True)("Mt. Sanitas is near.").entities`
+    """
+    loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
+    job = job_of({"device": str(loaded.device), **settings})
+    if task not in FINETUNE:
+        raise UsageError(f"there is no task {task!r} to fine-tune for{did_you_mean(task, FINETUNE)}")
+    read = read_texts if task == "classify" else read_tagged
+    examples = train if isinstance(train, Dataset) else read(train)
+    held = dev
+    if dev is not None and not isinstance(dev, Dataset):
+        held = read_texts(dev, kind=examples.kind) if task == "classify" else read_tagged(dev)
+    name = str(loaded.bundle.path)
+    if out is None:
+        tuned = FINETUNE[task](loaded.bundle, examples, held, job)
+    else:
+        order = Order(
+            task=task, bundle=loaded.bundle, name=name, train=examples, dev=held, out=Path(out), resume=resume
+        )
+        tuned = run(order, job)
+        return load(out, device=str(loaded.device))
+    return Model(tuned.bundle, loaded.device)
 
 
 def choose_device(device: str | torch.device) -> torch.device:
