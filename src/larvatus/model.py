@@ -39,8 +39,9 @@ from larvatus.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.nn.transformer import Transformer
 from larvatus.probe.attention import TextAttention, attend
 from larvatus.tasks.classify import Merge
-from larvatus.tasks.data.read import Paths, read_tagged, read_texts
+from larvatus.tasks.data.read import read_tagged, read_texts
 from larvatus.tasks.data.records import Dataset
+from larvatus.tasks.data.texts import Paths
 from larvatus.tasks.job import job_of
 from larvatus.tasks.predict import Input, PredictOptions, Predictor
 from larvatus.tasks.results import Prediction
