@@ -23,6 +23,7 @@ from larvatus.tasks.comparison import compare_evaluations
 from larvatus.tasks.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
 from larvatus.tasks.held_out import class_metrics, tag_metrics
 from larvatus.tasks.schemes import in_scheme
+from larvatus.text.tag_schemes import find_illegal
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
 
 CLASSES = ("maybe", "no", "yes")
@@ -174,6 +175,18 @@ def test_entities_equal_seqeval(tuned: Any, crf: bool) -> None:
     assert found.calibration is not None
     assert 0 <= found.calibration.ece <= 1
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["read"]["words_read"] == len(flat)
+
+
+def test_a_tagger_that_does_not_name_its_scheme_is_scored_by_what_its_tags_spell(tuned: Any) -> None:
+    """As directories that `transformers` saved; nothing keeps their tags in order."""
+    data = sentences(60)
+    gold = [list(example.tags or ()) for example in data]
+    found = evaluate_tags(tuned(tags(scheme="none", labels=tuple(sorted(TAGS)))), data, FEW)
+    assert found.scheme == "BIO"
+    assert any(find_illegal(one, "BIO") for one in found.tags)
+    assert found.metrics["entity-f1"].value == pytest.approx(
+        entity_f1_score(gold, found.tags, mode="strict", scheme=IOB2)
+    )
 
 
 def test_words_that_were_not_read_are_wrong_and_their_entities_missed(tuned: Any) -> None:

@@ -36,7 +36,7 @@ from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.sequences import Sequences
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.tag import decode, tag_probabilities, words_read
-from larvatus.text.tag_schemes import Entity, Scheme, find_illegal, read_entities
+from larvatus.text.tag_schemes import Entity, Scheme, detect_scheme, find_illegal, read_entities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,8 @@ def evaluate_tags(
     if not isinstance(head, Tagging):
         raise UsageError(f"{bundle.path} classifies texts; give it texts with labels, not words with tags")
     config = head.config
-    spelt = as_spelt(data, config.scheme, repair=options.repair)
+    scheme = spelling_of(config, data)
+    spelt = as_spelt(data, scheme, repair=options.repair)
     encoded = encode_tags(bundle, spelt, config, options.settings)
     bundle.pretraining.to(options.scoring.device)
     scores = score_sequences(bundle.pretraining, encoded.sequences, options.scoring)
@@ -137,17 +138,17 @@ def evaluate_tags(
     found = decode(head, scores, counts)
     table = confusion(encoded.tags, found, classes=len(config.labels))
     answered, words_E = cut_up(found, counts, config), [len(example.words) for example in spelt]
-    gold_entities = [read_entities(example.tags or (), config.scheme) for example in spelt]
-    found_entities = [read_entities(tags, config.scheme) for tags in answered]
+    gold_entities = [read_entities(example.tags or (), scheme) for example in spelt]
+    found_entities = [read_entities(tags, scheme) for tags in answered]
     right = np.add.reduceat(np.append(found == encoded.tags, False).astype(np.int64), edges(counts)[:-1])
     right[counts == 0] = 0  # of an empty stretch reduceat gives its first element
-    rows = tag_rows(right, words_E, gold_entities, found_entities, config.scheme)
-    entities = entity_f1(gold_entities, found_entities) if config.scheme != "none" else None
+    rows = tag_rows(right, words_E, gold_entities, found_entities, scheme)
+    entities = entity_f1(gold_entities, found_entities) if scheme != "none" else None
     by_tag = f1_by_class(table)
     return TagEvaluation(
         model=str(bundle.path),
         data=data,
-        scheme=config.scheme,
+        scheme=scheme,
         labels=config.labels,
         metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
         by_type=entities.by_type if entities else {},
@@ -163,6 +164,18 @@ def evaluate_tags(
         found_entities=found_entities,
         tags=answered,
     )
+
+
+def spelling_of(config: TaggingConfig, data: Dataset[TaggedExample]) -> Scheme:
+    """How the model's tags spell entities. Models of others do not say: by the letters of their tags, and where those
+    are of BIO and IOB1 alike, as the file has it."""
+    if config.scheme != "none":
+        return config.scheme
+    named, alike = detect_scheme([config.labels]), ("BIO", "IOB1")
+    if named not in alike:
+        return named
+    written = scheme_of(data)
+    return written if written in alike else "BIO"
 
 
 def as_spelt(data: Dataset[TaggedExample], scheme: Scheme, *, repair: bool) -> Dataset[TaggedExample]:
