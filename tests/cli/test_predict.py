@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -184,16 +184,32 @@ def test_truncate_says_what_was_not_read(call: Call, saved: dict[str, Path]) -> 
         assert "warning: 1 of 2 texts were cut; 99.4% of tokens not read; leave out --truncate" in err
 
 
-def test_a_broken_pipe_is_quiet(saved: dict[str, Path], tmp_path: Path) -> None:
-    (tmp_path / "many.txt").write_text("the river bank was wide and deep\n" * 3_000)
-    command = [sys.executable, "-m", "larvatus", "predict", saved["classify"], "--file", tmp_path / "many.txt"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline().endswith(b"the river bank was wide and deep\n")
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 0
+class Gone(io.StringIO):
+    """Standard output whose reader has had enough after a line."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.real = path.open("w")
+
+    def fileno(self) -> int:
+        return self.real.fileno()
+
+    def flush(self) -> None:
+        if "\n" in self.getvalue():
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+@pytest.mark.parametrize("mode", [["--json"], []])
+def test_a_broken_pipe_is_quiet(
+    mode: list[str], call: Call, saved: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdout = Gone(tmp_path / "out")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    code, _, err = call(saved["classify"], *["the river"] * 100, *mode)
+    monkeypatch.undo()
+    stdout.real.close()
+    assert (code, err) == (0, "")
+    assert stdout.getvalue().count("\n") == 1
 
 
 @pytest.mark.parametrize(

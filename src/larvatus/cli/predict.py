@@ -118,8 +118,7 @@ def _writer(
         with new_file(out) as path, path.open("w", encoding="utf-8") as stream, Counting("texts") as bar:
             yield (lambda answer: print(json_line(answer, top), file=stream)), bar
     elif as_json:
-        # each line at once: who reads the pipe need not wait for a block, and a broken pipe shows here
-        yield (lambda answer: print(json_line(answer, top), flush=True)), None
+        yield (lambda answer: _print(json_line(answer, top))), None
     else:
         console = _Console(soft_wrap=True, highlight=False)
         width = max(map(len, labels))
@@ -129,6 +128,14 @@ def _writer(
             sys.stdout.flush()
 
         yield show, None
+
+
+def _print(line: str) -> None:
+    """A line at once: who reads the pipe need not wait for more."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        raise BrokenPipeError from None  # without its number: with it, typer exits with 1 before `main.run` sees it
 
 
 class _Console(Console):
