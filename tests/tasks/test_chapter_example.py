@@ -58,7 +58,9 @@ def test_in_training_each_subword_has_the_tag_of_its_word(tokenizer: Tokenizer, 
 
 def model(tokenizer: Tokenizer, **head: str) -> Pretraining:
     shape = TransformerConfig(layers=1, hidden=4, heads=1, max_positions=32, dropout=0.0)
-    built = Pretraining.build(shape, [TaggingConfig(labels=LABELS, scheme="BIO", **head)], tokenizer.size, seed=0)
+    built = Pretraining.build(
+        shape, [TaggingConfig(**{"labels": LABELS, "scheme": "BIO", **head})], tokenizer.size, seed=0
+    )
     own = head_of(built)
     with torch.no_grad():  # the first three numbers of a vector are its scores
         own.classifier.weight.copy_(torch.eye(4)[:3])
@@ -118,3 +120,16 @@ def test_answers_speak_of_characters(tokenizer: Tokenizer) -> None:
         ("Sunshine Canyon", "LOC", 18, 33),
     ]
     assert answer.coverage.share == 1.0
+
+
+def test_each_word_has_its_likeliest_tag(tokenizer: Tokenizer) -> None:
+    """Eq. 11.15, t_i = argmax_k y_i,k, where no scheme forbids anything; where one does, the best that it allows."""
+    scores = np.random.default_rng(1).normal(size=(40, 3)).astype(np.float32)
+    counts = np.array([7, 0, 1, 32])
+    free = head_of(model(tokenizer, scheme="none"))
+    naive = [max(range(3), key=lambda k: row[k]) for row in scores.tolist()]
+    assert decode(free, scores, counts).tolist() == naive
+    found = decode(head_of(model(tokenizer)), scores, counts).tolist()
+    border = {0, 7, 8}  # where a text begins
+    assert any(tag == 2 and (n in border or naive[n - 1] == 0) for n, tag in enumerate(naive))  # I-LOC after O
+    assert not any(tag == 2 and (n in border or found[n - 1] == 0) for n, tag in enumerate(found))

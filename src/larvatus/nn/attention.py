@@ -23,7 +23,7 @@ from torch.nn.attention.varlen import varlen_attn
 
 from larvatus.nn.dropout import keep_scale
 from larvatus.nn.layout import Grouped, Layout, Packed
-from larvatus.nn.lora import full_weight
+from larvatus.nn.lora import LoRALinear, full_weight
 from larvatus.nn.rotary import rotate
 
 
@@ -126,6 +126,11 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(hidden, 3 * hidden, bias=biases)
         self.out = nn.Linear(hidden, hidden, bias=biases)
 
+    @property
+    def adapted(self) -> bool:
+        """Whether LoRA was added, which may drop some of its input."""
+        return isinstance(self.qkv, LoRALinear)
+
     def project(self, x_ND: Tensor, layout: Layout, rows_N: Tensor | None = None) -> Tensor:
         """Queries, keys and values, turned where positions are rotary: [N, 3, H, K].
 
@@ -153,8 +158,9 @@ class Attention(nn.Module):
     def at(self, x_ND: Tensor, layout: Grouped, at_B: Tensor) -> Tensor:
         """Attention of one token of each sequence only: its query against all keys of its sequence. → [B, D]
 
-        For layouts without rotation, window and bias, and without dropout.
+        For layouts without rotation, window and bias, and weights without a dropout of their own (LoRA's).
         """
+        dropout = self.dropout if self.training else 0.0
         hidden = x_ND.shape[-1]
         weight, bias = full_weight(self.qkv), self.qkv.bias
         q_BD = F.linear(x_ND.index_select(0, at_B), weight[:hidden], None if bias is None else bias[:hidden])
@@ -166,7 +172,7 @@ class Attention(nn.Module):
         out = []
         for q_BHK, part, (count, length) in zip(queries, parts, layout.groups, strict=True):
             k_BHLK, v_BHLK = part.view(count, length, *part.shape[1:]).permute(2, 0, 3, 1, 4)
-            out.append(self_attention(q_BHK[:, :, None], k_BHLK, v_BHLK).flatten(1))
+            out.append(self_attention(q_BHK[:, :, None], k_BHLK, v_BHLK, dropout=dropout).flatten(1))
         y_BD: Tensor = self.out(torch.cat(out) if out else q_BD)
         return y_BD
 

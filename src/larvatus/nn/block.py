@@ -71,9 +71,9 @@ class Block(nn.Module):
     def at(self, x_ND: Tensor, layout: Layout, at_B: Tensor) -> Tensor:
         """The same for one token of each sequence, [B, D]: the others are read, but get no vector of their own.
 
-        Where attention has no short way to that, all are computed.
+        Where attention has no short way to that, all are computed. Dropout is drawn for what is computed.
         """
-        if self.training or not isinstance(layout, Grouped) or not layout.plain:
+        if not isinstance(layout, Grouped) or not layout.plain or (self.training and self.attention.adapted):
             all_ND: Tensor = self(x_ND, layout)
             return all_ND.index_select(0, at_B)
         y_BD = self.residual(

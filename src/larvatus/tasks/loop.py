@@ -24,7 +24,7 @@ from larvatus.nn.device import on_device
 from larvatus.objectives import Loss, Pretraining
 from larvatus.rng import derive, stream
 from larvatus.tasks.features import Examples, Features
-from larvatus.tasks.scoring import Scoring, head_of, states_of
+from larvatus.tasks.scoring import Scoring, head_of, loss_of
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.trained import set_rates, train_mode, trainable
 from larvatus.train.schedule import learning_rate
@@ -174,8 +174,7 @@ class FineTuning:
         with scoring.autocast():
             if self.features is not None:
                 return self.features.loss(self.head, chosen, tensors)
-            states = states_of(self.model, tensors, self.head, limit=int(micro.tokens.lengths.max()))
-            return self.head.loss(states, tensors, self.model.encoder)
+            return loss_of(self.model, tensors, self.head, limit=int(micro.tokens.lengths.max()))
 
     def _examples(self, step: int) -> Ints:
         """The examples of a step: each epoch is a permutation of all."""

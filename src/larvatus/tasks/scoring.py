@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from larvatus.batch import Ints, TrainingBatch, edges, runs
+from larvatus.batch import Ints, TrainingBatch, WordTags, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.nn.device import on_device
-from larvatus.objectives import Classification, Pretraining, Tagging
+from larvatus.objectives import Classification, Loss, Pretraining, Tagging
 from larvatus.tasks.sequences import Sequences, gathered
 
 Floats = npt.NDArray[np.float32]
@@ -56,6 +56,22 @@ def states_of(model: Pretraining, batch: TrainingBatch[Tensor], head: Head, *, l
     return torch.stack(model.encoder(batch.tokens, hidden_states=True, limit=limit))
 
 
+def features_of(model: Pretraining, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Tensor:
+    """What the head's `features` gives. Where [CLS] alone speaks, the rest of the last layer is not computed."""
+    if isinstance(head, Classification) and head.config.pool == "cls" and head.mix is None:
+        lengths_B = batch.tokens.lengths
+        return model.encoder.at(batch.tokens, lengths_B.cumsum(0) - lengths_B, limit=limit)
+    return head.features(states_of(model, batch, head, limit=limit), batch)
+
+
+def loss_of(model: Pretraining, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Loss:
+    """The head's loss on a batch."""
+    if isinstance(head, Tagging):  # which may learn subwords, not features of words
+        return head.loss(states_of(model, batch, head, limit=limit), batch, model.encoder)
+    loss: Loss = head(features_of(model, batch, head, limit=limit), batch.targets[head.needs])
+    return loss
+
+
 def by_length(sequences: Sequences, budget: int) -> Iterator[Ints]:
     """Sequences in batches of neighbours in length."""
     order = np.argsort(sequences.lengths, kind="stable")
@@ -74,7 +90,7 @@ def score_sequences(model: Pretraining, sequences: Sequences, scoring: Scoring) 
     for chosen in by_length(sequences, scoring.budget):
         batch = on_device(sequences.inputs(chosen), scoring.device)
         with scoring.autocast():
-            states = states_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
-            found = head.scores(states, batch)
+            x = features_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
+            found = head.logits(x, batch.targets[WordTags].counts) if isinstance(head, Tagging) else head.logits(x)
         scores[gathered(starts[:-1][chosen], counts[chosen])] = found.float().cpu().numpy()
     return scores

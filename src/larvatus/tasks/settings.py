@@ -3,7 +3,7 @@
     FineTuneConfig(epochs=3, batch=16, trained=TrainedConfig.read("lora"))
 
 Small sets want many epochs and bias-corrected Adam (Mosbach et al. 2021, Zhang et al. 2021): where nothing is said,
-epochs are as many as make `STEPS` updates, within bounds. Rates were chosen on development sets of GLUE and of tagging
+epochs are as many as make a number of updates, from 3 to 20. Rates were chosen on development sets of GLUE and of tagging
 with a small encoder (6 layers, 384 hidden).
 """
 
@@ -19,8 +19,7 @@ from larvatus.recipes.training import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.trained import TrainedConfig
 
 Task = Literal["classify", "tag"]
-STEPS = 1_500
-MOST = 20
+FEWEST, MOST = 3, 20
 """Epochs."""
 
 
@@ -29,11 +28,11 @@ class Usual(NamedTuple):
 
     rate: float
     head_rate: float
-    fewest: int
-    """Epochs."""
+    steps: int
+    """As many epochs as make so many updates."""
 
 
-USUAL: dict[Task, Usual] = {"classify": Usual(5e-5, 1.0, 3), "tag": Usual(1e-4, 10.0, 5)}
+USUAL: dict[Task, Usual] = {"classify": Usual(5e-5, 1.0, 1_500), "tag": Usual(1e-4, 10.0, 4_000)}
 FASTER = {"all": 1.0, "last": 2.0, "lora": 10.0}
 """What is trained in part may move faster."""
 HEAD_RATE = 1e-3
@@ -79,7 +78,7 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         alone = self.trained.what == "head"
         rate = HEAD_RATE if alone else usual.rate * FASTER[self.trained.what]
         head_rate = 1.0 if alone or self.trained.what == "lora" else usual.head_rate
-        epochs = min(MOST, max(usual.fewest, round(STEPS * self.batch / max(1, examples))))
+        epochs = min(MOST, max(FEWEST, round(usual.steps * self.batch / max(1, examples))))
         return msgspec.structs.replace(
             self,
             epochs=self.epochs or epochs,
