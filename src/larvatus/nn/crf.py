@@ -147,7 +147,7 @@ class CRF(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         """Emissions and parameters in float32, or float64 where the emissions are; forbidden ones −inf."""
         e_NK = e_NK if e_NK.dtype == torch.float64 else e_NK.float()
-        scores = tuple(one.to(e_NK.dtype) for one in (self.transitions, self.start, self.end))
+        scores = tuple(one.to(e_NK.device, e_NK.dtype) for one in (self.transitions, self.start, self.end))
         if e_NK.ndim != 2 or e_NK.shape[1] != len(self.start):
             raise UsageError(
                 f"a CRF of {len(self.start)} tags wants emissions [N, {len(self.start)}], not {[*e_NK.shape]}"

@@ -137,7 +137,9 @@ class Tagging(nn.Module):
         """The loss from features of whole words."""
         scores_WK = self.logits(x, targets.counts)
         if self.crf is not None:
-            total = -self.crf.log_likelihood(scores_WK, targets.tags, targets.counts).sum()
+            # a chain of tiny operations: the CPU has done them before a GPU has been asked to
+            own = scores_WK.cpu(), targets.tags.cpu(), targets.counts.cpu()
+            total = -self.crf.log_likelihood(*own).sum().to(scores_WK.device)
         else:
             total = F.cross_entropy(scores_WK, targets.tags, reduction="sum", ignore_index=IGNORE)
         return self._loss(total, scores_WK, targets.tags, accuracy=accuracy)

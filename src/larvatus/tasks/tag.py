@@ -115,10 +115,7 @@ def decode(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Ints:
     e_WK, lengths_E = torch.from_numpy(scores_WK), torch.from_numpy(counts_E)
     allowed = allowed_by(head.config)
     if head.crf is not None:
-        crf = head.crf
-        place = crf.transitions.device
-        own = allowed.to(place) if allowed is not None else None
-        found: Ints = crf.viterbi(e_WK.to(place), lengths_E.to(place), allowed=own).cpu().numpy()
+        found: Ints = head.crf.viterbi(e_WK, lengths_E, allowed=allowed).numpy()
         return found
     best = e_WK.argmax(-1) if allowed is None else constrained_viterbi(e_WK, lengths_E, allowed)
     return np.asarray(best.numpy(), dtype=np.int64)
@@ -130,8 +127,7 @@ def tag_probabilities(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Float
     e_WK = torch.from_numpy(scores_WK) / head.config.temperature
     if head.crf is None:
         return torch.softmax(e_WK, -1).numpy()
-    place = head.crf.transitions.device
-    found: Floats = head.crf.marginals(e_WK.to(place), torch.from_numpy(counts_E).to(place)).float().cpu().numpy()
+    found: Floats = head.crf.marginals(e_WK, torch.from_numpy(counts_E)).float().numpy()
     return found
 
 
