@@ -14,7 +14,7 @@ from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
-from larvatus.tasks.answer import Decoding, answer
+from larvatus.tasks.answer import Decoding, answer, answer_questions
 from larvatus.tasks.data.records import Dataset, Place, QuestionExample
 from larvatus.tasks.finetune import Job, Tuned, Watch
 from larvatus.tasks.finetune_answers import (
@@ -92,6 +92,14 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, bundle: Bundle) -
     again = load_bundle(tmp_path / "saved")
     assert again.objectives == found.bundle.objectives
     assert found.held_out.predictions(again.pretraining, Scoring()) == texts
+    pairs = [(one.question, one.passage) for one in found.dev]
+    assert [given.text for given in answer_questions(again, pairs, scoring=Scoring())] == texts
+    with pytest.raises(DataError, match="question 2: its passage is empty"):
+        answer_questions(again, [pairs[0], ("which ?", " ")], scoring=Scoring())
+    with pytest.raises(DataError, match="question 1: its text is empty"):
+        answer_questions(again, [("", "the river")], scoring=Scoring())
+    with pytest.raises(UsageError, match="more than the model's 32"):
+        answer_questions(again, pairs, scoring=Scoring(), length=33)
 
 
 def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle: Bundle) -> None:

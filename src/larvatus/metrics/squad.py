@@ -127,7 +127,9 @@ def squad2_scores(
     has = [own for own, texts in golds.items() if texts]
     without = [own for own, texts in golds.items() if not texts]
     both = [
-        best_threshold({own: scores[which] for own, scores in raw.items()}, against, golds, predictions)
+        best_threshold(
+            {own: scores[which] for own, scores in raw.items()}, against, golds=golds, predictions=predictions
+        )
         for which in (0, 1)
     ]
     mean = _mean(final, list(golds))
@@ -153,9 +155,9 @@ def _mean(scores: Mapping[str, tuple[float, ...]], own: Sequence[str]) -> SquadS
 def best_threshold(
     scores: Mapping[str, float],
     no_answer: Mapping[str, float],
+    *,
     golds: Mapping[str, Sequence[str]],
     predictions: Mapping[str, str],
-    *,
     lowest: float = 0.0,
 ) -> BestThreshold:
     """The threshold under which the mean score is highest, as the script of version 2 finds it.

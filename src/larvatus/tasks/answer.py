@@ -1,6 +1,6 @@
 """Answering questions from passages: start and end scores as the best legal spans, with their characters.
 
-    answers = answer(model, questions, asked, scoring=Scoring(), decoding=Decoding(top=3))
+    answers = answer_questions(bundle, [("Where is Mt. Sanitas?", passage)], scoring=Scoring())
     answers[0].text, answers[0].start, answers[0].score
 
 A span is legal if it ends where it starts or later, has at most `longest` tokens, and lies in the passage. Its score is
@@ -23,9 +23,10 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from larvatus.batch import edges
-from larvatus.errors import UsageError
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import DataError, UsageError
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
-from larvatus.tasks.passages import Asked
+from larvatus.tasks.passages import Asked, ask
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.text.align import Alignment
@@ -215,3 +216,25 @@ def answer(
             )
         )
     return answers
+
+
+def answer_questions(
+    bundle: Bundle,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    scoring: Scoring,
+    decoding: Decoding = Decoding(),
+    length: int | None = None,
+    overlap: int | None = None,
+    truncate: bool = False,
+) -> list[Answer]:
+    """Answers to pairs of a question and its passage, in windows of `length` tokens (as many as the model has)."""
+    for number, (question, passage) in enumerate(pairs, start=1):
+        if not question.strip() or not passage.strip():
+            raise DataError(f"question {number}: its {'passage' if question.strip() else 'text'} is empty; give one")
+    most = bundle.model.max_positions
+    if length is not None and length > most:
+        raise UsageError(f"--length {length} is more than the model's {most} positions")
+    asked = ask(bundle.tokenizer, pairs, limit=length or most, overlap=overlap, truncate=truncate)
+    questions = [question for question, _ in pairs]
+    return answer(bundle.pretraining, questions, asked, scoring=scoring, decoding=decoding)

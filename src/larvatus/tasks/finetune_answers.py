@@ -56,7 +56,7 @@ class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def answering_head(
-    train: Dataset[QuestionExample], head: HeadOptions, options: AnswerOptions, *, natural: dict[str, Any]
+    train: Dataset[QuestionExample], options: AnswerOptions, *, head: HeadOptions, natural: dict[str, Any]
 ) -> AnsweringConfig:
     """The head that the questions ask for."""
     plain = msgspec.structs.replace(HeadOptions(), dropout=head.dropout, mix=head.mix)
@@ -143,7 +143,7 @@ class HeldOutQuestions:
         predictions = {str(n): text for n, text in enumerate(texts)}
         finite = [one for one in against.values() if np.isfinite(one)]
         lowest = min(finite, default=0.0) - 1.0
-        return best_threshold(scored, against, golds, predictions, lowest=lowest)
+        return best_threshold(scored, against, golds=golds, predictions=predictions, lowest=lowest)
 
     def threshold(self, model: Pretraining, scoring: Scoring) -> float:
         """The threshold of no answer that gives these questions the highest F1."""
@@ -240,7 +240,7 @@ def finetune_answers(
     for one in train:
         if not one.known:
             raise DataError(f"{one.place}: its answer is not given, so nothing can be learnt from it; drop it")
-    config = answering_head(train, job.head, options, natural=natural_answering(bundle))
+    config = answering_head(train, options, head=job.head, natural=natural_answering(bundle))
     asked = encode_questions(bundle, train.examples, job.config, options)
     data: AskedAndAnswered = with_answers(asked, train.examples, options.empty, seed=job.seeds[0])
     job.watch.say(_described(data))

@@ -1,8 +1,8 @@
-"""Questions about passages: SQuAD's JSON of versions 1.1 and 2 in and out, rows of JSONL or Parquet, prediction files.
+"""Questions about passages: SQuAD's JSON of versions 1.1 and 2 (written by `squad_file.py`), rows of JSONL or Parquet.
 
     train = read_questions("train-v1.1.json.xz")
     dev = read_questions("questions.jsonl", labelled=False)    # {"question": …, "context": …, "answers": […]}
-    write_predictions(Path("predictions.json"), {"56be…": "Denver Broncos"})
+    golds_of(train)                                            # {"56be…": ("Denver Broncos", …), …}
 
 An answer is a text and the character of the passage that it begins at (Rajpurkar et al. 2016); where the two do not
 agree it is a fault that names the file and the question, since offsets that are wrong once are wrong elsewhere. A row's
