@@ -83,13 +83,6 @@ class Job:
             raise UsageError(f"seeds must be one or more, each once, not {list(self.seeds)}")
 
 
-class Encoded(Examples, Protocol):
-    """Examples, and the sequences that they are read as."""
-
-    @property
-    def sequences(self) -> Sequences: ...
-
-
 class SeedRun(msgspec.Struct, frozen=True, kw_only=True):
     """What one seed came to."""
 
@@ -137,6 +130,13 @@ class Tuned:
         }
 
 
+class Encoded(Examples, Protocol):
+    """Examples, and the sequences that they are read as."""
+
+    @property
+    def sequences(self) -> Sequences: ...
+
+
 def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, job: Job) -> Tuned:
     """Classify texts or pairs."""
     train, dev = parted(train, dev, job)
@@ -146,7 +146,7 @@ def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[Tex
     counts = [train.labels()[label] for label in config.labels]
     metric = metric_of_texts(config, counts, job.metric)
     held = HeldOutTexts(encode_texts(bundle, dev, config, job.config), config, metric, job.merge) if dev else None
-    return tune(bundle, config, data, job, held=held, train=train, dev=dev)
+    return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
 
 
 def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job) -> Tuned:
@@ -160,7 +160,7 @@ def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[Ta
     data = encode_tags(bundle, train, config, job.config)
     metric = metric_of_tags(config, job.metric)
     held = HeldOutTags(encode_tags(bundle, dev, config, job.config), config, metric) if dev else None
-    return tune(bundle, config, data, job, held=held, train=train, dev=dev)
+    return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
 
 
 def parted(
@@ -217,7 +217,7 @@ def encode_tags(
     return TaggedWords(sequences, tag_array(data.examples, sequences, config.labels))
 
 
-def tune(
+def tuned_with_head(
     bundle: Bundle,
     config: TaskConfig,
     data: Encoded,
@@ -227,7 +227,7 @@ def tune(
     train: Any,
     dev: Any,
 ) -> Tuned:
-    """Train a model with this head for each seed, and keep the best."""
+    """Train the head that the config says, for each seed; keep the best and calibrate it."""
     runs: list[SeedRun] = []
     kept: tuple[Bundle, SeedRun, int] | None = None
     taken: tuple[str, ...] = ()

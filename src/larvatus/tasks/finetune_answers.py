@@ -26,7 +26,7 @@ from larvatus.metrics.squad import BestThreshold, best_threshold, question_score
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
 from larvatus.tasks.answer import Decoding, Found, best_spans, chosen_text, decode, null_score, passage_scores
 from larvatus.tasks.data.records import Dataset, QuestionExample
-from larvatus.tasks.finetune import Job, Tuned, parted, tune, window_of
+from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
 from larvatus.tasks.heads import HeadOptions
 from larvatus.tasks.loop import Scores, scoring_of
 from larvatus.tasks.passages import Asked, AskedAndAnswered, EmptyWindows, answer_tokens, ask, with_answers
@@ -246,7 +246,7 @@ def finetune_answers(
     job.watch.say(_described(data))
     metric = metric_of_answers(config, job.metric)
     held = hold_out_questions(bundle, dev, job.config, options, null=config.null, metric=metric) if dev else None
-    tuned = tune(bundle, config, data, job, held=held, train=train, dev=dev)
+    tuned = tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
     return _with_threshold(tuned, held, scoring_of(job.runtime)) if held is not None and config.null else tuned
 
 
