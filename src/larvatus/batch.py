@@ -291,6 +291,37 @@ class WordTags(_Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
+class AnswerSpans(_Mapped, Generic[A]):
+    """Where the answer stands in each sequence: its first and last token, counted from the sequence's own first.
+
+    A sequence that does not hold the answer (another window of the passage does, or there is none) points at [CLS], 0.
+    """
+
+    what: ClassVar[str] = "answers in passages"
+    starts: A  # [B] −100 where nobody knows
+    ends: A  # [B]
+    weights: A  # [B] how much a sequence counts
+    lengths: A  # [B] tokens of each sequence: the softmax runs over them
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> AnswerSpans[A]:
+        own: AnswerSpans[A] = self.map(lambda array: array[slice(*sequences)])
+        return own
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[AnswerSpans[Ints], int, int]]) -> AnswerSpans[Ints]:
+        return AnswerSpans(
+            starts=np.concatenate([part.starts for part, _, _ in parts]),
+            ends=np.concatenate([part.ends for part, _, _ in parts]),
+            weights=np.concatenate([part.weights for part, _, _ in parts]),
+            lengths=np.concatenate([part.lengths for part, _, _ in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class TrainingBatch(_Mapped, Generic[A]):
     """Tokens, and targets by kind: ``batch.targets[MaskedTokens]``."""
 

@@ -35,6 +35,11 @@ def natural_tagging(bundle: Bundle) -> dict[str, Any]:
     return _natural(bundle, "tagging")
 
 
+def natural_answering(bundle: Bundle) -> dict[str, Any]:
+    """`dense` and `dense_norm` of a head that answers questions, as the model's family has it in `transformers`."""
+    return _natural(bundle, "answering")
+
+
 def _natural(bundle: Bundle, head: str) -> dict[str, Any]:
     family = _family(bundle)
     return dict(bundle.natural[head]) if family.model_type == bundle.family else family.tasks.natural(head, {})

@@ -1,5 +1,6 @@
 """One file per learning objective: what it needs of a batch, its head, its loss."""
 
+from larvatus.objectives.answering import Answering, AnsweringConfig
 from larvatus.objectives.classification import Classification, ClassificationConfig
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
@@ -11,6 +12,8 @@ from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 from larvatus.objectives.tagging import Tagging, TaggingConfig
 
 __all__ = [
+    "Answering",
+    "AnsweringConfig",
     "Classification",
     "ClassificationConfig",
     "Loss",

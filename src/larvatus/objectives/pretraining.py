@@ -25,6 +25,7 @@ from larvatus.batch import TrainingBatch
 from larvatus.errors import DataError, RecipeError
 from larvatus.nn.initialise import initialise
 from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.objectives.answering import Answering, AnsweringConfig
 from larvatus.objectives.classification import Classification, ClassificationConfig
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
@@ -42,8 +43,11 @@ ObjectiveConfig = (
     | ReplacedTokensConfig
     | ClassificationConfig
     | TaggingConfig
+    | AnsweringConfig
 )
-Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Classification | Tagging
+Objective = (
+    MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Classification | Tagging | Answering
+)
 
 
 def tag(config: Struct) -> str:

@@ -3,9 +3,9 @@
     features = Features.build(model, data, Scoring(device="cpu"))
     loss = features.loss(head, chosen, on_device(data.batch(chosen), "cpu"))      # as through the encoder
 
-What is kept is what the head's `features` gives, in float32: a row for each sequence or word, of the last layer, or of
-all layers where the head mixes them; for a tagger that learns subwords, a row for each of those. The rows lie in a
-temporary file without a name, mapped into memory: however the process ends, the file is gone with it.
+What is kept is what the head's `features` gives, in float32: a row for each sequence, word, or token of answers, of the
+last layer, or of all layers where the head mixes them; for a tagger that learns subwords, a row for each of those. The
+rows lie in a temporary file without a name, mapped into memory: however the process ends, the file is gone with it.
 
 Held-out examples, which are scored again and again, have features too: ``build(…, learning=False).scores(head)``.
 Features are the encoder's alone: heads of the same kind that start from other seeds may share them.
@@ -27,7 +27,7 @@ from torch import Tensor
 from larvatus.batch import Ints, TrainingBatch, WordTags, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.nn.device import on_device
-from larvatus.objectives import Loss, Pretraining, Tagging
+from larvatus.objectives import Answering, Loss, Pretraining, Tagging
 from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, states_of
 from larvatus.tasks.sequences import gathered
 
@@ -130,7 +130,7 @@ class Features:
 class Sizes:
     tokens: Ints  # [E]
     rows: Ints  # [E]
-    units: Ints  # [S] what each sequence has to be scored: itself, or its words
+    units: Ints  # [S] what each sequence has to be scored: itself, its words, or its tokens
     subwords: bool
     """Whether a row is a subword."""
 
@@ -142,6 +142,8 @@ class Sizes:
             batch = data.batch(np.array([number]))
             words = batch.targets[WordTags] if isinstance(head, Tagging) else None
             units.append(np.ones(batch.tokens.count, np.int64) if words is None else words.counts)
+            if isinstance(head, Answering):
+                units[-1] = batch.tokens.lengths
             rows.append(len(words.rows) if words is not None and subwords else int(units[-1].sum()))
             tokens.append(batch.tokens.size)
         return cls(

@@ -123,7 +123,64 @@ class Tagged:
         return " ".join(str(word) for word in self.words)
 
 
-Prediction = Classified | Tagged
+@dataclass(frozen=True, kw_only=True)
+class AnswerSpan:
+    """A span of the passage as an answer."""
+
+    text: str
+    start: int
+    end: int
+    """Characters [start, end) of the passage."""
+    score: float
+    """Its probability among all spans that may be answers."""
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.score:.3f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer to a question; `text` is empty and `start` None where the passage has none."""
+
+    question: str
+    text: str
+    start: int | None
+    end: int | None
+    """Characters [start, end) of the passage."""
+    score: float
+    """The probability of what is answered, be it that there is no answer."""
+    null_score: float | None
+    """By how much the score of no answer exceeds that of the best span; None of a model that always answers."""
+    others: tuple[AnswerSpan, ...]
+    """The best spans, likeliest first: the answer's own too, unless there is none."""
+    coverage: Coverage
+    """Of the passage."""
+
+    @property
+    def windows(self) -> int:
+        return self.coverage.windows
+
+    @property
+    def tokens(self) -> int:
+        return self.coverage.tokens
+
+    @property
+    def tokens_read(self) -> int:
+        return self.coverage.read
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {name: getattr(self, name) for name in ("question", "text", "start", "end", "score")}
+        if self.null_score is not None:
+            found["null_score"] = self.null_score
+        if len(self.others) > 1:
+            found["others"] = [dataclasses.asdict(span) for span in self.others]
+        return {**found, **_read(self.coverage)}
+
+    def __str__(self) -> str:
+        return f"{self.text or 'no answer'} {self.score:.3f}"
+
+
+Prediction = Classified | Tagged | Answer
 
 
 def _read(coverage: Coverage) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Scores of a model's head for many sequences: unpadded batches of nearly equal length, under a budget of tokens.
 
-score_sequences(model, sequences, Scoring(device="cpu"))     # [S, K] of classes, or [W, K] of tags
+score_sequences(model, sequences, Scoring(device="cpu"))     # [S, K] of classes, [W, K] of tags, [N, 2] of answers
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch import Tensor
 from larvatus.batch import Ints, TrainingBatch, WordTags, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.nn.device import on_device
-from larvatus.objectives import Classification, Loss, Pretraining, Tagging
+from larvatus.objectives import Answering, Classification, Loss, Pretraining, Tagging
 from larvatus.tasks.sequences import Sequences, gathered
 
 Floats = npt.NDArray[np.float32]
-Head = Classification | Tagging
+Head = Classification | Tagging | Answering
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Scoring:
 def head_of(model: Pretraining, name: str = "the model") -> Head:
     """The head that fine-tuning gave a model."""
     for head in model.heads.values():
-        if isinstance(head, Classification | Tagging):
+        if isinstance(head, Head):
             return head
     raise ArtefactError(f"{name} has no head to predict with; give it one with larvatus finetune")
 
@@ -81,10 +81,11 @@ def by_length(sequences: Sequences, budget: int) -> Iterator[Ints]:
 
 @torch.inference_mode()
 def score_sequences(model: Pretraining, sequences: Sequences, scoring: Scoring) -> Floats:
-    """Scores in the order of the sequences: a row for each, or for each of their words."""
+    """Scores in the order of the sequences: a row for each, for each of their words, or for each of their tokens."""
     head = head_of(model)
     model.eval()
     counts = np.ones(len(sequences.lengths), np.int64) if sequences.words is None else sequences.words.counts
+    counts = sequences.lengths if isinstance(head, Answering) else counts
     starts = edges(counts)
     scores = np.zeros((int(starts[-1]), len(head.config.labels)), np.float32)
     for chosen in by_length(sequences, scoring.budget):

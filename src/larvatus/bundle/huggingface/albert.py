@@ -21,7 +21,7 @@ from torch import Tensor
 
 from larvatus.bundle.huggingface.bert import EMBEDDINGS, FREE, Bert, BertSettings
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
-from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
+from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, SentenceOrderConfig, tag
 
@@ -62,6 +62,7 @@ TASKS = TaskHeads(
         "tagging": TaskHead(
             names={"classifier": "classifier"}, fixed=TOKENS, fields={"dropout": "classifier_dropout_prob"}, dropout=0.1
         ),
+        "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
     },
 )
 ARCHITECTURES: dict[str, tuple[str, ...]] = {

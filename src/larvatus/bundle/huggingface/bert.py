@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
-from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
+from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, ObjectiveConfig, tag
@@ -57,6 +57,7 @@ TASKS = TaskHeads(
             fields={"dropout": "classifier_dropout"},
         ),
         "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={"dropout": "classifier_dropout"}),
+        "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
     },
 )
 ARCHITECTURES = {

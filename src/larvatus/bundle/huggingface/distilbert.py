@@ -15,7 +15,7 @@ import msgspec
 
 from larvatus.bundle.huggingface.bert import ACTIVATIONS
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
-from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
+from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, tag
@@ -40,6 +40,9 @@ TASKS = TaskHeads(
             dropout=0.2,
         ),
         "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={}),
+        "answering": TaskHead(
+            names={"classifier": "qa_outputs"}, fixed=ENDS, fields={"dropout": "qa_dropout"}, dropout=0.1
+        ),
     },
 )
 ARCHITECTURES = {"DistilBertForMaskedLM": ("masked-lm",), "DistilBertModel": (), **TASKS.architectures}

@@ -16,7 +16,7 @@ import msgspec
 
 from larvatus.bundle.huggingface.bert import FREE, Bert, BertSettings
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
-from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
+from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, ReplacedTokensConfig, tag
 
@@ -44,6 +44,7 @@ TASKS = TaskHeads(
             fields={"dropout": "classifier_dropout"},
         ),
         "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={"dropout": "classifier_dropout"}),
+        "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
     },
 )
 ARCHITECTURES = {

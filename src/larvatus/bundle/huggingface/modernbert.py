@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
-from larvatus.bundle.huggingface.task_heads import TOKENS, TaskHead, TaskHeads
+from larvatus.bundle.huggingface.task_heads import ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, tag
@@ -30,7 +30,7 @@ BLOCK = {
 }
 EMBEDDINGS = {"words": "tok_embeddings", "norm": "norm"}
 HEAD = {"dense": "head.dense", "norm": "head.norm", "": "decoder"}
-DENSE = {"dense": "gelu", "dense_norm": True}  # in both heads
+DENSE = {"dense": "gelu", "dense_norm": True}  # in all heads
 HEAD_NAMES = {"dense": "head.dense", "norm": "head.norm", "classifier": "classifier"}
 TASKS = TaskHeads(
     "ModernBert",
@@ -43,6 +43,9 @@ TASKS = TaskHeads(
         ),
         "tagging": TaskHead(
             names=HEAD_NAMES, fixed=TOKENS | DENSE, fields={"dropout": "classifier_dropout"}, dropout=0.0
+        ),
+        "answering": TaskHead(
+            names=HEAD_NAMES, fixed=ENDS | DENSE, fields={"dropout": "classifier_dropout"}, dropout=0.0
         ),
     },
 )

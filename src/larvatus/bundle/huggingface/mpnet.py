@@ -18,7 +18,7 @@ from torch import Tensor
 from larvatus.bundle.huggingface.bert import FREE, Bert, BertSettings
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.bundle.huggingface.roberta import HEAD, PAD, UNUSED
-from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
+from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, tag
 
@@ -39,6 +39,7 @@ TASKS = TaskHeads(
             fields={},
         ),
         "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={}),
+        "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
     },
 )
 ARCHITECTURES = {"MPNetForMaskedLM": ("masked-lm",), "MPNetModel": (), **TASKS.architectures}

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from larvatus.bundle.huggingface.layout import Architecture, convert
-from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
+from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.nn.transformer import TransformerConfig
 
 
@@ -31,6 +31,7 @@ class Native:
         {
             "classification": TaskHead(names={}, fixed=CLS | {"dense": "tanh"}, fields={}),
             "tagging": TaskHead(names={}, fixed=TOKENS, fields={}),
+            "answering": TaskHead(names={}, fixed=ENDS, fields={}),
         },
         beside=(),
     )

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from larvatus.bundle.huggingface.bert import FREE, Bert, BertSettings
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
-from larvatus.bundle.huggingface.task_heads import CLS, TOKENS, TaskHead, TaskHeads
+from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, tag
 
@@ -40,6 +40,7 @@ TASKS = {
         fields={"dropout": "classifier_dropout"},
     ),
     "tagging": TaskHead(names={"classifier": "classifier"}, fixed=TOKENS, fields={"dropout": "classifier_dropout"}),
+    "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
 }
 WORDS, POSITIONS, SEGMENTS = (
     f"roberta.embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")

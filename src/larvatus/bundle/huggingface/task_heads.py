@@ -1,4 +1,5 @@
-"""Heads of fine-tuned models as `transformers` writes them: `…ForSequenceClassification`, `…ForTokenClassification`.
+"""Heads of fine-tuned models as `transformers` writes them: `…ForSequenceClassification`, `…ForTokenClassification`,
+`…ForQuestionAnswering`.
 
 What the families share stands here, and what each has of its own is data in its file:
 
@@ -21,11 +22,19 @@ import msgspec
 from larvatus.bundle import crf_file
 from larvatus.bundle.huggingface.layout import convert
 from larvatus.errors import ArtefactError
-from larvatus.objectives import ClassificationConfig, ObjectiveConfig, TaggingConfig, tag
+from larvatus.objectives import AnsweringConfig, ClassificationConfig, ObjectiveConfig, TaggingConfig, tag
 
-TaskConfig = ClassificationConfig | TaggingConfig
-CONFIGS: dict[str, type[TaskConfig]] = {"classification": ClassificationConfig, "tagging": TaggingConfig}
-SUFFIXES = {"classification": "ForSequenceClassification", "tagging": "ForTokenClassification"}
+TaskConfig = ClassificationConfig | TaggingConfig | AnsweringConfig
+CONFIGS: dict[str, type[TaskConfig]] = {
+    "classification": ClassificationConfig,
+    "tagging": TaggingConfig,
+    "answering": AnsweringConfig,
+}
+SUFFIXES = {
+    "classification": "ForSequenceClassification",
+    "tagging": "ForTokenClassification",
+    "answering": "ForQuestionAnswering",
+}
 OWN = "larvatus_head"
 KINDS = {
     "multi-class": "single_label_classification",
@@ -36,6 +45,8 @@ CLS: dict[str, Any] = {"pool": "cls", "dense_norm": False, "mix": False}
 """Classified is the vector of [CLS] of the last layer, as it is in most families."""
 TOKENS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False, "lstm": 0}
 """Tagged are the vectors of the last layer as they are."""
+ENDS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False}
+"""Starts and ends of answers are told from the vectors of the last layer as they are."""
 MOST_LABELS = 1 << 20  # that a number may ask for; named ones are as many as the file has
 
 
@@ -97,7 +108,7 @@ class TaskHeads:
         for name, value in head.fixed.items():
             if (asked := getattr(config, name)) != value:
                 return f"{self.family}{SUFFIXES[tag(config)]} has no {name} = {asked!r}, always {value!r}"
-        if "pool" in head.fields and config.pool == "max":
+        if "pool" in head.fields and not isinstance(config, AnsweringConfig) and config.pool == "max":
             return f"{self.family}{SUFFIXES[tag(config)]} has no pool = 'max'"
         return None
 
@@ -147,7 +158,12 @@ class TaskHeads:
             kinds = {theirs: ours for ours, theirs in KINDS.items()}
             usual = "regression" if len(labels) == 1 else "multi-class"
             stated["kind"] = kinds[theirs.problem_type] if theirs.problem_type else usual
-        found: TaskConfig = convert({**own, **stated, **head.fixed, "labels": labels}, CONFIGS[name], source)
+        if CONFIGS[name] is AnsweringConfig:
+            if len(labels) != len(AnsweringConfig.labels):
+                raise ArtefactError(f"{source}: a head for answers has a start and an end, not {len(labels)} labels")
+        else:
+            stated["labels"] = labels
+        found: TaskConfig = convert({**own, **stated, **head.fixed}, CONFIGS[name], source)
         return found
 
     def theirs(self, head: str, part: str) -> tuple[str]:

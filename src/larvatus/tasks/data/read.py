@@ -3,9 +3,11 @@
 train = read_texts("train.tsv.xz")
 train = read_tagged("train.conllu", tag="xpos")
 train = read_spans("annotations/")
+train = read_questions("train-v2.0.json")
 """
 
+from larvatus.tasks.data.squad import read_questions
 from larvatus.tasks.data.tagged import read_spans, read_tagged
 from larvatus.tasks.data.texts import read_texts
 
-__all__ = ["read_spans", "read_tagged", "read_texts"]
+__all__ = ["read_questions", "read_spans", "read_tagged", "read_texts"]

@@ -3,6 +3,7 @@
 TextExample("A plane takes off.", "An air plane is taking off.", 5.0, Place("train.tsv", 2))
 TaggedExample(("Mt.", "Sanitas"), ("B-LOC", "I-LOC"), Place("train.conll", 1))
 SpanExample("Mt. Sanitas", (Span(0, 11, "LOC"),), Place("train.jsonl", 1))
+QuestionExample("q1", "What is high?", "Mt. Sanitas is high.", (("Mt. Sanitas", 0),), False, None, Place("dev.json", 1))
 """
 
 from __future__ import annotations
@@ -97,7 +98,42 @@ class SpanExample:
     id: str | None = None
 
 
-Example = TypeVar("Example", TextExample, TaggedExample, SpanExample)
+@dataclass(frozen=True, slots=True, order=True)
+class QuestionPlace(Place):
+    """A question of SQuAD's JSON, which has no lines: `line` is its number in the file, and it prints with its id."""
+
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: question {self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionExample:
+    """A question about a passage, and the answers that people marked in it."""
+
+    id: str
+    question: str
+    passage: str
+    answers: tuple[tuple[str, int], ...]
+    """Each the text, and the character of the passage that it begins at."""
+    impossible: bool
+    """Whether it is known that the passage does not answer it (SQuAD 2)."""
+    title: str | None
+    place: Place
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what to answer: not so of test sets that keep their answers to themselves."""
+        return self.impossible or bool(self.answers)
+
+    @property
+    def golds(self) -> tuple[str, ...]:
+        """The texts of the answers; none where it cannot be answered."""
+        return tuple(text for text, _ in self.answers)
+
+
+Example = TypeVar("Example", TextExample, TaggedExample, SpanExample, QuestionExample)
 
 
 @dataclass(frozen=True)
@@ -131,6 +167,8 @@ class Dataset(Generic[Example]):
                     counts.update(example.label)
             elif isinstance(example, TaggedExample):
                 counts.update(example.tags or ())
+            elif isinstance(example, QuestionExample):
+                continue
             else:
                 counts.update(span.label for span in example.spans)
         return counts

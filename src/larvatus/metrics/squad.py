@@ -1,0 +1,176 @@
+"""Exact match and F1 of answers, as the official scripts of SQuAD 1.1 and 2 compute them.
+
+    >>> squad_scores({"q": ["the Denver Broncos", "Denver"]}, {"q": "Broncos of Denver."})
+    SquadScores(exact=0.0, f1=0.8, total=1, missing=0)
+
+Answers are compared in lower case, without ASCII punctuation, the articles a, an and the, and spare white space. F1 is
+that of their words as bags; of several right answers the nearest counts. The versions differ in two things: where
+nothing is left of a text, version 1.1 gives F1 0, even to two such texts, and version 2 gives 1 if both are so; and a
+question without a prediction scores 0 in version 1.1, while version 2 wants them all. Scores are shares of 1; the
+scripts print them in percent.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from larvatus.errors import DataError
+
+Version = Literal["1.1", "2.0"]
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalised(text: str) -> str:
+    """As answers are compared.
+
+    >>> normalised("The  cat's an\\tOwl.")
+    'cats owl'
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(gold: str, prediction: str) -> float:
+    return float(normalised(gold) == normalised(prediction))
+
+
+def answer_f1(gold: str, prediction: str, *, version: Version = "1.1") -> float:
+    """Overlap of the words of two answers."""
+    wanted, found = normalised(gold).split(), normalised(prediction).split()
+    if version == "2.0" and not (wanted and found):
+        return float(wanted == found)
+    same = (Counter(wanted) & Counter(found)).total()
+    if same == 0:
+        return 0.0
+    precision, recall = same / len(found), same / len(wanted)
+    return 2 * precision * recall / (precision + recall)
+
+
+@dataclass(frozen=True)
+class SquadScores:
+    exact: float
+    f1: float
+    total: int
+    missing: int = 0
+    """Questions without a prediction (version 1.1), which score 0."""
+
+
+@dataclass(frozen=True)
+class Squad2Scores(SquadScores):
+    """With the two kinds of questions apart; None where there are none of a kind."""
+
+    has_answer: SquadScores | None = None
+    no_answer: SquadScores | None = None
+    best_exact: BestThreshold | None = None
+    best_f1: BestThreshold | None = None
+
+
+@dataclass(frozen=True)
+class BestThreshold:
+    """The score that the best threshold would give: above it, a question is taken as not answered."""
+
+    score: float
+    threshold: float
+
+
+def question_scores(golds: Sequence[str], prediction: str, *, version: Version = "1.1") -> tuple[float, float]:
+    """Exact match and F1 of one prediction; in version 2, no golds mean that there is no answer."""
+    if version == "2.0":
+        golds = [gold for gold in golds if normalised(gold)] or [""]
+    if not golds:
+        raise DataError("a question without a right answer cannot be scored under SQuAD 1.1; score it as version 2.0")
+    return (
+        max(exact_match(gold, prediction) for gold in golds),
+        max(answer_f1(gold, prediction, version=version) for gold in golds),
+    )
+
+
+def squad_scores(golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> SquadScores:
+    """Version 1.1: right answers and predictions by the ids of questions."""
+    if not golds:
+        raise DataError("there are no questions to score")
+    exact = f1 = 0.0
+    for own, texts in golds.items():
+        if own in predictions:
+            one = question_scores(texts, predictions[own])
+            exact, f1 = exact + one[0], f1 + one[1]
+    missing = sum(own not in predictions for own in golds)
+    return SquadScores(exact=exact / len(golds), f1=f1 / len(golds), total=len(golds), missing=missing)
+
+
+def squad2_scores(
+    golds: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    *,
+    no_answer: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> Squad2Scores:
+    """Version 2: a question has no right answers where it cannot be answered, and its right prediction is empty.
+
+    `no_answer` says for each question how much speaks against an answer: those above the threshold count as not
+    answered, whatever was predicted.
+    """
+    if not golds:
+        raise DataError("there are no questions to score")
+    if absent := [own for own in golds if own not in predictions]:
+        raise DataError(f"{len(absent):,} questions have no prediction, {absent[0]} among them; predict all of them")
+    raw = {own: question_scores(texts, predictions[own], version="2.0") for own, texts in golds.items()}
+    against = dict.fromkeys(golds, 0.0) if no_answer is None else no_answer
+    if absent := [own for own in golds if own not in against]:
+        raise DataError(f"{absent[0]} has no score for being without an answer; give one for each question")
+    final = {own: (float(not golds[own]),) * 2 if against[own] > threshold else scores for own, scores in raw.items()}
+    has = [own for own, texts in golds.items() if texts]
+    without = [own for own, texts in golds.items() if not texts]
+    both = [
+        best_threshold(
+            {own: scores[which] for own, scores in raw.items()}, against, golds=golds, predictions=predictions
+        )
+        for which in (0, 1)
+    ]
+    mean = _mean(final, list(golds))
+    assert mean is not None
+    return Squad2Scores(
+        exact=mean.exact,
+        f1=mean.f1,
+        total=mean.total,
+        has_answer=_mean(final, has),
+        no_answer=_mean(final, without),
+        best_exact=both[0],
+        best_f1=both[1],
+    )
+
+
+def _mean(scores: Mapping[str, tuple[float, ...]], own: Sequence[str]) -> SquadScores | None:
+    if not own:
+        return None
+    exact, f1 = (sum(scores[one][which] for one in own) / len(own) for which in (0, 1))
+    return SquadScores(exact=exact, f1=f1, total=len(own))
+
+
+def best_threshold(
+    scores: Mapping[str, float],
+    no_answer: Mapping[str, float],
+    *,
+    golds: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    lowest: float = 0.0,
+) -> BestThreshold:
+    """The threshold under which the mean score is highest, as the script of version 2 finds it.
+
+    It goes up through the questions' own values, from `lowest`, where no question is answered: one that has an answer
+    adds its score, one that has none loses its point if something was predicted.
+    """
+    reached = best = float(sum(not texts for texts in golds.values()))
+    threshold = lowest
+    for own in sorted(no_answer, key=no_answer.__getitem__):
+        if own not in scores:
+            continue
+        reached += scores[own] if golds[own] else -1.0 if predictions[own] else 0.0
+        if reached > best:
+            best, threshold = reached, no_answer[own]
+    return BestThreshold(score=best / len(scores), threshold=threshold)

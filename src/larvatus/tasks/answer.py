@@ -1,0 +1,240 @@
+"""Answering questions from passages: start and end scores as the best legal spans, with their characters.
+
+    answers = answer_questions(bundle, [("Where is Mt. Sanitas?", passage)], scoring=Scoring())
+    answers[0].text, answers[0].start, answers[0].score
+
+A span is legal if it ends where it starts or later, has at most `longest` tokens, and lies in the passage. Its score is
+the sum of its start and end score, its probability the softmax over all legal spans, and over [CLS], where that may say
+that there is no answer. Of long passages, each token has its scores from the window where it sees most, and spans are
+sought over the whole passage (merge "context"); or they are sought in each window, among those that start at such a
+token, as the released BERT does it (merge "window"). The answer is the text between the ends of its tokens.
+E questions, S sequences, N tokens, T tokens of a passage, L tokens of the longest answer.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from larvatus.batch import edges
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import DataError, UsageError
+from larvatus.objectives import Answering, AnsweringConfig, Pretraining
+from larvatus.tasks.passages import Asked, ask
+from larvatus.tasks.results import Answer, AnswerSpan, Coverage
+from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.text.align import Alignment
+from larvatus.text.words import is_space
+
+Merge = Literal["context", "window"]
+Doubles = npt.NDArray[np.float64]
+AT_ONCE = 1 << 20
+"""Spans that are looked at together."""
+NOWHERE = -np.inf
+
+
+class Decoding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How answers are chosen; None: as the model was fitted."""
+
+    top: int = 1
+    """How many spans to give."""
+    merge: Merge = "context"
+    longest: int | None = None
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.top < 1 or (self.longest is not None and self.longest < 1):
+            raise UsageError("at least one answer, of at least one token, must be asked for")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What decoding finds for one question."""
+
+    spans: tuple[tuple[float, int, int], ...]
+    """Score, first and last token of the best spans, highest score first; none where nothing may be an answer."""
+    total: float
+    """log Σ exp(score / temperature) over all legal spans."""
+    null: float
+    """The score of [CLS]: the least of all windows, since one that holds the answer is enough."""
+
+
+def best_spans(
+    starts_T: Floats, ends_T: Floats, *, longest: int, top: int, temperature: float = 1.0
+) -> tuple[list[tuple[float, int, int]], float]:
+    """The best spans (score, first, last) of at most `longest` tokens, and log Σ exp(score / temperature) of all."""
+    count = len(starts_T)
+    longest = min(longest, count)
+    if not longest:
+        return [], NOWHERE
+    padded = np.concatenate([ends_T.astype(np.float64), np.full(longest - 1, NOWHERE)])
+    ends_TL = np.lib.stride_tricks.sliding_window_view(padded, longest)
+    best: list[tuple[float, int, int]] = []
+    total = NOWHERE
+    step = max(1, AT_ONCE // longest)
+    for low in range(0, count, step):
+        scores = (starts_T[low : low + step, None].astype(np.float64) + ends_TL[low : low + step]).ravel()
+        some = min(top, len(scores))
+        for at in np.argpartition(-scores, some - 1)[:some].tolist():
+            if scores[at] > NOWHERE:
+                first, more = divmod(at, longest)
+                best.append((float(scores[at]), low + first, low + first + more))
+        total = float(np.logaddexp(total, _log_sum(scores / temperature)))
+    return heapq.nsmallest(top, best, key=lambda span: (-span[0], span[1], span[2])), total
+
+
+def _log_sum(x: Doubles) -> float:
+    highest = x.max()
+    return float(highest + np.log(np.exp(x - highest).sum())) if highest > NOWHERE else NOWHERE
+
+
+def decode(
+    asked: Asked, scores_N2: Floats, config: AnsweringConfig, decoding: Decoding = Decoding()
+) -> Iterator[Found]:
+    """The best spans for each question."""
+    longest = decoding.longest or config.longest
+    top = 4 * decoding.top + 4 if decoding.top > 1 else 1  # some may be the same characters
+    for pieces, null in passage_scores(asked, scores_N2, decoding.merge):
+        spans: list[tuple[float, int, int]] = []
+        total = NOWHERE
+        for begin, both_T2 in pieces:
+            found, more = best_spans(
+                both_T2[:, 0], both_T2[:, 1], longest=longest, top=top, temperature=config.temperature
+            )
+            spans += [(score, first + begin, last + begin) for score, first, last in found]
+            total = float(np.logaddexp(total, more))
+        spans.sort(key=lambda span: (-span[0], span[1], span[2]))
+        yield Found(tuple(spans[:top]), total, null)
+
+
+def passage_scores(
+    asked: Asked, scores_N2: Floats, merge: Merge = "context"
+) -> Iterator[tuple[list[tuple[int, Floats]], float]]:
+    """For each question the stretches in which to look for spans, and the score of [CLS].
+
+    A stretch is its first token in the passage and the scores [T, 2] of its tokens: one for the whole passage, or one
+    for each window. What may not be is −∞.
+    """
+    rows, parts = edges(asked.sequences.lengths), edges(asked.sequences.parts)
+    for number, passage in enumerate(asked.passages):
+        own = range(int(parts[number]), int(parts[number + 1]))
+        barred = ~_visible(passage)
+        pieces: list[tuple[int, Floats]] = []
+        for sequence in own:
+            at = int(rows[sequence] + asked.firsts[sequence])
+            begin, size = int(asked.begins[sequence]), int(asked.sizes[sequence])
+            both_T2 = np.array(scores_N2[at : at + size])
+            both_T2[barred[begin : begin + size]] = NOWHERE
+            low, high = (asked.owns[sequence] - begin).tolist()
+            if merge == "context":
+                pieces.append((begin + low, both_T2[low:high]))
+            else:
+                both_T2[:low, 0] = both_T2[high:, 0] = NOWHERE  # these start in another window
+                pieces.append((begin, both_T2))
+        if merge == "context":
+            pieces = [(pieces[0][0], np.concatenate([both for _, both in pieces]))]
+        yield pieces, min(float(scores_N2[rows[sequence]].astype(np.float64).sum()) for sequence in own)
+
+
+def _visible(passage: Alignment) -> npt.NDArray[np.bool_]:
+    """[T] whether a token has a character that is no white space: only such ones may be the ends of an answer."""
+    seen = np.concatenate([[0], np.cumsum(~is_space(passage.text))])
+    return np.asarray(seen[passage.spans[:, 1]] > seen[passage.spans[:, 0]])
+
+
+def spans_of(passage: Alignment, found: Found, config: AnsweringConfig, top: int = 1) -> tuple[AnswerSpan, ...]:
+    """The best spans with their characters and probabilities, each text of the passage once."""
+    total = float(np.logaddexp(found.total, found.null / config.temperature)) if config.null else found.total
+    made: dict[tuple[int, int], AnswerSpan] = {}
+    for score, first, last in found.spans:
+        start, end = int(passage.spans[first, 0]), int(passage.spans[last, 1])
+        text = passage.text[start:end]
+        start, end = end - len(text.lstrip()), start + len(text.rstrip())
+        if (start, end) not in made and len(made) < top:
+            share = float(np.exp(score / config.temperature - total))
+            made[start, end] = AnswerSpan(text=passage.text[start:end], start=start, end=end, score=share)
+    return tuple(made.values())
+
+
+def null_score(found: Found, config: AnsweringConfig) -> float | None:
+    """By how much no answer is ahead of the best span."""
+    if not config.null:
+        return None
+    return found.null - found.spans[0][0] if found.spans else float("inf")
+
+
+def chosen_text(passage: Alignment, found: Found, config: AnsweringConfig, threshold: float | None = None) -> str:
+    """The answer alone; empty for none."""
+    against = null_score(found, config)
+    if against is not None and against > (config.threshold if threshold is None else threshold):
+        return ""
+    spans = spans_of(passage, found, config)
+    return spans[0].text if spans else ""
+
+
+def answer(
+    model: Pretraining,
+    questions: Sequence[str],
+    asked: Asked,
+    *,
+    scoring: Scoring,
+    decoding: Decoding = Decoding(),
+) -> list[Answer]:
+    """The answers of a model to questions that are encoded already, with their passages."""
+    head = head_of(model)
+    if not isinstance(head, Answering):
+        raise UsageError(f"this model is made for {head.config.__struct_config__.tag}, not for answering questions")
+    config = head.config
+    scores = score_sequences(model, asked.sequences, scoring)
+    answers = []
+    for number, found in enumerate(decode(asked, scores, config, decoding)):
+        spans = spans_of(asked.passages[number], found, config, decoding.top)
+        against = null_score(found, config)
+        limit = config.threshold if decoding.threshold is None else decoding.threshold
+        none = not spans or (against is not None and against > limit)
+        total = float(np.logaddexp(found.total, found.null / config.temperature))
+        answers.append(
+            Answer(
+                question=questions[number],
+                text="" if none else spans[0].text,
+                start=None if none else spans[0].start,
+                end=None if none else spans[0].end,
+                score=float(np.exp(found.null / config.temperature - total)) if none else spans[0].score,
+                null_score=against,
+                others=spans,
+                coverage=Coverage(
+                    tokens=int(asked.sequences.tokens[number]),
+                    read=int(asked.sequences.read[number]),
+                    windows=int(asked.sequences.parts[number]),
+                ),
+            )
+        )
+    return answers
+
+
+def answer_questions(
+    bundle: Bundle,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    scoring: Scoring,
+    decoding: Decoding = Decoding(),
+    length: int | None = None,
+    overlap: int | None = None,
+    truncate: bool = False,
+) -> list[Answer]:
+    """Answers to pairs of a question and its passage, in windows of `length` tokens (as many as the model has)."""
+    for number, (question, passage) in enumerate(pairs, start=1):
+        if not question.strip() or not passage.strip():
+            raise DataError(f"question {number}: its {'passage' if question.strip() else 'text'} is empty; give one")
+    most = bundle.model.max_positions
+    if length is not None and length > most:
+        raise UsageError(f"--length {length} is more than the model's {most} positions")
+    asked = ask(bundle.tokenizer, pairs, limit=length or most, overlap=overlap, truncate=truncate)
+    questions = [question for question, _ in pairs]
+    return answer(bundle.pretraining, questions, asked, scoring=scoring, decoding=decoding)

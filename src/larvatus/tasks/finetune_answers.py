@@ -1,0 +1,270 @@
+"""Fine-tuning a model that answers questions: from SQuAD-shaped examples to a calibrated model.
+
+    tuned = finetune_answers(bundle, train, dev, Job(), AnswerOptions())
+    tuned.scores.values["f1"], tuned.scores.values["exact-match"]
+
+Where training questions without an answer are seen (SQuAD 2), the model learns to say so, and how sure it must be is
+fitted on the held-out questions: the threshold that gives them the highest F1. The metric that decides is F1; with such
+questions it is the F1 under the best threshold, since any threshold can be had afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from larvatus.bundle.directory import Bundle
+from larvatus.bundle.heads import natural_answering
+from larvatus.errors import DataError, UsageError, did_you_mean
+from larvatus.metrics.squad import BestThreshold, best_threshold, question_scores
+from larvatus.objectives import Answering, AnsweringConfig, Pretraining
+from larvatus.tasks.answer import Decoding, Found, best_spans, chosen_text, decode, null_score, passage_scores
+from larvatus.tasks.data.records import Dataset, QuestionExample
+from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
+from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.held_out import Calibration
+from larvatus.tasks.loop import Scores, scoring_of
+from larvatus.tasks.passages import Asked, AskedAndAnswered, EmptyWindows, answer_tokens, ask, with_answers
+from larvatus.tasks.scoring import Scoring, head_of, score_sequences
+from larvatus.tasks.settings import FineTuneConfig
+
+METRICS = ("f1", "exact-match")
+WITH_NULL = ("best-f1", "f1", "exact-match")
+CALIBRATED_ON = 1_000
+"""Held-out questions that the temperature is fitted on, at most."""
+COLDEST, HOTTEST = 0.05, 20.0
+
+
+class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be chosen of a model that answers questions."""
+
+    null: bool | None = None
+    """Whether a passage may not answer; None: as the training questions say."""
+    longest: int = 30
+    """Tokens of the longest answer."""
+    overlap: int | None = None
+    """Tokens that windows of a long passage share; None: a quarter of a window."""
+    empty: EmptyWindows = EmptyWindows()
+    """What is learnt from windows without the answer."""
+    decoding: Decoding = Decoding()
+    """How held-out questions are answered."""
+
+
+def answering_head(
+    train: Dataset[QuestionExample], options: AnswerOptions, *, head: HeadOptions, natural: dict[str, Any]
+) -> AnsweringConfig:
+    """The head that the questions ask for."""
+    plain = msgspec.structs.replace(HeadOptions(), dropout=head.dropout, mix=head.mix)
+    if head != plain:
+        raise UsageError("pooling, classes, tags, CRF and LSTM belong to finetune classify and tag, not answer")
+    impossible = sum(one.impossible for one in train)
+    if len(train) == impossible:
+        raise DataError(f"{train.source}: not one question has an answer, so there is nothing to learn")
+    null = options.null if options.null is not None else impossible > 0
+    if impossible and not null:
+        raise DataError(
+            f"{train.source}: {impossible:,} questions have no answer, which a model that always answers cannot learn; "
+            "leave null to the data, or drop them"
+        )
+    settings = natural if head.dropout is None else {**natural, "dropout": head.dropout}
+    return AnsweringConfig(null=null, longest=options.longest, mix=head.mix, **settings)
+
+
+def encode_questions(
+    bundle: Bundle, examples: Sequence[QuestionExample], settings: FineTuneConfig, options: AnswerOptions
+) -> Asked:
+    """Questions in the windows that the settings ask for."""
+    return ask(
+        bundle.tokenizer,
+        [(one.question, one.passage) for one in examples],
+        limit=window_of(bundle, settings),
+        truncate=settings.truncate,
+        overlap=options.overlap,
+        places=[one.place for one in examples],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutQuestions:
+    """Questions that a model is scored on."""
+
+    asked: Asked
+    examples: tuple[QuestionExample, ...]
+    null: bool
+    metric: str
+    decoding: Decoding = field(default_factory=Decoding)
+
+    def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOutQuestions:
+        """Frozen or not, the encoder is run each time: the vectors of all tokens would fill a disk."""
+        return self
+
+    def found(self, model: Pretraining, scoring: Scoring) -> tuple[AnsweringConfig, list[Found]]:
+        head = head_of(model)
+        assert isinstance(head, Answering)
+        scores = score_sequences(model, self.asked.sequences, scoring)
+        return head.config, list(decode(self.asked, scores, head.config, self.decoding))
+
+    def predictions(self, model: Pretraining, scoring: Scoring) -> list[str]:
+        """The answer to each question, empty for none."""
+        config, found = self.found(model, scoring)
+        return self._texts(found, config, self.decoding.threshold)
+
+    def _texts(self, found: list[Found], config: AnsweringConfig, threshold: float | None) -> list[str]:
+        both = zip(self.asked.passages, found, strict=True)
+        return [chosen_text(passage, one, config, threshold) for passage, one in both]
+
+    def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
+        config, found = self.found(model, scoring)
+        values = self._values(self._texts(found, config, self.decoding.threshold))
+        if config.null:
+            best = self._best(found, config)
+            values |= {"best-f1": best.score, "best-threshold": best.threshold}
+        return Scores(metric=self.metric, values=values)
+
+    def _values(self, texts: list[str]) -> dict[str, float]:
+        version = "2.0" if self.null else "1.1"
+        scored = [
+            question_scores(one.golds, text, version=version)  # type: ignore[arg-type]
+            for one, text in zip(self.examples, texts, strict=True)
+        ]
+        exact, f1 = np.mean(scored, axis=0).tolist()
+        return {"f1": f1, "exact-match": exact}
+
+    def _best(self, found: list[Found], config: AnsweringConfig) -> BestThreshold:
+        texts = self._texts(found, config, float("inf"))
+        against = {str(n): float(null_score(one, config) or 0.0) for n, one in enumerate(found)}
+        golds = {str(n): one.golds for n, one in enumerate(self.examples)}
+        scored = {own: question_scores(golds[own], texts[int(own)], version="2.0")[1] for own in golds}
+        predictions = {str(n): text for n, text in enumerate(texts)}
+        finite = [one for one in against.values() if np.isfinite(one)]
+        lowest = min(finite, default=0.0) - 1.0
+        return best_threshold(scored, against, golds=golds, predictions=predictions, lowest=lowest)
+
+    def threshold(self, model: Pretraining, scoring: Scoring) -> float:
+        """The threshold of no answer that gives these questions the highest F1."""
+        config, found = self.found(model, scoring)
+        best = self._best(found, config).threshold
+        return best if np.isfinite(best) else 0.0
+
+    def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
+        return Calibration(temperature=self.temperature(model, scoring))
+
+    def temperature(self, model: Pretraining, scoring: Scoring) -> float:
+        """That gives the right spans of these questions the highest likelihood among all legal ones."""
+        head = head_of(model)
+        assert isinstance(head, Answering)
+        config = head.config
+        scores = score_sequences(model, self.asked.sequences, scoring)
+        cases: list[tuple[Any, float, float]] = []  # scores of a passage, of the right span, of no answer
+        for one, passage, (pieces, null) in zip(
+            self.examples, self.asked.passages, passage_scores(self.asked, scores), strict=True
+        ):
+            own, both_T2 = answer_tokens(passage, one), pieces[0][1]
+            if one.impossible:
+                right = null
+            elif 0 < len(own) <= config.longest and own.stop <= len(both_T2):
+                right = float(both_T2[own.start, 0] + both_T2[own.stop - 1, 1])
+            else:
+                continue
+            if np.isfinite(right):
+                cases.append((both_T2, right, null))
+        cases = cases[:: max(1, -(-len(cases) // CALIBRATED_ON))]
+        if not cases:
+            return 1.0
+
+        def surprise(log_temperature: float) -> float:
+            heat = float(np.exp(log_temperature))
+            losses = []
+            for both_T2, right, null in cases:
+                total = best_spans(both_T2[:, 0], both_T2[:, 1], longest=config.longest, top=1, temperature=heat)[1]
+                total = float(np.logaddexp(total, null / heat)) if config.null else total
+                losses.append(total - right / heat)
+            return float(np.mean(losses))
+
+        return float(np.exp(_lowest(surprise, np.log(COLDEST), np.log(HOTTEST))))
+
+
+def _lowest(function: Callable[[float], float], low: float, high: float, *, close: float = 0.01) -> float:
+    """The minimum of a function with one valley, by golden section (Kiefer 1953)."""
+    share = (5**0.5 - 1) / 2
+    left, right = high - share * (high - low), low + share * (high - low)
+    at_left, at_right = function(left), function(right)
+    while high - low > close:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - share * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + share * (high - low)
+            at_right = function(right)
+    return (low + high) / 2
+
+
+def metric_of_answers(config: AnsweringConfig, asked: str | None = None) -> str:
+    known = WITH_NULL if config.null else METRICS
+    if asked is not None and asked not in known:
+        raise UsageError(f"--metric {asked} does not score this task{did_you_mean(asked, known)}")
+    return asked or known[0]
+
+
+def hold_out_questions(
+    bundle: Bundle,
+    dev: Dataset[QuestionExample],
+    settings: FineTuneConfig,
+    options: AnswerOptions,
+    *,
+    null: bool,
+    metric: str = "f1",
+) -> HeldOutQuestions:
+    """Questions to score a model on."""
+    for one in dev:
+        if not one.known or (one.impossible and not null):
+            said = "its answer is not given" if not one.known else "it has no answer, and the model always gives one"
+            raise DataError(f"{one.place}: {said}, so it cannot be scored; drop it")
+    asked = encode_questions(bundle, dev.examples, settings, options)
+    return HeldOutQuestions(asked, dev.examples, null, metric, options.decoding)
+
+
+def finetune_answers(
+    bundle: Bundle,
+    train: Dataset[QuestionExample],
+    dev: Dataset[QuestionExample] | None,
+    job: Job,
+    options: AnswerOptions = AnswerOptions(),
+) -> Tuned:
+    """Answer questions from passages."""
+    train, dev = parted(train, dev, job)
+    for one in train:
+        if not one.known:
+            raise DataError(f"{one.place}: its answer is not given, so nothing can be learnt from it; drop it")
+    config = answering_head(train, options, head=job.head, natural=natural_answering(bundle))
+    asked = encode_questions(bundle, train.examples, job.config, options)
+    data: AskedAndAnswered = with_answers(asked, train.examples, options.empty, seed=job.seeds[0])
+    job.watch.say(_described(data))
+    metric = metric_of_answers(config, job.metric)
+    held = hold_out_questions(bundle, dev, job.config, options, null=config.null, metric=metric) if dev else None
+    tuned = tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
+    return _with_threshold(tuned, held, scoring_of(job.runtime)) if held is not None and config.null else tuned
+
+
+def _described(data: AskedAndAnswered) -> str:
+    sequences, with_answer = int(data.kept.sum()), int(((data.starts > 0) & data.kept).sum())
+    said = f"{len(data):,} questions in {sequences:,} windows, of which {with_answer:,} hold the answer"
+    return f"{said}; {data.lost:,} answers are in no window" if data.lost else said
+
+
+def _with_threshold(tuned: Tuned, held: HeldOutQuestions, scoring: Scoring) -> Tuned:
+    """The threshold of no answer fitted, and the scores that it gives."""
+    model = tuned.bundle.pretraining
+    head = head_of(model)
+    assert isinstance(head, Answering)
+    head.config = msgspec.structs.replace(head.config, threshold=held.threshold(model, scoring))
+    bundle = dataclasses.replace(tuned.bundle, objectives=(head.config,))
+    return dataclasses.replace(tuned, bundle=bundle, scores=held.scores(model, scoring))

@@ -1,0 +1,199 @@
+"""Questions and their passages as the model reads them, and where the answers stand in that.
+
+    asked = ask(tokenizer, [("Where is Mt. Sanitas?", passage)], limit=384)
+    data = with_answers(asked, examples, EmptyWindows())
+
+A sequence is `[CLS] question [SEP] passage [SEP]`. A passage that does not fit is read in windows that overlap, with
+the whole question in each (Devlin et al. 2019, `run_squad.py`); its tokens belong to the window where they see most
+(`text/windows.py`). A window that does not hold the answer learns to point at [CLS].
+E questions, S sequences, N tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from larvatus.batch import AnswerSpans, Ints, TrainingBatch, edges
+from larvatus.errors import DataError, UsageError
+from larvatus.rng import stream
+from larvatus.tasks.data.records import QuestionExample
+from larvatus.tasks.sequences import Floats, Sequences
+from larvatus.text.align import Alignment
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.windows import windows
+
+Bools = npt.NDArray[np.bool_]
+SPECIAL = 3
+"""[CLS] and two [SEP]."""
+SHORTEST = 16
+"""Tokens of the shortest window."""
+NO_WORDS = np.empty((0, 2), np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Questions over their passages. `sequences.tokens` and `read` are of the passage alone."""
+
+    sequences: Sequences
+    passages: tuple[Alignment, ...]  # [E] those that are asked about twice are there twice, as one object
+    firsts: Ints  # [S] where the passage begins in each sequence
+    begins: Ints  # [S] the token of the passage that stands there
+    sizes: Ints  # [S] tokens of the passage in each sequence
+    owns: Ints  # [S, 2] tokens of the passage that see most in this sequence, first and after the last
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+
+def ask(
+    tokenizer: Tokenizer,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    limit: int,
+    truncate: bool = False,
+    overlap: int | None = None,
+    places: Sequence[object] | None = None,
+) -> Asked:
+    """Questions and passages in sequences of at most `limit` tokens; `places` name the questions in errors."""
+    if limit < SHORTEST:
+        raise UsageError(f"a sequence of {limit} tokens is too short for a question; give at least {SHORTEST}")
+    questions = tokenizer.encode_fast([question for question, _ in pairs])
+    distinct = list(dict.fromkeys(passage for _, passage in pairs))
+    aligned = dict(zip(distinct, tokenizer.encode_many(distinct, [NO_WORDS] * len(distinct)), strict=True))
+    cls, sep = np.array([tokenizer.cls_id]), np.array([tokenizer.sep_id])
+    ids: list[Any] = [np.empty(0, np.int64)]
+    rows: list[tuple[int, int, int, int, int]] = []  # question tokens, window, own tokens
+    parts, read = [], []
+    for number, ((_, text), question) in enumerate(zip(pairs, questions, strict=True)):
+        passage = aligned[text]
+        room = limit - SPECIAL - len(question)
+        if len(question) > (limit - SPECIAL) // 2:
+            who = str(places[number]) if places is not None else f"question {number + 1}"
+            raise DataError(
+                f"{who}: the question has {len(question)} tokens, which leaves too little of a window of {limit} to "
+                f"the passage; shorten it to {(limit - SPECIAL) // 2}"
+            )
+        cut = windows(len(passage), size=room, overlap=None if overlap is None else min(overlap, room - 1))
+        count = 1 if truncate else len(cut)
+        own = np.searchsorted(cut.chosen, np.arange(count + 1))
+        if truncate:
+            own[1] = cut.ends[0]
+        for window in range(count):
+            start, end = int(cut.starts[window]), int(cut.ends[window])
+            ids += [cls, question, sep, passage.ids[start:end], sep]
+            rows.append((len(question), start, end, int(own[window]), int(own[window + 1])))
+        parts.append(count)
+        read.append(int(cut.ends[count - 1]))
+    table = np.asarray(rows, np.int64).reshape(-1, 5)
+    asked_, begins, sizes = table[:, 0], table[:, 1], table[:, 2] - table[:, 1]
+    before, after = asked_ + 2, sizes + 1
+    return Asked(
+        sequences=Sequences(
+            ids=np.concatenate(ids).astype(np.int64),
+            segments=np.repeat(np.tile([0, 1], len(rows)), np.stack([before, after], 1).ravel()),
+            lengths=before + after,
+            parts=np.asarray(parts, np.int64),
+            tokens=np.asarray([len(aligned[text]) for _, text in pairs], np.int64),
+            read=np.asarray(read, np.int64),
+        ),
+        passages=tuple(aligned[text] for _, text in pairs),
+        firsts=before,
+        begins=begins,
+        sizes=sizes,
+        owns=table[:, 3:],
+    )
+
+
+class EmptyWindows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is learnt from windows that do not hold the answer."""
+
+    weight: float = 1.0
+    """How much each counts beside one that does."""
+    most: int | None = None
+    """How many of a passage are learnt from, drawn by lot; None: all."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight < float("inf") or (self.most is not None and self.most < 0):
+            raise UsageError("the weight and the number of windows without the answer must not be negative")
+
+
+@dataclass(frozen=True, eq=False)
+class AskedAndAnswered:
+    """Training examples."""
+
+    asked: Asked
+    starts: Ints  # [S] first token of the answer in each sequence, 0 where it is not there
+    ends: Ints  # [S] its last
+    weights: Floats  # [S]
+    kept: Bools  # [S] whether a sequence is learnt from
+    lost: int
+    """Questions whose answer no sequence holds: it is cut off, longer than a window, or no token of the vocabulary."""
+
+    @property
+    def sequences(self) -> Sequences:
+        return self.asked.sequences
+
+    def __len__(self) -> int:
+        return len(self.asked)
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        chosen = self.sequences.of(examples)
+        chosen = chosen[self.kept[chosen]]
+        spans = AnswerSpans(
+            starts=self.starts[chosen],
+            ends=self.ends[chosen],
+            weights=self.weights[chosen],
+            lengths=self.sequences.lengths[chosen],
+        )
+        return TrainingBatch(tokens=self.sequences.batch(chosen), targets={AnswerSpans: spans})
+
+
+def answer_tokens(passage: Alignment, example: QuestionExample) -> range:
+    """The tokens of the passage that hold the first of the answers; none where there is no answer."""
+    if not example.answers:
+        return range(0)
+    text, start = example.answers[0]
+    return passage.tokens_of_chars(start, start + len(text))
+
+
+def with_answers(
+    asked: Asked, examples: Sequence[QuestionExample], empty: EmptyWindows = EmptyWindows(), *, seed: int = 0
+) -> AskedAndAnswered:
+    """Where the answer stands in each sequence. One that a window holds in part is not there."""
+    found = [answer_tokens(passage, one) for passage, one in zip(asked.passages, examples, strict=True)]
+    owners = asked.sequences.owners
+    first = np.array([own.start for own in found], np.int64)[owners]
+    after = np.array([own.stop for own in found], np.int64)[owners]
+    held = (after > first) & (asked.begins <= first) & (after <= asked.begins + asked.sizes)
+    shift = asked.firsts - asked.begins
+    counts = np.bincount(owners, weights=held, minlength=len(asked))
+    answered = np.array([bool(one.answers) for one in examples], bool)
+    return AskedAndAnswered(
+        asked=asked,
+        starts=np.where(held, first + shift, 0),
+        ends=np.where(held, after - 1 + shift, 0),
+        weights=np.where(held, 1.0, empty.weight).astype(np.float32),
+        kept=_kept(held, asked.sequences.parts, empty, seed),
+        lost=int((answered & (counts == 0)).sum()),
+    )
+
+
+def _kept(held_S: Bools, parts: Ints, empty: EmptyWindows, seed: int) -> Bools:
+    """[S] Learnt from are those with the answer, and some of the others. Every example keeps one."""
+    keep = held_S.copy()
+    border = edges(parts).tolist()
+    for example, (low, high) in enumerate(pairwise(border)):
+        others = low + np.flatnonzero(~held_S[low:high])
+        least = 0 if len(others) < high - low else 1
+        most = max(least, len(others) if empty.most is None else empty.most)
+        if len(others) > most:
+            others = stream(seed, "windows without the answer", 0, example).permutation(others)[:most]
+        keep[others] = True
+    return keep

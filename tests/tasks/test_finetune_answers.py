@@ -1,0 +1,203 @@
+"""Fine-tuning for answers: a tiny model learns to find a word, to say that it is not there, and keeps all that."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
+from larvatus.errors import DataError, UsageError
+from larvatus.metrics.squad import squad2_scores, squad_scores
+from larvatus.objectives import Answering, AnsweringConfig, Pretraining
+from larvatus.tasks.answer import Decoding, answer, answer_questions
+from larvatus.tasks.data.records import Dataset, Place, QuestionExample
+from larvatus.tasks.finetune import Job, Tuned, Watch
+from larvatus.tasks.finetune_answers import (
+    AnswerOptions,
+    HeldOutQuestions,
+    encode_questions,
+    finetune_answers,
+    hold_out_questions,
+)
+from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.passages import EmptyWindows
+from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.tasks.settings import FineTuneConfig
+from larvatus.tasks.trained import TrainedConfig
+
+FILLER = ["the", "a", "of", "was", "and", "wide", "deep", "."]
+QUICK = FineTuneConfig(epochs=12, batch=16, rate=1e-2)
+
+
+def questions(count: int, *, seed: int, without: float = 0.0, words: int = 9) -> Dataset[QuestionExample]:
+    """The answer is the bank or the river of the passage, with the word that follows it."""
+    draw = np.random.default_rng(seed)
+    made = []
+    for number in range(count):
+        text = draw.choice(FILLER, words).tolist()
+        impossible = bool(draw.random() < without)
+        where = int(draw.integers(0, words - 2))
+        if not impossible:
+            text[where] = str(draw.choice(["bank", "river"]))
+        passage = " ".join(text)
+        start = len(" ".join(text[:where])) + (where > 0)
+        found = " ".join(text[where : where + 2])
+        answers = () if impossible else ((found, start),)
+        made.append(
+            QuestionExample(str(number), "which ?", passage, answers, impossible, None, Place("train.json", number + 1))
+        )
+    return Dataset(tuple(made), "train.json")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, save_tiny: Callable[..., Path], tiny_model: Callable[..., Pretraining]) -> Bundle:
+    return load_bundle(save_tiny(tmp_path / "tiny", tiny_model(dropout=0.0, attention_dropout=0.0)))
+
+
+def tuned(bundle: Bundle, without: float = 0.0, config: FineTuneConfig = QUICK, **options: Any) -> Tuned:
+    train, dev = (questions(count, seed=seed, without=without) for count, seed in ((200, 1), (40, 2)))
+    return finetune_answers(bundle, train, dev, Job(config=config), AnswerOptions(**options))
+
+
+def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, bundle: Bundle) -> None:
+    found = tuned(bundle)
+    assert found.metric == "f1"
+    assert found.scores is not None
+    assert found.scores.values["f1"] > 0.8  # a guess: 0.1
+    assert found.scores.values["exact-match"] > 0.6
+    assert isinstance(found.held_out, HeldOutQuestions)
+    texts = found.held_out.predictions(found.bundle.pretraining, Scoring())
+    golds = {one.id: one.golds for one in found.dev}
+    own = squad_scores(golds, dict(zip(golds, texts, strict=True)))
+    assert (own.f1, own.exact) == pytest.approx((found.scores.values["f1"], found.scores.values["exact-match"]))
+    (config,) = found.bundle.objectives
+    assert isinstance(config, AnsweringConfig)
+    assert config.temperature != 1.0
+    save_bundle(
+        tmp_path / "saved",
+        pretraining=found.bundle.pretraining,
+        model_config=found.bundle.model,
+        objective_configs=found.bundle.objectives,
+        tokenizer=found.bundle.tokenizer,
+        recipe=None,
+        lineage={},
+        card="# tiny\n",
+        family=found.bundle.family,
+    )
+    again = load_bundle(tmp_path / "saved")
+    assert again.objectives == found.bundle.objectives
+    assert found.held_out.predictions(again.pretraining, Scoring()) == texts
+    pairs = [(one.question, one.passage) for one in found.dev]
+    assert [given.text for given in answer_questions(again, pairs, scoring=Scoring())] == texts
+    with pytest.raises(DataError, match="question 2: its passage is empty"):
+        answer_questions(again, [pairs[0], ("which ?", " ")], scoring=Scoring())
+    with pytest.raises(DataError, match="question 1: its text is empty"):
+        answer_questions(again, [("", "the river")], scoring=Scoring())
+    with pytest.raises(UsageError, match="more than the model's 32"):
+        answer_questions(again, pairs, scoring=Scoring(), length=33)
+
+
+def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle: Bundle) -> None:
+    found = tuned(bundle, without=0.4)
+    assert found.metric == "best-f1"
+    assert found.scores is not None
+    values = found.scores.values
+    assert values["best-f1"] > 0.85
+    assert values["f1"] == pytest.approx(values["best-f1"])  # the threshold is the model's now
+    (config,) = found.bundle.objectives
+    head = head_of(found.bundle.pretraining)
+    assert isinstance(head, Answering)
+    assert isinstance(config, AnsweringConfig)
+    assert config == head.config
+    assert config.null
+    assert config.threshold == values["best-threshold"] != 0.0
+    asked = encode_questions(found.bundle, found.dev.examples, QUICK, AnswerOptions())
+    questions_ = [one.question for one in found.dev]
+    answers = answer(found.bundle.pretraining, questions_, asked, scoring=Scoring())
+    golds = {one.id: one.golds for one in found.dev}
+    texts = {one.id: given.text for one, given in zip(found.dev, answers, strict=True)}
+    assert squad2_scores(golds, texts).f1 == pytest.approx(values["f1"])
+    right = [given for one, given in zip(found.dev, answers, strict=True) if one.impossible and not given.text]
+    assert right
+    assert all(given.start is None and given.null_score is not None for given in right)
+
+
+def test_the_temperature_gives_right_spans_their_share(bundle: Bundle) -> None:
+    found = tuned(bundle)
+    assert isinstance(found.held_out, HeldOutQuestions)
+    model = found.bundle.pretraining
+    head = head_of(model)
+    best = head.config.temperature
+
+    def surprise(temperature: float) -> float:
+        head.config = AnsweringConfig(temperature=temperature)
+        asked = found.held_out.asked  # type: ignore[union-attr]
+        given = answer(model, [one.question for one in found.dev], asked, scoring=Scoring(), decoding=Decoding(top=400))
+        losses = []
+        for one, own in zip(found.dev, given, strict=True):
+            text, start = one.answers[0]
+            (share,) = [s.score for s in own.others if (s.start, s.end) == (start, start + len(text))]
+            losses.append(-np.log(share))
+        return float(np.mean(losses))
+
+    at = surprise(best)
+    assert at <= surprise(best * 1.3) + 1e-6
+    assert at <= surprise(best / 1.3) + 1e-6
+
+
+@pytest.mark.parametrize("word", ["head", "last1", "lora4"])
+def test_each_choice_of_what_is_trained_runs(bundle: Bundle, word: str) -> None:
+    config = FineTuneConfig(epochs=3, batch=16, rate=1e-2, trained=TrainedConfig.read(word))
+    found = tuned(bundle, config=config)
+    losses = [epoch.loss for epoch in found.runs[0].history]
+    assert losses[-1] < losses[0]
+
+
+def test_a_mix_of_layers_learns_too(bundle: Bundle) -> None:
+    config = FineTuneConfig(epochs=3, batch=16, rate=1e-2, trained=TrainedConfig.read("head"))
+    job = Job(config=config, head=HeadOptions(mix=True))
+    found = finetune_answers(bundle, questions(48, seed=1), questions(8, seed=2), job)
+    losses = [epoch.loss for epoch in found.runs[0].history]
+    assert losses[-1] < losses[0]
+
+
+def test_long_passages_are_learnt_in_windows(bundle: Bundle) -> None:
+    said: list[str] = []
+    train, dev = questions(24, seed=1, words=60), questions(12, seed=2, words=60)
+    job = Job(config=FineTuneConfig(epochs=1, batch=8), watch=Watch(say=said.append))
+    found = finetune_answers(bundle, train, dev, job, AnswerOptions(empty=EmptyWindows(most=1), overlap=4))
+    assert found.windows[0] == 24
+    assert "24 questions in" in said[-1]
+    assert "hold the answer" in said[-1]
+    cut = Job(config=FineTuneConfig(epochs=1, batch=8, truncate=True), watch=Watch(say=said.append))
+    finetune_answers(bundle, train, dev, cut)
+    assert "answers are in no window" in said[-1]
+
+
+def test_bad_data_and_options_are_one_clear_line(bundle: Bundle) -> None:
+    train, dev = questions(12, seed=1), questions(4, seed=2)
+    hidden = dataclasses.replace(train, examples=(dataclasses.replace(train.examples[0], answers=()),))
+    with pytest.raises(DataError, match=r"train.json:1: its answer is not given, so nothing can be learnt"):
+        finetune_answers(bundle, hidden, dev, Job())
+    with pytest.raises(DataError, match=r"train.json:1: its answer is not given, so it cannot be scored"):
+        finetune_answers(bundle, train, hidden, Job())
+    none = questions(12, seed=1, without=1.0)
+    with pytest.raises(DataError, match="not one question has an answer"):
+        finetune_answers(bundle, none, dev, Job())
+    with pytest.raises(DataError, match="which a model that always answers cannot learn"):
+        finetune_answers(bundle, questions(12, seed=1, without=0.5), dev, Job(), AnswerOptions(null=False))
+    with pytest.raises(DataError, match="it has no answer, and the model always gives one"):
+        hold_out_questions(bundle, none, QUICK, AnswerOptions(), null=False)
+    with pytest.raises(UsageError, match="belong to finetune classify and tag"):
+        finetune_answers(bundle, train, dev, Job(head=HeadOptions(crf=True)))
+    with pytest.raises(UsageError, match="--metric accuracy does not score this task"):
+        finetune_answers(bundle, train, dev, Job(metric="accuracy"))
+    with pytest.raises(UsageError, match="--length 64 is more than the model's 32 positions"):
+        finetune_answers(bundle, train, dev, Job(config=FineTuneConfig(length=64)))
+    with pytest.raises(UsageError, match="at least 1 token"):
+        finetune_answers(bundle, train, dev, Job(), AnswerOptions(longest=0))
