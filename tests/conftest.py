@@ -16,7 +16,7 @@ from larvatus.train.prepare import Prepared
 from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
 
-pytest_plugins = ("tests.tiny",)
+pytest_plugins = ("tests.tiny", "tests.labelled")
 
 settings.register_profile(
     "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -132,4 +132,11 @@ KNOWN_FLAGS = {
         "--batch-tokens --device --file --format --json --length --merge --out --overlap --pair --pair-column "
         "--probabilities --text --top --truncate"
     ),
+    "larvatus finetune": (
+        "--batch --class-weight --crf --curve --decay --dense --dev --device --dropout --epochs --evaluations "
+        "--focal --glue --head-rate --header --label --labels --layer-decay --learn --length --lstm --merge "
+        "--metric --microbatch --mix --model --no-dev --no-header --no-quoting --out --pair --patience --pool "
+        "--precision --quoting --rate --repair --resume --scheme --seed --seeds --separator --smoothing --tag "
+        "--task --text --train --trained --truncate --warmup --word"
+    ),
 }

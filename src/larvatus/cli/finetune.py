@@ -8,6 +8,7 @@ larvatus finetune classify --model DIR --task rte --glue glue/ --out runs/rte --
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,9 +39,10 @@ from larvatus.errors import UsageError
 from larvatus.objectives.classification import Dense
 from larvatus.tasks.curve import read_shares
 from larvatus.tasks.data.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
-from larvatus.tasks.finetune import Job, Tuned
+from larvatus.tasks.finetune import Job, Spread, Tuned, spread_of
 from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.run import Order, Task, run
+from larvatus.tasks.run import Order, Task, is_begun, is_done, run
+from larvatus.tasks.save import read_history
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.trained import TrainedConfig
 from larvatus.text.tag_schemes import Scheme
@@ -120,11 +122,10 @@ def finetune(
         epochs=epochs, batch=batch, rate=rate, decay=decay, warmup=warmup, patience=patience, evaluations=evaluations,
         length=length, truncate=truncate, trained=own,
     )  # fmt: skip
-    weights = class_weight or []
+    balanced, weights = _weights(class_weight or [])
     options = HeadOptions(
-        pool=pool, dense=dense, dropout=dropout, mix=mix, balanced="balanced" in weights,
-        class_weights=_weights(weights), focal=focal, smoothing=smoothing, crf=crf, lstm=lstm, learn=learn,
-        scheme=scheme,
+        pool=pool, dense=dense, dropout=dropout, mix=mix, balanced=balanced, class_weights=weights,
+        focal=focal, smoothing=smoothing, crf=crf, lstm=lstm, learn=learn, scheme=scheme,
     )  # fmt: skip
     job = Job(
         config=config,
@@ -140,14 +141,20 @@ def finetune(
         text=text, pair=pair, label=label, separator=separator, header=header, quoting=quoting, word=word, tag=tag
     )
     shares = tuple(share for share in read_shares(curve) if share < 1) if curve is not None else ()
+    if no_dev and (dev or shares):
+        raise UsageError("--no-dev holds nothing out, so it goes with neither --dev nor --curve")
+    if (task == "classify" and repair) or (task == "tag" and labels):
+        raise UsageError("--repair belongs to finetune tag, and --labels to finetune classify")
     bundle = load_bundle(model)
     order: dict[str, Any] = {"task": task, "bundle": bundle, "name": model, "resume": resume, "curve": shares}
     if glue_tasks is not None:
-        if task != "classify" or train or dev or glue is None:
-            raise UsageError("--task goes with finetune classify and --glue DIR, in place of --train and --dev")
+        if task != "classify" or train or dev or no_dev or glue is None or labels or reading != Labelled():
+            raise UsageError(
+                "--task goes with finetune classify and --glue DIR, in place of --train, --dev and names of columns"
+            )
         _glue(glue_tasks, glue, out, order=order, job=job, console=console)
         return
-    if not train:
+    if not train or glue is not None:
         raise UsageError("name labelled examples with --train FILE, or a task of GLUE with --task NAME --glue DIR")
     read = (lambda paths, kind: reading.texts(paths, kind=kind)) if task == "classify" else _tagged(reading)
     examples = read(train, labels)
@@ -159,19 +166,22 @@ def _tagged(reading: Labelled) -> Any:
     return lambda paths, kind: reading.tagged(paths)
 
 
-def _weights(given: list[str]) -> dict[str, float]:
+def _weights(given: list[str]) -> tuple[bool, dict[str, float]]:
+    """Whether classes are balanced, or the weights of those that are named."""
+    if "balanced" in given:
+        if len(given) > 1:
+            raise UsageError("--class-weight balanced gives every class its weight; leave the others away")
+        return True, {}
     found = {}
     for one in given:
-        name, equals, weight = one.rpartition("=")
-        if one == "balanced":
-            continue
+        name, _, weight = one.rpartition("=")
         try:
             found[name] = float(weight)
         except ValueError:
-            equals = ""
-        if not equals or not name:
-            raise UsageError(f"--class-weight {one} is not NAME=NUMBER, nor balanced")
-    return found
+            name = ""
+        if not name or not 0 <= found[name] < math.inf:
+            raise UsageError(f"--class-weight {one} is neither NAME=NUMBER, at least 0, nor balanced")
+    return False, found
 
 
 def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
@@ -187,23 +197,29 @@ def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
 def _glue(names: str, glue: Path, out: Path, *, order: dict[str, Any], job: Job, console: Console) -> None:
     """One task into `out`, several into folders of it; a table with published scores at the end."""
     tasks = list(TASKS.values()) if names == "all" else [glue_task(name) for name in names.split(",")]
-    done: list[tuple[GlueTask, Tuned]] = []
+    done: list[tuple[GlueTask, Spread]] = []
     for task in tasks:
-        data = read_glue(task.name, glue)
         place = out if len(tasks) == 1 else out / task.name
         console.print(f"[bold]{task.title}[/]")
+        again = order["resume"] and (len(tasks) == 1 or is_begun(place))
+        if order["resume"] and not again and is_done(place):
+            console.print(f"{place} is done already", markup=False, soft_wrap=True)
+            done.append((task, spread_of(read_history(place))))
+            continue
+        data = read_glue(task.name, glue)
         chosen = dataclasses.replace(job, metric=job.metric or task.metrics[0])
-        asked = Order(train=data.train, dev=next(iter(data.dev.values())), out=place, **order)
-        done.append((task, _carry_out(asked, chosen, console)))
+        own = {**order, "resume": again}
+        asked = Order(train=data.train, dev=next(iter(data.dev.values())), out=place, **own)
+        done.append((task, _carry_out(asked, chosen, console).spread))
     _published(done, console)
 
 
-def _published(done: list[tuple[GlueTask, Tuned]], console: Console) -> None:
+def _published(done: list[tuple[GlueTask, Spread]], console: Console) -> None:
     table = Table(box=None, pad_edge=False, title="beside published scores (test sets, %)", title_justify="left")
     table.add_column("")
     for task, _ in done:
         table.add_column(f"{task.title} {task.metrics[0]}", justify="right")
-    ours = [tuned.spread.get(task.metrics[0], (float("nan"), 0.0)) for task, tuned in done]
+    ours = [spread.get(task.metrics[0], (math.nan, 0.0)) for task, spread in done]
     table.add_row("this model (dev)", *(f"{100 * mean:.1f} ± {100 * spread:.1f}" for mean, spread in ours))
     for system, scores in PUBLISHED.items():
         table.add_row(system, *(f"{scores[task.name]:.1f}" if task.name in scores else "–" for task, _ in done))

@@ -15,7 +15,10 @@ from rich.table import Table
 from larvatus.tasks.finetune import Tuned, Watch
 from larvatus.tasks.loop import Epoch
 from larvatus.tasks.run import CurvePoint
-from larvatus.train.monitor import LINE_EVERY_S, Metrics
+from larvatus.train.monitor import Metrics
+
+LINE_EVERY_S = 30.0
+"""Between two lines, where there is no bar and no evaluation says how far it is."""
 
 
 class Show:
@@ -59,6 +62,7 @@ class Show:
             self._metrics = Metrics(self._out, self.console)
         values = epoch.scores.values if epoch.scores is not None else {}
         self._metrics.write("valid", epoch.step, {"seed": seed, "epoch": epoch.epoch, "loss": epoch.loss, **values})
+        self._last = time.monotonic()
         said = " · ".join(f"{name} {value:.4f}" for name, value in values.items())
         self.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: loss {epoch.loss:.4f}{' · ' if said else ''}{said}")
 
@@ -75,12 +79,14 @@ def show_result(console: Console, tuned: Tuned, out: Path) -> None:
             row = [f"{mean:.4f}", f"{deviation:.4f}"] if many else []
             table.add_row(f"{name} *" if name == tuned.metric else name, f"{value:.4f}", *row)
         console.print(table)
-        chosen = f"seed {tuned.kept}" if many else "the weights"
-        console.print(f"* by which {chosen} and the epoch were chosen", highlight=False)
+        run = next(run for run in tuned.runs if run.seed == tuned.kept)
+        epoch = f"epoch {run.best.epoch:.3g}" if run.best is not None else "the weights"
+        chosen = f"seed {run.seed}, {epoch}" if many else epoch
+        console.print(f"* by which what is kept was chosen: {chosen}", highlight=False)
         fit = tuned.calibration
         if not math.isnan(fit.before):
             console.print(
-                f"calibration error {fit.before:.4f}, with temperature {fit.temperature:.3f} {fit.after:.4f}",
+                f"calibration error {fit.before:.4f}, and {fit.after:.4f} with a temperature of {fit.temperature:.3f}",
                 highlight=False,
             )
     taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())

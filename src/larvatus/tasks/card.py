@@ -118,10 +118,12 @@ def _training(tuned: Tuned) -> dict[str, str | int | float]:
 def _results(tuned: Tuned) -> Iterator[str]:
     if tuned.scores is None:
         return
-    yield from ("## Held-out results", "", "| | these weights | mean of seeds | deviation |", "| --- " * 4 + "|")
+    many = len(tuned.runs) > 1
+    heads = ["", "these weights", *(["mean of seeds", "deviation"] if many else [])]
+    yield from ("## Held-out results", "", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|")
     for name, value in tuned.scores.values.items():
         mean, deviation = tuned.spread[name]
-        yield f"| {name} | {value:.4f} | {mean:.4f} | {deviation:.4f} |"
+        yield f"| {name} | {value:.4f} |" + (f" {mean:.4f} | {deviation:.4f} |" if many else "")
     fit = tuned.calibration
     if not math.isnan(fit.before):
         yield ""
@@ -132,14 +134,17 @@ def _results(tuned: Tuned) -> Iterator[str]:
         )
     yield ""
     yield (
-        f"Epoch and seed were chosen by {tuned.metric} on the same held-out examples, so figures are a little "
-        "flattering; take a test set that nobody has looked at for a claim."
+        f"{'Epoch and seed were' if many else 'The epoch was'} chosen by {tuned.metric} on the same held-out examples, "
+        "so figures are a little flattering; take a test set that nobody has looked at for a claim."
     )
 
 
 def _limitations(tuned: Tuned) -> Iterator[str]:
     yield from ("## Limitations", "")
     yield "- It knows the labels above and no others, and repeats the gaps, errors and biases of its examples."
-    yield "- Probabilities were calibrated on the held-out examples; on other text they may mean less."
     if tuned.scores is None:
-        yield "- Nothing was measured on held-out examples, and its probabilities are not calibrated."
+        yield "- Nothing was measured on held-out examples."
+    if not math.isnan(tuned.calibration.before):
+        yield "- Probabilities were calibrated on the held-out examples; on other text they may mean less."
+    elif getattr(tuned.bundle.objectives[0], "kind", None) != "regression":
+        yield "- Its probabilities are not calibrated."

@@ -10,8 +10,10 @@ Long runs save now and then, and all when they are asked to stop. Order and drop
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,8 @@ from larvatus.tasks.loop import Epoch, FineTuning
 from larvatus.train.optimizer import optimizer_tensors, restore_optimizer
 
 FOLDER = "checkpoints"
+CONTENTS = ("model", "train", "dev")
+"""What an identity holds as hashes."""
 EVERY_S = 120.0
 """Seconds of training between two checkpoints."""
 
@@ -83,12 +87,7 @@ class Keeper:
         if not resume or not paths:
             return keeper
         state = _read(paths[-1])
-        changed = [name for name in {**state.identity, **identity} if state.identity.get(name) != identity.get(name)]
-        if changed:
-            raise ArtefactError(
-                f"{directory} was begun with another {', '.join(sorted(changed))}; "
-                "give the same, or choose another --out"
-            )
+        refuse_another(directory, state.identity, identity)
         keeper.found, keeper.path, keeper.done = state, paths[-1], list(state.done)
         if state.kept is not None:
             keeper.kept = state.kept, read_tensors(paths[-1] / "kept.safetensors")
@@ -168,6 +167,30 @@ class Keeper:
     def clear(self) -> None:
         """The run is done: the model directory holds all that is worth keeping."""
         shutil.rmtree(self.directory / FOLDER, ignore_errors=True)
+
+
+def refuse_another(directory: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """A run goes on as it was begun, or not at all."""
+    changed = list(_changes(before, now))
+    if changed:
+        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+        raise ArtefactError(
+            f"{directory} was begun with {', '.join(changed[:4])}{more}; give the same, or choose another --out"
+        )
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any], within: str = "") -> Iterator[str]:
+    """Each setting that differs: ``settings.rate 0.01 (now 0.02)``; of contents only that they do."""
+    for name in {**before, **now}:
+        old, new = before.get(name), now.get(name)
+        if old == new:
+            continue
+        if name in CONTENTS and not within:
+            yield f"other contents of {name}"
+        elif isinstance(old, dict) and isinstance(new, dict):
+            yield from _changes(old, new, f"{within}{name}.")
+        else:
+            yield f"{within}{name} {json.dumps(old)} (now {json.dumps(new)})"
 
 
 def _read(path: Path) -> State:

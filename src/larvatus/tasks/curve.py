@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from larvatus.errors import UsageError
 from larvatus.rng import stream
-from larvatus.tasks.data.records import Dataset
+from larvatus.tasks.data.records import Dataset, TaggedExample
 
 D = TypeVar("D", bound=Dataset[Any])
 
@@ -32,12 +32,34 @@ def read_shares(text: str) -> list[float]:
     return shares
 
 
+def by_lot(data: Dataset[Any], purpose: str) -> tuple[list[int], int]:
+    """Numbers of the examples in a random order, those first that show every label once; and how many those are."""
+    order = stream(0, purpose).permutation(len(data)).tolist()
+    seen: set[str] = set()
+    first = []
+    for number in order:
+        own = labels_of(data.examples[number])
+        if own - seen:
+            first.append(number)
+            seen |= own
+    shown = set(first)
+    return first + [number for number in order if number not in shown], len(first)
+
+
+def labels_of(example: Any) -> set[str]:
+    """Classes or tags of an example; none of a number."""
+    answer = example.tags if isinstance(example, TaggedExample) else example.label
+    if isinstance(answer, str):
+        return {answer}
+    return set(answer) if isinstance(answer, tuple) else set()
+
+
 def part(data: D, share: float) -> D:
-    """A share of the examples, drawn by lot; a larger share holds the smaller."""
-    count = max(2, round(share * len(data)))
+    """A share of the examples, drawn by lot; a larger share holds the smaller, and each holds every label."""
+    order, fewest = by_lot(data, "finetune curve")
+    count = max(2, fewest, round(share * len(data)))
     if count >= len(data):
         return data
-    order = stream(0, "finetune curve").permutation(len(data))
-    chosen = set(order[:count].tolist())
+    chosen = set(order[:count])
     examples = tuple(one for number, one in enumerate(data.examples) if number in chosen)
     return dataclasses.replace(data, examples=examples, notes=(*data.notes, f"{share:.0%} of the examples"))

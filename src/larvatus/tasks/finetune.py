@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,9 +23,9 @@ from larvatus.bundle.huggingface.task_heads import TaskConfig
 from larvatus.errors import DataError, Preempted, UsageError
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.objectives import ClassificationConfig, TaggingConfig
-from larvatus.rng import stream
 from larvatus.tasks.checkpoint import Keeper, SeedRun
 from larvatus.tasks.classify import LabelledTexts, Merge, label_array, texts_of
+from larvatus.tasks.curve import by_lot
 from larvatus.tasks.data.records import Dataset, Example, TaggedExample, TextExample
 from larvatus.tasks.features import Examples, Features
 from larvatus.tasks.heads import HeadOptions, classification_head, tagging_head
@@ -39,6 +39,7 @@ from larvatus.tasks.held_out import (
     metric_of_texts,
 )
 from larvatus.tasks.loop import Epoch, FineTuning, Fit, Fitting, Scores, scoring_of
+from larvatus.tasks.plan import balance, plan
 from larvatus.tasks.schemes import in_scheme, scheme_of
 from larvatus.tasks.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
@@ -47,6 +48,8 @@ from larvatus.tasks.trained import trainable
 from larvatus.text.tag_schemes import Scheme
 from larvatus.train.settings import Runtime
 
+Spread = dict[str, tuple[float, float]]
+"""Mean and deviation of each metric over the seeds."""
 HELD_OUT = 0.1
 MOST_HELD_OUT = 2_000
 """Of the training examples, where no held-out ones are given."""
@@ -113,18 +116,22 @@ class Tuned:
     """Training examples that are longer than a window, and their windows."""
 
     @property
-    def spread(self) -> dict[str, tuple[float, float]]:
-        """Mean and deviation of each metric over the seeds."""
-        found = [run.best.scores.values for run in self.runs if run.best and run.best.scores]
-        if not found:
-            return {}
-        return {
-            name: (
-                statistics.fmean(own := [values[name] for values in found]),
-                statistics.stdev(own) if len(own) > 1 else 0.0,
-            )
-            for name in found[0]
-        }
+    def spread(self) -> Spread:
+        return spread_of(self.runs)
+
+
+def spread_of(runs: Sequence[SeedRun]) -> Spread:
+    """Mean and deviation of each metric over the seeds, each with its best weights."""
+    found = [run.best.scores.values for run in runs if run.best and run.best.scores]
+    if not found:
+        return {}
+    return {
+        name: (
+            statistics.fmean(own := [values[name] for values in found]),
+            statistics.stdev(own) if len(own) > 1 else 0.0,
+        )
+        for name in found[0]
+    }
 
 
 class Encoded(Examples, Protocol):
@@ -155,6 +162,7 @@ def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[Ta
     train = in_scheme(train, scheme, source=written, repair=job.repair)
     dev = in_scheme(dev, scheme, source=written, repair=job.repair) if dev else None
     config = tagging_head(train, job.head, scheme=scheme, natural=natural_tagging(bundle))
+    job.watch.say(balance(train, scheme))
     job = dataclasses.replace(job, config=job.config.settled("tag", len(train)))
     data = encode_tags(bundle, train, config, job.config)
     metric = metric_of_tags(config, job.metric)
@@ -167,27 +175,19 @@ def parted(
 ) -> tuple[Dataset[Example], Dataset[Example] | None]:
     """Training and held-out examples; where none are given, a tenth of the training ones, drawn by lot."""
     if dev is not None or not job.hold_out:
+        if dev is None and (len(job.seeds) > 1 or job.config.patience or job.metric):
+            raise UsageError("several seeds, patience and a metric want held-out examples; leave --no-dev away")
         return train, dev
     count = min(MOST_HELD_OUT, round(HELD_OUT * len(train)))
-    if count < 1 or len(train) - count < 2:
+    order, shown = by_lot(train, "finetune held out")
+    if count < 1 or len(train) - count < max(2, shown):
         raise DataError(f"{train.source}: {len(train)} examples are too few to hold some out; give --dev, or --no-dev")
-    order = stream(0, "finetune held out").permutation(len(train))
-    chosen = set(order[:count].tolist())
+    chosen = set(order[-count:])  # the last, so that every label is left to learn from
     said = f"{count:,} of {len(train):,} examples are held out by lot"
     job.watch.say(f"no held-out examples were given: {said}")
     own = tuple(one for number, one in enumerate(train.examples) if number not in chosen)
     others = tuple(one for number, one in enumerate(train.examples) if number in chosen)
     return dataclasses.replace(train, examples=own), dataclasses.replace(train, examples=others, notes=(said,))
-
-
-def balance(train: Dataset[TextExample]) -> str:
-    """The class balance in a line."""
-    counts = train.labels()
-    if not counts:
-        return f"{len(train):,} numbers"
-    shares = ", ".join(f"{label} {count:,} ({count / len(train):.0%})" for label, count in counts.most_common(12))
-    more = f" and {len(counts) - 12} more" if len(counts) > 12 else ""
-    return f"classes: {shares}{more}"
 
 
 def window_of(bundle: Bundle, config: FineTuneConfig) -> int:
@@ -228,6 +228,11 @@ def tuned_with_head(
 ) -> Tuned:
     """Train the head that the config says, for each seed; keep the best and calibrate it."""
     scoring = scoring_of(job.runtime)
+    trained = trained_parameters(bundle, config, job.config)
+    long = data.sequences.parts > 1
+    windows = int(long.sum()), int(data.sequences.parts[long].sum())
+    for line in plan(bundle, config, job.config, examples=len(data), trained=trained, windows=windows):
+        job.watch.say(line)
     keeper = job.keeper or Keeper(Path(), {})
     features, scored = None, held
     for seed in job.seeds:
@@ -247,14 +252,12 @@ def tuned_with_head(
     tuned, taken = with_head(bundle, config, seed=run.seed)
     tuned.pretraining.load_state_dict(keeper.kept[1])
     tuned.pretraining.to(job.runtime.device)
-    trained = trained_parameters(tuned, job.config)
     scores = run.best.scores if run.best is not None else None
     calibration = Calibration()
     if held is not None:
         calibration = held.calibration(tuned.pretraining, scoring)
         head = calibrated(tuned.pretraining, calibration.temperature)
         tuned = dataclasses.replace(tuned, objectives=(head.config,))
-    long = data.sequences.parts > 1
     return Tuned(
         bundle=tuned,
         metric=held.metric if held is not None else "",
@@ -268,7 +271,7 @@ def tuned_with_head(
         calibration=calibration,
         taken=taken,
         trained=trained,
-        windows=(int(long.sum()), int(data.sequences.parts[long].sum())),
+        windows=windows,
     )
 
 
@@ -277,8 +280,7 @@ def _train(
 ) -> FineTuning:
     model, scoring = fresh.pretraining, scoring_of(job.runtime)
 
-    def report(epoch: Epoch) -> None:
-        job.watch.epoch(seed, epoch)
+    def pause() -> None:
         if job.keeper is not None and job.keeper.due():
             job.keeper.save(training, seed)
 
@@ -287,9 +289,10 @@ def _train(
         runtime=job.runtime,
         seed=seed,
         evaluate=(lambda: held.scores(model, scoring)) if held is not None else None,
-        report=report,
+        report=lambda epoch: job.watch.epoch(seed, epoch),
         progress=job.watch.progress,
         stop=job.watch.stop,
+        pause=pause,
     )
     training = FineTuning(model, data, fitting, features)
     if job.keeper is not None:
@@ -304,14 +307,14 @@ def _train(
 def _stopped(training: FineTuning, job: Job, seed: int) -> str:
     where = f"{job.watch.stop()} stopped it at step {training.fit.step:,} of {training.steps:,}"
     if job.keeper is None:
-        return f"{where}; nothing was saved"
+        return f"{where}, and it is lost"
     job.keeper.save(training, seed)
     return f"{where}, where it was saved; the same command with --resume goes on from there"
 
 
-def trained_parameters(bundle: Bundle, config: FineTuneConfig) -> int:
+def trained_parameters(bundle: Bundle, head: ClassificationConfig | TaggingConfig, config: FineTuneConfig) -> int:
     """How many numbers learn."""
-    shell, _ = with_head(bundle, bundle.objectives[0], seed=0)  # type: ignore[arg-type]
+    shell, _ = with_head(bundle, head, seed=0)
     trainable(shell.pretraining, config.trained, decay=0.0, seed=0)
     return parameter_counts(shell.pretraining).trained
 
@@ -327,5 +330,6 @@ def _run(seed: int, fit: Fit) -> SeedRun:
 
 
 def _better(one: SeedRun, other: SeedRun) -> bool:
-    mine, theirs = (run.best.scores.main if run.best and run.best.scores else -math.inf for run in (one, other))
-    return mine > theirs
+    """By the metric that decides; one that is not defined is worse than any."""
+    mine, theirs = (run.best.scores.main if run.best and run.best.scores else math.nan for run in (one, other))
+    return mine > theirs or (math.isnan(theirs) and not math.isnan(mine))

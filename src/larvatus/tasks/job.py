@@ -37,15 +37,15 @@ def job_of(settings: Mapping[str, Any]) -> Job:
     def take(names: Any) -> dict[str, Any]:
         return {name: given[name] for name in names if name in given}
 
-    seeds = given.get("seeds", 1)
-    first = given.get("seed", 0)
     try:
-        trained = TrainedConfig.read(given.get("trained", "all"), **take(TRAINED))
+        first = msgspec.convert(given.get("seed", 0), int)
+        seeds = msgspec.convert(given.get("seeds", 1), int | tuple[int, ...])
+        trained = TrainedConfig.read(msgspec.convert(given.get("trained", "all"), str), **take(TRAINED))
         return Job(
             config=msgspec.convert({**take(config), "trained": trained}, FineTuneConfig, from_attributes=True),
             head=msgspec.convert(take(head), HeadOptions),
             runtime=Runtime.here(compile=False, **take(RUNTIME)),
-            seeds=tuple(range(first, first + seeds)) if isinstance(seeds, int) else tuple(seeds),
+            seeds=tuple(range(first, first + seeds)) if isinstance(seeds, int) else seeds,
             **take(RUN),
         )
     except msgspec.ValidationError as fault:

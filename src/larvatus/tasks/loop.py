@@ -74,6 +74,8 @@ class Fitting:
     """Called now and then: step, steps, loss, examples a second."""
     stop: Callable[[], str | None] = lambda: None
     """The signal that asked to stop, if any."""
+    pause: Callable[[], None] = lambda: None
+    """Called now and then between two steps, where the state is whole and may be saved."""
 
 
 @dataclass
@@ -129,9 +131,18 @@ class FineTuning:
             self._step()
             if self.fit.step in due:
                 self._evaluate()
+            if self.fit.step in due or self.fit.step % LOOK_EVERY == 0:
+                self._count_time()
+                self.fitting.pause()
+                self._began = time.monotonic()  # saving does not count
         self._read()
-        self.fit.seconds += time.monotonic() - self._began
+        self._count_time()
         return self.fit
+
+    def _count_time(self) -> None:
+        now = time.monotonic()
+        self.fit.seconds += now - self._began
+        self._began = now
 
     def keep_best(self) -> None:
         """Put the best weights back into the model."""
@@ -203,7 +214,7 @@ class FineTuning:
         self._read()
         loss = sum(self.losses) / len(self.losses)
         self.losses.clear()
-        self.fit.seconds += time.monotonic() - self._began
+        self._count_time()
         scores = self.fitting.evaluate() if self.fitting.evaluate is not None else None
         epoch = Epoch(
             step=self.fit.step,
@@ -221,7 +232,7 @@ class FineTuning:
                 self.fit.best_epoch = epoch
                 self.fit.waited = 0
         self.fitting.report(epoch)
-        self._began = time.monotonic()  # evaluation and saving do not count
+        self._began = time.monotonic()  # evaluation does not count
 
 
 def epoch_order(seed: int, epoch: int, examples: int) -> Ints:

@@ -22,10 +22,10 @@ from larvatus.bundle.directory import CONFIG, Bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError
-from larvatus.tasks.checkpoint import FOLDER, Keeper
+from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
 from larvatus.tasks.data.check import check
-from larvatus.tasks.finetune import Job, Tuned, finetune_tags, finetune_texts
+from larvatus.tasks.finetune import Job, Tuned, finetune_tags, finetune_texts, parted
 from larvatus.tasks.save import contents_hash, save_tuned
 from larvatus.train.signals import listening
 
@@ -61,20 +61,19 @@ class CurvePoint:
 
 def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda point: None) -> Tuned:
     """Carry out an order; `point` is told of each share of a learning curve."""
-    finetune = FINETUNE[order.task]
     with _stoppable() as stop, files.locked(order.out):
         _refuse_what_is_there(order)
         files.sweep(order.out)
         job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop))
         for line in doubts(order.train, order.dev):
             job.watch.say(line)
-        points = []
-        for share in order.curve:
-            less = part(order.train, share)
-            points.append(_point(finetune(order.bundle, less, order.dev, job)))
-            point(points[-1])
-        keeper = Keeper.open(order.out, _identity(order, job), resume=order.resume)
-        tuned = finetune(order.bundle, order.train, order.dev, dataclasses.replace(job, keeper=keeper))
+        identity = _identity(order, job)
+        train, dev = parted(order.train, order.dev, job)
+        order = dataclasses.replace(order, train=train, dev=dev)
+        keeper = Keeper.open(order.out, identity, resume=order.resume)
+        points = _curve(order, job, identity, point)
+        whole = dataclasses.replace(job, keeper=keeper)
+        tuned = FINETUNE[order.task](order.bundle, order.train, order.dev, whole)
         save_tuned(order.out, tuned, parent=order.name)
         if order.curve:
             points.append(_point(tuned))
@@ -82,6 +81,22 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
             files.write_json(order.out / CURVE, [dataclasses.asdict(one) for one in points])
         keeper.clear()
     return tuned
+
+
+def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[CurvePoint], None]) -> list[CurvePoint]:
+    """What shares of the examples come to; those that are done are kept for a resume."""
+    points: list[CurvePoint] = []
+    path = order.out / FOLDER / CURVE
+    if order.resume and path.is_file():
+        held = files.read_json(path)
+        refuse_another(order.out, held["identity"], identity)
+        points = [CurvePoint(**one) for one in held["points"]]
+    for share in order.curve[len(points) :]:
+        points.append(_point(FINETUNE[order.task](order.bundle, part(order.train, share), order.dev, job)))
+        point(points[-1])
+        path.parent.mkdir(exist_ok=True)
+        files.write_json(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
+    return points
 
 
 def doubts(train: Any, dev: Any) -> list[str]:
@@ -105,12 +120,22 @@ def _stoppable() -> Iterator[Callable[[], str | None]]:
         yield lambda: stop.by
 
 
+def is_begun(out: Path) -> bool:
+    """Whether a run there can go on."""
+    return (out / FOLDER).is_dir()
+
+
+def is_done(out: Path) -> bool:
+    """Whether a run there has ended with a model."""
+    return (out / MANIFEST).is_file()
+
+
 def _refuse_what_is_there(order: Order) -> None:
     for name in (MANIFEST, CONFIG, *([] if order.resume else [FOLDER])):
         if (order.out / name).exists():
             way = "go on with --resume, or " if name == FOLDER else ""
             raise ArtefactError(f"{order.out} already holds a model or a run ({name}); {way}choose another --out")
-    if order.resume and not (order.out / FOLDER).is_dir():
+    if order.resume and not is_begun(order.out):
         raise ArtefactError(f"{order.out} holds no run to go on with; leave --resume away")
 
 
@@ -126,6 +151,9 @@ def _identity(order: Order, job: Job) -> dict[str, Any]:
         "seeds": list(job.seeds),
         "metric": job.metric,
         "merge": job.merge,
+        "repair": job.repair,
+        "hold_out": job.hold_out,
+        "curve": list(order.curve),
         "precision": job.runtime.precision,
     }
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))

@@ -16,7 +16,9 @@ from larvatus.bundle.directory import architecture_of, save_bundle
 from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.weights import find_weights
+from larvatus.errors import ArtefactError
 from larvatus.tasks.card import DataFacts, task_card
+from larvatus.tasks.checkpoint import SeedRun
 from larvatus.tasks.data.records import TaggedExample, TextExample
 from larvatus.tasks.finetune import Tuned
 
@@ -39,6 +41,14 @@ def contents_hash(data: Any) -> str:
 
 def facts_of(data: Any) -> DataFacts:
     return DataFacts(data.source, len(data), contents_hash(data))
+
+
+def read_history(out: Path) -> tuple[SeedRun, ...]:
+    """What each seed of a finished run came to."""
+    try:
+        return msgspec.convert(files.read_json(out / HISTORY)["runs"], tuple[SeedRun, ...])
+    except (KeyError, TypeError, msgspec.ValidationError) as fault:
+        raise ArtefactError(f"{out / HISTORY} is not the history of a fine-tuning: {fault}") from fault
 
 
 def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
@@ -64,6 +74,7 @@ def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
     card = task_card(
         tuned, name=out.name, parent=parent, train=train, dev=dev, transformers=not isinstance(layout, Native)
     )
+    files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(tuned.runs), "kept": tuned.kept})
     save_bundle(
         out,
         pretraining=bundle.pretraining.cpu(),
@@ -75,4 +86,3 @@ def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
         card=card,
         family=bundle.family,
     )
-    files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(tuned.runs), "kept": tuned.kept})

@@ -1,0 +1,207 @@
+"""A fine-tuning that was stopped or killed goes on to the same bits; what is not the same run is refused by name."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from larvatus.cli import finetuning
+from larvatus.tasks.checkpoint import SeedRun
+from larvatus.tasks.finetune import _better
+from larvatus.tasks.loop import Epoch, Scores
+from tests import labelled as made
+from tests.labelled import QUICK, Call
+
+RUNS: dict[str, tuple[str, tuple[object, ...], int]] = {
+    "classes": ("classify", (), 2),
+    "at the end of an epoch, with a part of its loss read": ("classify", ("--evaluations", 3), 3),
+    "in the second of three seeds": ("classify", ("--seeds", 3), 6),
+    "between two seeds": ("classify", ("--seeds", 2), 4),
+    "LoRA": ("tag", ("--trained", "lora", "--crf"), 2),
+    "features": ("tag", ("--trained", "head", "--lstm", 8, "--seeds", 2), 6),
+    "patience": ("classify", ("--patience", 2, "--epochs", 8), 2),
+    "nothing held out": ("classify", ("--no-dev",), 1),
+}
+
+
+def result(out: Path) -> tuple[dict[str, torch.Tensor], Any]:
+    """Weights and scores; without times, which differ."""
+    history = json.loads((out / "finetuning.json").read_text())
+
+    def timeless(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: timeless(one) for name, one in value.items() if name != "seconds"}
+        return [timeless(one) for one in value] if isinstance(value, list) else value
+
+    weights = {path.name: load_file(path) for path in out.glob("*.safetensors")}
+    return {f"{file}/{name}": t for file, own in weights.items() for name, t in own.items()}, timeless(history)
+
+
+def assert_bit_equal(one: Path, other: Path) -> None:
+    (a, history), (b, again) = result(one), result(other)
+    assert history == again
+    assert a.keys() == b.keys()
+    for name, tensor in a.items():
+        assert torch.equal(tensor, b[name]), name
+
+
+def signal_at(monkeypatch: pytest.MonkeyPatch, evaluation: int) -> None:
+    """SIGTERM to this process at the nth evaluation of the run."""
+    counter, plain = itertools.count(1), finetuning.Show._epoch
+
+    def epoch(self: Any, seed: int, epoch: Epoch) -> None:
+        plain(self, seed, epoch)
+        if next(counter) == evaluation:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(finetuning.Show, "_epoch", epoch)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Callable[[str], Path]:
+    def make(task: str) -> Path:
+        return made.classes(tmp_path / "train.jsonl") if task == "classify" else made.tags(tmp_path / "train.conll")
+
+    return make
+
+
+@pytest.mark.parametrize("what", RUNS)
+def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(
+    finetune: Call, files: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    task, more, at = RUNS[what]
+    command = (task, "--train", files(task), *QUICK, *more)
+    assert finetune(*command, "--out", tmp_path / "whole")[0] == 0
+    with monkeypatch.context() as patched:
+        signal_at(patched, at)
+        code, _, err = finetune(*command, "--out", tmp_path / "parts")
+    assert code == 75
+    assert "SIGTERM stopped it at step" in err
+    assert "--resume goes on" in err
+    assert len(list((tmp_path / "parts" / "checkpoints").iterdir())) == 1
+    assert not (tmp_path / "parts" / "config.json").exists()
+    code, _, err = finetune(*command, "--out", tmp_path / "parts")
+    assert (code, "go on with --resume" in err) == (5, True)
+    assert finetune(*command, "--out", tmp_path / "parts", "--resume")[0] == 0
+    assert_bit_equal(tmp_path / "whole", tmp_path / "parts")
+    assert not (tmp_path / "parts" / "checkpoints").exists()
+
+
+KILLED = """
+import os, signal, sys
+from larvatus.cli import finetuning
+from larvatus.cli.main import run
+from larvatus.tasks import checkpoint, loop
+checkpoint.EVERY_S, loop.LOOK_EVERY = 0.0, 4
+def progress(self, step, steps, loss, speed):
+    if step == 18:
+        os.kill(os.getpid(), signal.SIGKILL)
+finetuning.Show._progress = progress
+run(sys.argv[1:])
+"""
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(finetune: Call, tmp_path: Path, tiny_directory: Path) -> None:
+    train = made.classes(tmp_path / "train.jsonl", 80)
+    command = ("--train", train, *QUICK, "--evaluations", 1, "--epochs", 3)
+    words = ["finetune", "classify", "--model", tiny_directory, *command, "--out", tmp_path / "parts"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *map(str, words)], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    (saved,) = (tmp_path / "parts" / "checkpoints").iterdir()
+    assert saved.name == "seed-0-step-00000016"  # between two evaluations, after steps 9 and 18
+    assert finetune("classify", *command, "--out", tmp_path / "whole")[0] == 0
+    assert finetune("classify", *command, "--out", tmp_path / "parts", "--resume")[0] == 0
+    assert_bit_equal(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.fixture
+def stopped(finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
+    """The command of a run that was stopped in the middle."""
+    command = ("--train", made.classes(tmp_path / "train.jsonl"), "--out", tmp_path / "out", *QUICK)
+    with monkeypatch.context() as patched:
+        signal_at(patched, 2)
+        assert finetune("classify", *command)[0] == 75
+    return command
+
+
+@pytest.mark.parametrize("name", ["trained.safetensors", "optimizer.safetensors", "best.safetensors", "state.json"])
+def test_a_checkpoint_with_a_flipped_byte_is_refused_by_name(
+    finetune: Call, stopped: tuple[object, ...], tmp_path: Path, name: str
+) -> None:
+    (saved,) = (tmp_path / "out" / "checkpoints").iterdir()
+    held = bytearray((saved / name).read_bytes())
+    held[len(held) // 2 if name != "state.json" else 0] ^= 1
+    (saved / name).write_bytes(held)
+    code, _, err = finetune("classify", *stopped, "--resume")
+    assert code == 5
+    assert str(saved / name) in err
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--rate", 0.02), "settings.rate 0.01 (now 0.02)"),
+        (("--trained", "lora"), 'settings.trained.what "all" (now "lora")'),
+        (("--seeds", 2), "seeds [0] (now [0, 1])"),
+        (("--pool", "mean"), 'head.pool null (now "mean")'),
+        (("--no-dev",), "hold_out true (now false)"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_settings(
+    finetune: Call, stopped: tuple[object, ...], more: tuple[object, ...], says: str
+) -> None:
+    code, _, err = finetune("classify", *stopped, *more, "--resume")
+    assert code == 5
+    assert says in err
+    assert "give the same, or choose another --out" in err
+
+
+def test_a_run_does_not_go_on_with_other_examples(finetune: Call, stopped: tuple[object, ...], tmp_path: Path) -> None:
+    made.classes(tmp_path / "train.jsonl", seed=9)
+    code, _, err = finetune("classify", *stopped, "--resume")
+    assert code == 5
+    assert "was begun with other contents of train;" in err
+
+
+def test_the_parts_of_a_curve_that_are_done_are_not_trained_again(
+    finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("--train", made.classes(tmp_path / "train.jsonl", 60), *QUICK, "--curve", "30,60")
+    assert finetune("classify", *command, "--out", tmp_path / "whole")[0] == 0
+    with monkeypatch.context() as patched:
+        signal_at(patched, 7)  # of four each
+        code, _, err = finetune("classify", *command, "--out", tmp_path / "parts")
+    assert code == 75
+    code, _, err = finetune("classify", *command[:-1], "30", "--out", tmp_path / "parts", "--resume")
+    assert (code, "curve [0.3, 0.6] (now [0.3])" in err) == (5, True)
+    code, said, _ = finetune("classify", *command, "--out", tmp_path / "parts", "--resume")
+    assert code == 0
+    assert said.count("seed 0, epoch 2:") == 2
+    one, other = (json.loads((tmp_path / name / "curve.json").read_text()) for name in ("whole", "parts"))
+    assert one == other
+    assert_bit_equal(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_seed_without_a_defined_score_is_never_the_best() -> None:
+    def seed(score: float | None) -> SeedRun:
+        scores = Scores(metric="m", values={"m": score}) if score is not None else None
+        epoch = Epoch(step=1, epoch=1.0, loss=0.0, scores=scores)
+        return SeedRun(seed=0, steps=1, seconds=0.0, history=(), best=epoch)
+
+    nan = float("nan")
+    assert _better(seed(0.1), seed(nan))
+    assert not _better(seed(nan), seed(0.1))
+    assert not _better(seed(nan), seed(nan))
+    assert not _better(seed(0.1), seed(0.1))
+    assert not _better(seed(None), seed(None))
