@@ -16,11 +16,11 @@ from torch import Tensor
 from larvatus.batch import Ints, TrainingBatch, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.nn.device import on_device
-from larvatus.objectives import Classification, Pretraining, Tagging
+from larvatus.objectives import Classification, Pretraining, Spans, Tagging
 from larvatus.tasks.sequences import Sequences, gathered
 
 Floats = npt.NDArray[np.float32]
-Head = Classification | Tagging
+Head = Classification | Tagging | Spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Scoring:
 def head_of(model: Pretraining, name: str = "the model") -> Head:
     """The head that fine-tuning gave a model."""
     for head in model.heads.values():
-        if isinstance(head, Classification | Tagging):
+        if isinstance(head, Head):
             return head
     raise ArtefactError(f"{name} has no head to predict with; give it one with larvatus finetune")
 
