@@ -5,8 +5,8 @@
 Both have the same weights and must give the same loss and gradients (in float64). A step is the scores of all spans,
 their cross-entropy, and the gradient of all weights and of the words' vectors. Memory is what a step takes at its peak
 beyond what lies there before it: on a CPU the growth of the largest resident size (`VmHWM`) in a process of its own, on
-CUDA what torch's allocator says. The contenders take turns in each round; ratios are medians of the rounds' own. JSON comes
-last.
+CUDA what torch's allocator says. The contenders take turns in each round; ratios are medians of the rounds' own. JSON
+comes last.
 """
 
 from __future__ import annotations
