@@ -48,6 +48,17 @@ class SpanScorer(nn.Module):
         self.width = nn.Embedding(longest, hidden) if widths else None
         self.output = nn.Linear(hidden, outputs)
 
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Matrices keep the scale of what they read (σ = 1 / √inputs); attention begins as the mean; the rest is 0."""
+        for part in self.modules():
+            for name, parameter in part.named_parameters(recurse=False):
+                if name == "weight" and isinstance(part, nn.Linear) and part is not self.attention:
+                    drawn = torch.empty(parameter.shape).normal_(0, part.in_features**-0.5, generator=generator)
+                    parameter.copy_(drawn)
+                else:
+                    parameter.zero_()
+
     def forward(self, z_WD: Tensor, index: SpanIndex, *, budget: int | None = None) -> Tensor:
         """Scores of all spans in the order of the index: [W, D] → [M, K]. `budget` as `BUDGET`, for blocks."""
         start_WX = z_WD if self.start_ffn is None else self.start_ffn(z_WD)
@@ -64,7 +75,7 @@ class SpanScorer(nn.Module):
         budget = budget or BUDGET.get(z_WD.device.type, BUDGET["cpu"])
         block = max(1, budget // max(1, index.longest * self.start.out_features))
         with torch.autocast(z_WD.device.type, enabled=False):  # sums of many words want more than 8 bits
-            scores_MK: Tensor = _Scores.apply(index, block, *parts)
+            scores_MK: Tensor = _Scores.apply(index, block, *parts)  # type: ignore[no-untyped-call]
         return scores_MK
 
 

@@ -129,7 +129,10 @@ class Spans(nn.Module):
         """The loss from features of words."""
         index = self.index(targets)
         scores_MK = self.logits(x, index)
-        gold_M = self._gold(targets, index)
+        gold_M = self.gold(targets, index)
+        if self.training and self.config.negatives < 1:  # drawn as dropout is: the loop seeds torch at every step
+            drawn_M = torch.rand(index.count, device=gold_M.device) < self.config.negatives
+            gold_M = torch.where((gold_M != NULL) | drawn_M, gold_M, IGNORE)
         weights_K = scores_MK.new_ones(scores_MK.shape[1])
         weights_K[NULL] = self.config.null_weight
         return Loss(
@@ -139,15 +142,11 @@ class Spans(nn.Module):
             weight=self.config.weight,
         )
 
-    def _gold(self, targets: WordSpans[Tensor], index: SpanIndex) -> Tensor:
-        """[M] NULL or 1 + type; −100 for those that are not drawn. Gold spans longer than L are none of the spans."""
+    def gold(self, targets: WordSpans[Tensor], index: SpanIndex) -> Tensor:
+        """[M] NULL or 1 + type. Gold spans longer than L are none of the spans."""
         gold_M = torch.full((index.count + 1,), NULL, device=targets.first.device)  # one more, for those
         gold_M[index.number(targets.first, targets.last)] = targets.types + 1
-        gold_M = gold_M[:-1]
-        if self.training and self.config.negatives < 1:  # drawn as dropout is: the loop seeds torch at every step
-            drawn_M = torch.rand(index.count, device=gold_M.device) < self.config.negatives
-            gold_M = torch.where((gold_M != NULL) | drawn_M, gold_M, IGNORE)
-        return gold_M
+        return gold_M[:-1]
 
     def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
         found: Loss = self(self.features(z_ND, batch), batch.targets[WordSpans], accuracy=accuracy)

@@ -14,12 +14,13 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
+from larvatus.bundle.huggingface.task_heads import TaskConfig
 from larvatus.errors import DataError, Preempted, UsageError
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.objectives import ClassificationConfig, TaggingConfig
@@ -38,7 +39,7 @@ from larvatus.tasks.held_out import (
 )
 from larvatus.tasks.loop import Epoch, FineTuning, Fit, Fitting, Scores, scoring_of
 from larvatus.tasks.schemes import in_scheme, scheme_of
-from larvatus.tasks.sequences import text_sequences, word_sequences
+from larvatus.tasks.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.tag import TaggedWords, align_examples, tag_array
 from larvatus.text.tag_schemes import Scheme
@@ -129,6 +130,13 @@ class Tuned:
         }
 
 
+class Encoded(Examples, Protocol):
+    """Examples, and the sequences that they are read as."""
+
+    @property
+    def sequences(self) -> Sequences: ...
+
+
 def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, job: Job) -> Tuned:
     """Classify texts or pairs."""
     train, dev = parted(train, dev, job)
@@ -138,7 +146,7 @@ def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[Tex
     counts = [train.labels()[label] for label in config.labels]
     metric = metric_of_texts(config, counts, job.metric)
     held = HeldOutTexts(encode_texts(bundle, dev, config, job.config), config, metric, job.merge) if dev else None
-    return _tuned(bundle, config, data, job, held=held, train=train, dev=dev)
+    return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
 
 
 def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job) -> Tuned:
@@ -152,7 +160,7 @@ def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[Ta
     data = encode_tags(bundle, train, config, job.config)
     metric = metric_of_tags(config, job.metric)
     held = HeldOutTags(encode_tags(bundle, dev, config, job.config), config, metric) if dev else None
-    return _tuned(bundle, config, data, job, held=held, train=train, dev=dev)
+    return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
 
 
 def parted(
@@ -209,16 +217,17 @@ def encode_tags(
     return TaggedWords(sequences, tag_array(data.examples, sequences, config.labels))
 
 
-def _tuned(
+def tuned_with_head(
     bundle: Bundle,
-    config: ClassificationConfig | TaggingConfig,
-    data: LabelledTexts | TaggedWords,
+    config: TaskConfig,
+    data: Encoded,
     job: Job,
     *,
     held: HeldOut | None,
     train: Any,
     dev: Any,
 ) -> Tuned:
+    """Train the head that the config says, for each seed; keep the best and calibrate it."""
     runs: list[SeedRun] = []
     kept: tuple[Bundle, SeedRun, int] | None = None
     taken: tuple[str, ...] = ()

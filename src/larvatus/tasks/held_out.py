@@ -30,11 +30,11 @@ from larvatus.metrics.classification import accuracy_of, average, confusion, f1_
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.entities import entity_f1
 from larvatus.nn.buckets import IGNORE
-from larvatus.objectives import Classification, ClassificationConfig, Pretraining, Tagging, TaggingConfig
+from larvatus.objectives import ClassificationConfig, Pretraining, Tagging, TaggingConfig
 from larvatus.tasks.classify import LabelledTexts, Merge, class_scores, merged
 from larvatus.tasks.features import Features
 from larvatus.tasks.loop import Scores
-from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, score_sequences
 from larvatus.tasks.tag import TaggedWords, decode, words_read
 from larvatus.text.tag_schemes import Entity, read_entities
 
@@ -178,7 +178,7 @@ def _known(asked: str, known: list[str]) -> str:
     return asked
 
 
-def calibrated(model: Pretraining, temperature: float) -> Classification | Tagging:
+def calibrated(model: Pretraining, temperature: float) -> Head:
     """Have the head divide its scores by the temperature."""
     head = head_of(model)
     head.config = msgspec.structs.replace(head.config, temperature=float(temperature))

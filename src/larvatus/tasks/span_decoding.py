@@ -15,7 +15,7 @@ import bisect
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,22 @@ class Candidates:
     types: Ints
     margins: npt.NDArray[np.float64]
     """Log-odds of the type against NULL."""
+    numbers: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """Which of the scored spans they are."""
+
+    @classmethod
+    def join(cls, parts: Sequence[Candidates]) -> Candidates:
+        """End to end, without numbers."""
+        whole, nothing = np.empty(0, np.int64), np.empty(0)
+        return cls(
+            first=np.concatenate([whole, *(part.first for part in parts)]),
+            end=np.concatenate([whole, *(part.end for part in parts)]),
+            types=np.concatenate([whole, *(part.types for part in parts)]),
+            margins=np.concatenate([nothing, *(part.margins for part in parts)]),
+        )
+
+    def take(self, chosen: Ints) -> Candidates:
+        return Candidates(self.first[chosen], self.end[chosen], self.types[chosen], self.margins[chosen])
 
     def __len__(self) -> int:
         return len(self.first)
@@ -61,8 +77,8 @@ def candidates(first_M: Ints, end_M: Ints, scores_MK: Floats, *, temperature: fl
     """Spans whose best type is at least as sure as `floor`, from scores of NULL and the types [M, 1 + K]."""
     types = scores_MK[:, NULL + 1 :].argmax(1)
     margins = scores_MK[np.arange(len(types)), types + 1].astype(np.float64) - scores_MK[:, NULL]
-    kept = margins / temperature >= log_odds(floor)
-    return Candidates(first_M[kept], end_M[kept], types[kept], margins[kept] / temperature)
+    kept = np.flatnonzero(margins / temperature >= log_odds(floor))
+    return Candidates(first_M[kept], end_M[kept], types[kept], margins[kept] / temperature, kept)
 
 
 def log_odds(share: float) -> float:

@@ -17,7 +17,7 @@ from larvatus.text.tag_schemes import Entity
 
 HERE = Place("here", 1)
 AIRLINE = SpannedWords(
-    tuple("Jane Villanueva of United Airlines Holding discussed it .".split()),
+    ("Jane", "Villanueva", "of", "United", "Airlines", "Holding", "discussed", "it", "."),
     (Entity(0, 2, "PER"), Entity(3, 5, "ORG"), Entity(3, 6, "ORG")),
     HERE,
 )
