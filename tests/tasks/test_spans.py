@@ -29,7 +29,7 @@ from larvatus.tasks.held_out_spans import HeldOutSpans
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.span_sequences import span_sequences
-from larvatus.tasks.spans import align_spanned, scored_spans, spanned_texts, spans
+from larvatus.tasks.spans import align_spanned, given_spans, scored_spans, spanned_texts, spans
 from larvatus.tasks.tag import align_texts
 from larvatus.tasks.trained import TrainedConfig
 from larvatus.text.tag_schemes import Entity
@@ -186,6 +186,31 @@ def test_binary_identification_has_one_type_and_a_wished_precision_is_kept(bundl
     assert tuned.scores.values["precision"] >= 0.9
 
 
+def test_given_spans_are_classified_and_those_that_cannot_be_are_none(bundle) -> None:
+    tuned = finetune_spans(bundle, OFTEN, TRAIN, job(epochs=1), SpanOptions(hidden=8)).bundle
+    model, head = tuned.pretraining, tuned.pretraining.heads["spans"]
+    data = spanned_texts(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
+    given = [[(0, 2), (3, 6), (0, 5), (0, 2)], [], [(1, 2)], [(4, 5), (9, 10)]]
+    found = given_spans(model, data.encoded, given, Scoring(tokens=20))
+    wanted = {
+        (int(text), int(first), int(end)): torch.softmax(
+            torch.from_numpy(row[1:]).double() / head.config.temperature, 0
+        )
+        for part in scored_spans(model, data.encoded, Scoring())
+        for text, first, end, row in zip(part.owners, part.first, part.end, part.scores, strict=True)
+    }
+    for text, (own, answers) in enumerate(zip(given, found, strict=True)):
+        for (first, end), answer in zip(own, answers, strict=True):
+            if (first, end) in ((0, 5), (9, 10)):  # longer than any span that is looked at; outside the text
+                assert answer is None
+            else:
+                assert answer is not None
+                assert list(answer) == ["ORG", "PER"]
+                assert_close(
+                    torch.tensor(list(answer.values())).double(), wanted[text, first, end], rtol=1e-5, atol=1e-5
+                )
+
+
 def test_what_cannot_be_learnt_is_counted_and_still_counts_as_missed(bundle) -> None:
     texts = [NESTED, example("the bank .", (1, 2, "ORG"), (1, 2, "PER"))]
     data = spanned_texts(bundle.tokenizer, texts, msgspec.structs.replace(CONFIG, longest=2), limit=32)
@@ -231,9 +256,9 @@ def test_bad_input_is_one_line(bundle) -> None:
 
 
 def test_texts_of_nothing_and_of_a_hundred_thousand_characters_are_answered(bundle) -> None:
-    tuned = finetune_spans(bundle, TRAIN, TRAIN, job(epochs=2), SpanOptions(longest=30)).bundle
+    tuned = finetune_spans(bundle, TRAIN, TRAIN, job(epochs=2), SpanOptions(longest=8)).bundle
     found = align_texts(bundle.tokenizer, ["", " ", "bank", "the river bank . " * 5900])
-    encoded = span_sequences(bundle.tokenizer, found, limit=32, longest=30)
+    encoded = span_sequences(bundle.tokenizer, found, limit=32, longest=8)
     answers = spans(tuned.pretraining, found, encoded, scoring=Scoring())
     assert [answer.coverage.share for answer in answers] == [1.0] * 4
     assert answers[3].coverage.windows > 900

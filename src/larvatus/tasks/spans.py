@@ -20,6 +20,7 @@ from larvatus.batch import Ints, TrainingBatch, WordSpans, edges
 from larvatus.errors import ArtefactError, DataError, did_you_mean
 from larvatus.nn.device import on_device
 from larvatus.objectives import Pretraining, Spans, SpansConfig
+from larvatus.objectives.spans import NULL
 from larvatus.tasks.data.records import SpannedWords
 from larvatus.tasks.results import Coverage, Entity, Spanned
 from larvatus.tasks.scoring import Floats, Scoring, by_length, head_of, states_of
@@ -182,6 +183,36 @@ def span_candidates(
     order = np.argsort(owners, kind="stable")
     borders = np.searchsorted(owners[order], np.arange(len(encoded.sequences) + 1)).tolist()
     return [joined.take(order[low:high]) for low, high in pairwise(borders)]
+
+
+def given_spans(
+    model: Pretraining,
+    encoded: SpanSequences,
+    given: Sequence[Sequence[tuple[int, int]]],
+    scoring: Scoring,
+) -> list[list[dict[str, float] | None]]:
+    """Probabilities of the types for spans whose words are known, [first, end) of each example: classification.
+
+    NULL is out of the question. None for a span that is longer than the head looks at, or that no window holds.
+    """
+    config = spans_head(model).config
+    answers: list[list[dict[str, float] | None]] = [[None] * len(own) for own in given]
+    places: dict[tuple[int, int, int], list[int]] = {}
+    for text, own in enumerate(given):
+        for number, (first, end) in enumerate(own):
+            places.setdefault((text, first, end), []).append(number)
+    room = 1 + max((end for own in given for _, end in own), default=0)  # so that a number says a span
+    wanted = np.array([(text * room + first) * room + end for text, first, end in places], np.int64)
+    for one in scored_spans(model, encoded, scoring):
+        keys = np.where(one.end < room, (one.owners * room + one.first) * room + one.end, -1)
+        for row in np.flatnonzero(np.isin(keys, wanted)).tolist():
+            scores = one.scores[row, NULL + 1 :].astype(np.float64) / config.temperature
+            shares = np.exp(scores - scores.max())
+            found = dict(zip(config.labels, (shares / shares.sum()).tolist(), strict=True))
+            text = int(one.owners[row])
+            for number in places[text, int(one.first[row]), int(one.end[row])]:
+                answers[text][number] = found
+    return answers
 
 
 def spans(model: Pretraining, found: Sequence[Alignment], encoded: SpanSequences, *, scoring: Scoring) -> list[Spanned]:
