@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from larvatus.nn.span_index import SpanIndex
 
 Representation = Literal["mean", "boundaries", "attention"]
-BUDGET = {"cpu": 1 << 18, "cuda": 1 << 25}
-"""Numbers of a block's hidden layer: on a CPU as many as stay in its cache."""
+BUDGET = {"cpu": 1 << 19, "cuda": 1 << 25}
+"""Numbers of a block's hidden layer: on a CPU few, so that they stay near its cache."""
 
 
 class SpanScorer(nn.Module):
