@@ -23,7 +23,14 @@ from larvatus.objectives import MaskedLMConfig, Pretraining, SpansConfig
 from larvatus.tasks.data.records import Dataset, Place, SpannedWords
 from larvatus.tasks.features import Features
 from larvatus.tasks.finetune import Job, Watch
-from larvatus.tasks.finetune_spans import SpanOptions, conflicts, finetune_spans, natural_longest, spans_config
+from larvatus.tasks.finetune_spans import (
+    SpanOptions,
+    conflicts,
+    finetune_spans,
+    natural_longest,
+    spans_config,
+    with_head_rate,
+)
 from larvatus.tasks.heads import HeadOptions
 from larvatus.tasks.held_out_spans import HeldOutSpans
 from larvatus.tasks.scoring import Scoring
@@ -230,6 +237,20 @@ def test_the_longest_span_and_the_decoding_are_those_of_the_data() -> None:
     assert spans_config(flat, HeadOptions(), SpanOptions()).decoding == "flat"
     huge = Dataset((example(" ".join("a" * 90), (0, 80, "X")),), "x")
     assert natural_longest(huge) == 32
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"rate": None}, 5e-4),
+        ({"rate": 0.005}, 0.005),
+        ({"rate": None, "trained": TrainedConfig.read("head")}, 1e-3),
+        ({"rate": 5e-5, "trained": TrainedConfig(head_rate=2.0)}, 1e-4),
+    ],
+)
+def test_the_head_learns_faster_than_the_encoder_unless_it_is_said(settings, wanted) -> None:
+    config = with_head_rate(job(**settings)).config
+    assert config.peak * config.trained.head_rate == pytest.approx(wanted)
 
 
 def test_gold_spans_that_the_decoding_excludes_are_said_with_their_place() -> None:
