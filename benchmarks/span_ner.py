@@ -83,6 +83,8 @@ def compare(
         "all_recall_spans": score.all.micro.recall,
     }
     for depth, one in score.by_depth.items():
+        if not one.support:  # deeper than any gold span
+            continue
         figures |= {f"depth{depth}_f1": one.f1, f"depth{depth}_recall": one.recall, f"depth{depth}_gold": one.support}
     return figures
 
