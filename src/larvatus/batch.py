@@ -322,6 +322,64 @@ class AnswerSpans(_Mapped, Generic[A]):
 
 
 @dataclass(frozen=True, eq=False)
+class WordSpans(_Mapped, Generic[A]):
+    """The words of each sequence, with the tokens that each is made of, and the spans of words that are something.
+
+    Of a long text each window begins the spans of some words alone, and holds the words after these that they may end
+    at: so every span is in one window.
+    """
+
+    what: ClassVar[str] = "spans of words"
+    rows: A  # [P] token of each (token, word) pair: its place in the flat batch, ascending
+    words: A  # [P] the pair's word, 0 … W − 1, ascending
+    counts: A  # [B] words of each sequence
+    starts: A  # [B] how many of these, the first, begin spans
+    first: A  # [G] first word of each gold span, 0 … W − 1
+    last: A  # [G] its last word, itself in it
+    types: A  # [G]
+    golds: A  # [B] gold spans of each sequence
+
+    @property
+    def count(self) -> int:
+        return len(self.types)  # type: ignore[arg-type]
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordSpans[A]:
+        border, gold = edges(self.counts), edges(self.golds)  # type: ignore[arg-type]
+        begin, end = int(border[sequences[0]]), int(border[sequences[1]])
+        low, high = np.searchsorted(self.words, [begin, end])  # type: ignore[call-overload]
+        own = slice(int(gold[sequences[0]]), int(gold[sequences[1]]))
+        return WordSpans(
+            rows=self.rows[low:high] - tokens[0],  # type: ignore[index]
+            words=self.words[low:high] - begin,  # type: ignore[index]
+            counts=self.counts[slice(*sequences)],  # type: ignore[index]
+            starts=self.starts[slice(*sequences)],  # type: ignore[index]
+            first=self.first[own] - begin,  # type: ignore[index]
+            last=self.last[own] - begin,  # type: ignore[index]
+            types=self.types[own],  # type: ignore[index]
+            golds=self.golds[slice(*sequences)],  # type: ignore[index]
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[WordSpans[Ints], int, int]]) -> WordSpans[Ints]:
+        before = edges(np.array([int(part.counts.sum()) for part, _, _ in parts])).tolist()
+
+        def end_to_end(name: str, *, moved: bool = False) -> Ints:
+            own = [getattr(part, name) + (n if moved else 0) for (part, _, _), n in zip(parts, before, strict=False)]
+            return np.concatenate(own)
+
+        return WordSpans(
+            rows=np.concatenate([part.rows + tokens for part, tokens, _ in parts]),
+            words=end_to_end("words", moved=True),
+            counts=end_to_end("counts"),
+            starts=end_to_end("starts"),
+            first=end_to_end("first", moved=True),
+            last=end_to_end("last", moved=True),
+            types=end_to_end("types"),
+            golds=end_to_end("golds"),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class TrainingBatch(_Mapped, Generic[A]):
     """Tokens, and targets by kind: ``batch.targets[MaskedTokens]``."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -24,8 +25,8 @@ from larvatus.tasks.classify import Merge
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.records import TextExample
 from larvatus.tasks.data.unlabelled import TextFormat, read_unlabelled
-from larvatus.tasks.predict import Answer, Example, Given, PredictOptions, Predictor, Totals
-from larvatus.tasks.results import Classified, Prediction, Tagged
+from larvatus.tasks.predict import Example, Given, Predicted, PredictOptions, Predictor, Totals
+from larvatus.tasks.results import Answer, Classified, Prediction, Spanned, Tagged
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -112,7 +113,7 @@ def _examples(
 @contextmanager
 def _writer(
     out: Path | None, *, as_json: bool, top: int | None, labels: Sequence[str]
-) -> Iterator[tuple[Callable[[Answer], None], Counting | None]]:
+) -> Iterator[tuple[Callable[[Predicted], None], Counting | None]]:
     """What to do with each answer; a bar counts them where they go to a file."""
     if out is not None:
         with new_file(out) as path, path.open("w", encoding="utf-8") as stream, Counting("texts") as bar:
@@ -123,7 +124,7 @@ def _writer(
         console = _Console(soft_wrap=True, highlight=False)
         width = max(map(len, labels))
 
-        def show(answer: Answer) -> None:
+        def show(answer: Predicted) -> None:
             console.print(shown(answer.found, top=top, width=width))
             sys.stdout.flush()
 
@@ -144,7 +145,7 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def json_line(answer: Answer, top: int | None = None) -> str:
+def json_line(answer: Predicted, top: int | None = None) -> str:
     """An answer as JSON, with the id and line of its text where it comes from a file."""
     example = answer.example
     record: dict[str, Any] = {"id": example.id} if example.id is not None else {}
@@ -164,7 +165,27 @@ def shown(found: Prediction, *, top: int | None = None, width: int = 0) -> Text:
     """A line for people: a class and its text, entities in brackets, or word/TAG."""
     if isinstance(found, Tagged):
         return _tagged(found)
+    if isinstance(found, Spanned):
+        return _nested(found)
+    if isinstance(found, Answer):
+        answer = Text(str(found), style="bold").append("  ", style="not bold")
+        return answer.append(_flat(found.question), style="not bold")
     return _classified(found, top, width)
+
+
+def _nested(found: Spanned) -> Text:
+    """The text with its spans in brackets, inner ones within outer ones."""
+    opens: dict[int, int] = Counter(entity.start for entity in found.entities)
+    closes: dict[int, list[str]] = {}
+    for entity in sorted(found.entities, key=lambda one: one.start, reverse=True):  # what opens last closes first
+        closes.setdefault(entity.end, []).append(entity.label)
+    line = Text()
+    for place in range(len(found.text) + 1):
+        for label in closes.get(place, ()):
+            line.append(f" {label}]", style="bold")
+        line.append("[" * opens.get(place, 0), style="bold")
+        line.append(found.text[place : place + 1].replace("\n", " "))
+    return line
 
 
 def _classified(found: Classified, top: int | None, width: int) -> Text:

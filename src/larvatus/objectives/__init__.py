@@ -9,6 +9,7 @@ from larvatus.objectives.pretraining import ObjectiveConfig, Pretraining, genera
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
+from larvatus.objectives.spans import Spans, SpansConfig
 from larvatus.objectives.tagging import Tagging, TaggingConfig
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "SentenceOrderConfig",
     "SpanBoundary",
     "SpanBoundaryConfig",
+    "Spans",
+    "SpansConfig",
     "Tagging",
     "TaggingConfig",
     "combine",

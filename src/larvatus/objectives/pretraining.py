@@ -33,6 +33,7 @@ from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, generator_model, replaced
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
+from larvatus.objectives.spans import Spans, SpansConfig
 from larvatus.objectives.tagging import Tagging, TaggingConfig
 
 ObjectiveConfig = (
@@ -44,9 +45,18 @@ ObjectiveConfig = (
     | ClassificationConfig
     | TaggingConfig
     | AnsweringConfig
+    | SpansConfig
 )
 Objective = (
-    MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Classification | Tagging | Answering
+    MaskedLM
+    | NextSentence
+    | SpanBoundary
+    | SentenceOrder
+    | ReplacedTokensHead
+    | Classification
+    | Tagging
+    | Answering
+    | Spans
 )
 
 

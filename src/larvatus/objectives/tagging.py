@@ -25,6 +25,7 @@ from larvatus.nn.crf import CRF
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.layer_mix import LayerMix
 from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.nn.word_pool import WordPool, pool_words
 from larvatus.objectives.classification import DENSE, Dense
 from larvatus.objectives.loss import Loss
 from larvatus.text.tag_schemes import Scheme
@@ -37,7 +38,7 @@ class TaggingConfig(Struct, tag_field="type", tag="tagging", frozen=True, kw_onl
     """The tags."""
     scheme: Scheme = "none"
     """How tags spell entities, which says what may follow what; none: anything may."""
-    pool: Literal["first", "mean", "max"] = "first"
+    pool: WordPool = "first"
     """Which of a word's subwords speak for it."""
     learn: Literal["subwords", "words"] = "subwords"
     """The gold tag stands on every subword, or on the word as a whole; a CRF and an LSTM always learn words."""
@@ -96,19 +97,7 @@ class Tagging(nn.Module):
         return self._pool(states, words)
 
     def _pool(self, z_ND: Tensor, words: WordTags[Tensor]) -> Tensor:
-        """A word that has no token gets zeros."""
-        count = len(words.tags)
-        rows_P, words_P = words.rows, words.words
-        if self.config.pool == "first":
-            first_P = torch.ones_like(words_P, dtype=torch.bool)
-            first_P[1:] = words_P[1:] != words_P[:-1]
-            rows_P, words_P = rows_P[first_P], words_P[first_P]
-        own_PD = z_ND.index_select(0, rows_P)
-        start_WD = own_PD.new_zeros(count, z_ND.shape[1])
-        if self.config.pool == "first":
-            return start_WD.index_copy(0, words_P, own_PD)
-        reduce = "mean" if self.config.pool == "mean" else "amax"
-        return start_WD.scatter_reduce(0, words_P[:, None].expand_as(own_PD), own_PD, reduce, include_self=False)
+        return pool_words(z_ND, words.rows, words.words, count=len(words.tags), pool=self.config.pool)
 
     def _transform(self, x: Tensor) -> Tensor:
         """Through the dense layer and the norm, where there are any: […, D] → […, D]."""

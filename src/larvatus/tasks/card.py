@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from larvatus.bundle.card import number, table
-from larvatus.objectives import ClassificationConfig, ObjectiveConfig
+from larvatus.objectives import AnsweringConfig, ClassificationConfig, ObjectiveConfig, SpansConfig, TaggingConfig
 from larvatus.tasks.finetune import Tuned
 from larvatus.version import VERSION
 
@@ -48,17 +48,38 @@ def task_card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _classifies(config: ObjectiveConfig) -> bool:
-    return isinstance(config, ClassificationConfig)
+@dataclass(frozen=True)
+class _Kind:
+    """How a card speaks of a kind of head."""
+
+    what: str
+    pipeline: str
+    auto: str | None
+    """The class of `transformers` that loads it."""
+    example: str
+
+
+KINDS: dict[type, _Kind] = {
+    ClassificationConfig: _Kind(
+        "classifies texts", "text-classification", "AutoModelForSequenceClassification", '"Some text."'
+    ),
+    TaggingConfig: _Kind("tags words", "token-classification", "AutoModelForTokenClassification", '"Some text."'),
+    SpansConfig: _Kind("finds spans of words, nested ones too", "token-classification", None, '"Some text."'),
+    AnsweringConfig: _Kind(
+        "answers questions from passages",
+        "question-answering",
+        "AutoModelForQuestionAnswering",
+        '("A question?", "A passage that answers it.")',
+    ),
+}
 
 
 def _front_matter(config: ObjectiveConfig, parent: str, *, transformers: bool) -> str:
-    task = "text-classification" if _classifies(config) else "token-classification"
     return "\n".join(
         [
             "---",
             f"library_name: {'transformers' if transformers else 'larvatus'}",
-            f"pipeline_tag: {task}",
+            f"pipeline_tag: {KINDS[type(config)].pipeline}",
             f"base_model: {json.dumps(parent, ensure_ascii=False)}",
             "tags:",
             "- larvatus",
@@ -68,20 +89,19 @@ def _front_matter(config: ObjectiveConfig, parent: str, *, transformers: bool) -
 
 
 def _introduction(tuned: Tuned, config: ObjectiveConfig, *, name: str, parent: str) -> str:
-    what = "classifies texts" if _classifies(config) else "tags words"
     parameters = sum(p.numel() for p in tuned.bundle.pretraining.parameters())
     return (
-        f"# {name}\n\nAn encoder of {number(parameters)} parameters that {what}: `{parent}`, fine-tuned by Larvatus "
+        f"# {name}\n\nAn encoder of {number(parameters)} parameters that {KINDS[type(config)].what}: `{parent}`, fine-tuned by Larvatus "
         f"{VERSION}. Settings, lineage and the checksum of every file are in `larvatus.json`."
     )
 
 
 def _usage(config: ObjectiveConfig, name: str, *, transformers: bool) -> str:
-    auto = "AutoModelForSequenceClassification" if _classifies(config) else "AutoModelForTokenClassification"
+    kind = KINDS[type(config)]
     lines = ["## How to use it", "", "```python", "import larvatus as lv", ""]
-    lines += [f"model = lv.load({json.dumps(name)})", 'print(model.predict("Some text."))', "```", ""]
+    lines += [f"model = lv.load({json.dumps(name)})", f"print(model.predict({kind.example}))", "```", ""]
     lines.append(
-        f"`transformers` loads the directory too: `{auto}.from_pretrained`."
+        f"`transformers` loads the directory too: `{kind.auto}.from_pretrained`."
         if transformers
         else "No architecture of `transformers` expresses this model; only Larvatus loads it."
     )

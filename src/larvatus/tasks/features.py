@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from larvatus.batch import Ints, TrainingBatch, WordTags, edges, runs
+from larvatus.batch import Ints, TrainingBatch, WordSpans, WordTags, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.nn.device import on_device
-from larvatus.objectives import Answering, Loss, Pretraining, Tagging
+from larvatus.objectives import Answering, Loss, Pretraining, Spans, Tagging
 from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, states_of
 from larvatus.tasks.sequences import gathered
 
@@ -111,6 +111,7 @@ class Features:
     def scores(self, head: Head) -> Floats:
         """What `score_sequences` gives for all examples: scores of each sequence or of each word, in their order."""
         assert not self.sizes.subwords, "these features are for learning"
+        assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans.py)"
         head.eval()
         units, border = self.sizes.units, edges(self.sizes.units)
         scores = np.zeros((len(self.rows), len(head.config.labels)), np.float32)
@@ -140,7 +141,9 @@ class Sizes:
         tokens, rows, units = [], [], [np.empty(0, np.int64)]
         for number in range(len(data)):
             batch = data.batch(np.array([number]))
-            words = batch.targets[WordTags] if isinstance(head, Tagging) else None
+            words: WordTags[Ints] | WordSpans[Ints] | None = None
+            if isinstance(head, Tagging | Spans):
+                words = batch.targets[head.needs]
             units.append(np.ones(batch.tokens.count, np.int64) if words is None else words.counts)
             if isinstance(head, Answering):
                 units[-1] = batch.tokens.lengths

@@ -312,7 +312,7 @@ def _stopped(training: FineTuning, job: Job, seed: int) -> str:
     return f"{where}, where it was saved; the same command with --resume goes on from there"
 
 
-def trained_parameters(bundle: Bundle, head: ClassificationConfig | TaggingConfig, config: FineTuneConfig) -> int:
+def trained_parameters(bundle: Bundle, head: TaskConfig, config: FineTuneConfig) -> int:
     """How many numbers learn."""
     shell, _ = with_head(bundle, head, seed=0)
     trainable(shell.pretraining, config.trained, decay=0.0, seed=0)

@@ -244,6 +244,7 @@ def finetune_answers(
     for one in train:
         if not one.known:
             raise DataError(f"{one.place}: its answer is not given, so nothing can be learnt from it; drop it")
+    job = dataclasses.replace(job, config=job.config.settled("answer", len(train)))
     config = answering_head(train, options, head=job.head, natural=natural_answering(bundle))
     asked = encode_questions(bundle, train.examples, job.config, options)
     data: AskedAndAnswered = with_answers(asked, train.examples, options.empty, seed=job.seeds[0])

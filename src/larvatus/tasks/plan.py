@@ -13,14 +13,15 @@ from typing import Any
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import with_head
-from larvatus.objectives import ClassificationConfig, TaggingConfig
+from larvatus.bundle.huggingface.task_heads import TaskConfig
+from larvatus.objectives import AnsweringConfig, ClassificationConfig, SpansConfig
 from larvatus.tasks.data.records import Dataset, TaggedExample
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.text.tag_schemes import Scheme, read_entities
 
 SHOWN = 12
 """Labels of a line."""
-HeadConfig = ClassificationConfig | TaggingConfig
+HeadConfig = TaskConfig
 
 
 def balance(train: Dataset[Any], scheme: Scheme = "none") -> str:
@@ -59,13 +60,7 @@ def plan(
 
 
 def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
-    if isinstance(head, ClassificationConfig):
-        what = {"multi-class": "classes", "multi-label": "labels", "regression": "number"}[head.kind]
-        size = f"{len(head.labels):,} {what}"
-    else:
-        scheme = "" if head.scheme == "none" else f" ({head.scheme})"
-        size = f"{len(head.labels):,} tags{scheme}{', CRF' if head.crf else ''}"
-        size += f", BiLSTM of {head.lstm}" if head.lstm else ""
+    size = _size(head)
     parts = sorted({name.split(".")[2] for name in taken})
     if "classifier" in parts:
         return f"head: {size}; the model's own, which has the same labels"
@@ -73,3 +68,16 @@ def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
     gone = f" in place of the model's own for {len(old[0].labels):,} other labels" if old else ""
     own = f"; {' and '.join(parts)} from the model" if parts else ""
     return f"head: {size}; a new classifier{gone}{own}"
+
+
+def _size(head: HeadConfig) -> str:
+    if isinstance(head, AnsweringConfig):
+        return f"first and last token of an answer{', or none' if head.null else ''}"
+    if isinstance(head, SpansConfig):
+        return f"{len(head.labels):,} types of spans up to {head.longest} words, {head.decoding}"
+    if isinstance(head, ClassificationConfig):
+        what = {"multi-class": "classes", "multi-label": "labels", "regression": "number"}[head.kind]
+        return f"{len(head.labels):,} {what}"
+    scheme = "" if head.scheme == "none" else f" ({head.scheme})"
+    size = f"{len(head.labels):,} tags{scheme}{', CRF' if head.crf else ''}"
+    return f"{size}, BiLSTM of {head.lstm}" if head.lstm else size

@@ -21,19 +21,22 @@ from msgspec import Struct
 
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
-from larvatus.objectives import Classification
+from larvatus.objectives import Answering, Spans, Tagging
+from larvatus.tasks.answer import answer_questions
 from larvatus.tasks.classify import Merge, classify, texts_of
 from larvatus.tasks.data.records import Place, TaggedExample, TextExample
 from larvatus.tasks.results import Prediction
 from larvatus.tasks.scoring import Scoring, head_of
 from larvatus.tasks.sequences import text_sequences, word_sequences
+from larvatus.tasks.span_sequences import span_sequences
+from larvatus.tasks.spans import spans
 from larvatus.tasks.tag import tag
 from larvatus.text.align import Alignment
 from larvatus.text.surrogates import refuse_surrogates
 from larvatus.text.words import segment_words
 
 Input = str | tuple[str, str] | Sequence[str]
-"""A text; a pair of texts, for a classifier; the words of a text, for a tagger."""
+"""A text; a pair of texts, for a classifier, or a question and its passage; the words of a text, for a tagger."""
 Example = TextExample | TaggedExample
 
 TEXTS_AT_ONCE = 4_096
@@ -70,7 +73,7 @@ class Given(Place):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Predicted:
     """A prediction, and the example that it is of."""
 
     example: Example
@@ -122,8 +125,8 @@ class Predictor:
 
     @property
     def tags(self) -> bool:
-        """Whether it tags words; otherwise it classifies texts."""
-        return not isinstance(self.head, Classification)
+        """Whether it reads words, to tag them or to find spans of them; otherwise it reads texts or pairs of texts."""
+        return isinstance(self.head, Tagging | Spans)
 
     def predict(self, texts: Iterable[Input]) -> Iterator[Prediction]:
         """One answer for each text, in their order."""
@@ -132,11 +135,11 @@ class Predictor:
         examples = (self._example(text, Given("text", number)) for number, text in enumerate(texts, start=1))
         return (answer.found for answer in self.answers(examples))
 
-    def answers(self, examples: Iterable[Example]) -> Iterator[Answer]:
+    def answers(self, examples: Iterable[Example]) -> Iterator[Predicted]:
         """As `predict`, for examples that know where they come from."""
         for block in blocks(examples):
-            found = self._tag(block) if self.tags else self._classify(block)
-            yield from (Answer(example=example, found=one) for example, one in zip(block, found, strict=True))
+            found = self._answers(block)
+            yield from (Predicted(example=example, found=one) for example, one in zip(block, found, strict=True))
 
     def _example(self, given: Input, place: Place) -> Example:
         if isinstance(given, str):
@@ -151,6 +154,36 @@ class Predictor:
         if not (several and isinstance(given, tuple) and len(given) == 2):
             raise DataError(f"{place} is {type(given).__name__}, not a text or a pair, a tuple of two texts")
         return TextExample(given[0], given[1], None, place)
+
+    def _answers(self, block: Sequence[Example]) -> Sequence[Prediction]:
+        if isinstance(self.head, Spans):
+            return self._spans(block, self.head.config.longest)
+        if isinstance(self.head, Tagging):
+            return self._tag(block)
+        return self._answer(block) if isinstance(self.head, Answering) else self._classify(block)
+
+    def _answer(self, examples: Sequence[Example]) -> Sequence[Prediction]:
+        pairs = []
+        for example in map(_readable, examples):
+            if example.pair is None:
+                raise DataError(f"{example.place} is one text; the model answers a question from a passage: give both")
+            pairs.append((example.text, example.pair))
+        options = self.options
+        return answer_questions(
+            self.bundle,
+            pairs,
+            scoring=self.scoring,
+            length=self.window,
+            overlap=options.overlap,
+            truncate=options.truncate,
+        )
+
+    def _spans(self, examples: Sequence[Example], longest: int) -> Sequence[Prediction]:
+        found = self.align(examples)
+        encoded = span_sequences(
+            self.bundle.tokenizer, found, limit=self.window, longest=longest, truncate=self.options.truncate
+        )
+        return spans(self.bundle.pretraining, found, encoded, scoring=self.scoring)
 
     def _classify(self, examples: Sequence[Example]) -> Sequence[Prediction]:
         own = [_readable(example) for example in examples]

@@ -92,7 +92,7 @@ class Entity:
     end: int
     """Characters [start, end) of the text."""
     score: float
-    """The least sure of its words decides."""
+    """Of a tagger, the least sure of its words decides."""
 
     def __str__(self) -> str:
         return f"{self.text} [{self.label}]"
@@ -180,7 +180,33 @@ class Answer:
         return f"{self.text or 'no answer'} {self.score:.3f}"
 
 
-Prediction = Classified | Tagged | Answer
+@dataclass(frozen=True, kw_only=True)
+class Spanned:
+    """A text with the spans of it that are something; they may nest. Outer ones come before what stands in them."""
+
+    text: str
+    entities: tuple[Entity, ...]
+    """The score of each is how sure its type is rather than none."""
+    coverage: Coverage
+
+    def inside(self, outer: Entity) -> tuple[Entity, ...]:
+        """What stands within an entity."""
+        return tuple(
+            one for one in self.entities if one is not outer and outer.start <= one.start and one.end <= outer.end
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "entities": [dataclasses.asdict(entity) for entity in self.entities],
+            **_read(self.coverage),
+        }
+
+    def __str__(self) -> str:
+        return ", ".join(str(entity) for entity in self.entities) or "no spans"
+
+
+Prediction = Classified | Tagged | Spanned | Answer
 
 
 def _read(coverage: Coverage) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from larvatus import files
 from larvatus.bundle.directory import CONFIG, Bundle
@@ -25,12 +26,22 @@ from larvatus.errors import ArtefactError
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
 from larvatus.tasks.data.check import check
+from larvatus.tasks.data.records import TaggedExample, TextExample
 from larvatus.tasks.finetune import Job, Tuned, finetune_tags, finetune_texts, parted
+from larvatus.tasks.finetune_answers import AnswerOptions, finetune_answers
+from larvatus.tasks.finetune_spans import SpanOptions, finetune_spans
 from larvatus.tasks.save import contents_hash, save_tuned
+from larvatus.tasks.settings import Task
 from larvatus.train.signals import listening
 
-Task = Literal["classify", "tag"]
-FINETUNE: dict[Task, Callable[..., Tuned]] = {"classify": finetune_texts, "tag": finetune_tags}
+FINETUNE: dict[Task, Callable[..., Tuned]] = {
+    "classify": finetune_texts,
+    "tag": finetune_tags,
+    "spans": finetune_spans,
+    "answer": finetune_answers,
+}
+OPTIONS: dict[Task, type[Struct]] = {"spans": SpanOptions, "answer": AnswerOptions}
+"""What may be set of a task besides, by name."""
 CURVE = "curve.json"
 
 
@@ -45,9 +56,15 @@ class Order:
     train: Any
     dev: Any
     out: Path
+    options: Struct | None = None
+    """Of the task, one of `OPTIONS`."""
     resume: bool = False
     curve: tuple[float, ...] = ()
     """Shares of the training examples to train with as well."""
+
+    def finetune(self, train: Any, job: Job) -> Tuned:
+        more = [] if self.options is None else [self.options]
+        return FINETUNE[self.task](self.bundle, train, self.dev, job, *more)
 
 
 @dataclass(frozen=True)
@@ -73,7 +90,7 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
         keeper = Keeper.open(order.out, identity, resume=order.resume)
         points = _curve(order, job, identity, point)
         whole = dataclasses.replace(job, keeper=keeper)
-        tuned = FINETUNE[order.task](order.bundle, order.train, order.dev, whole)
+        tuned = order.finetune(order.train, whole)
         save_tuned(order.out, tuned, parent=order.name)
         if order.curve:
             points.append(_point(tuned))
@@ -92,7 +109,7 @@ def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[Cu
         refuse_another(order.out, held["identity"], identity)
         points = [CurvePoint(**one) for one in held["points"]]
     for share in order.curve[len(points) :]:
-        points.append(_point(FINETUNE[order.task](order.bundle, part(order.train, share), order.dev, job)))
+        points.append(_point(order.finetune(part(order.train, share), job)))
         point(points[-1])
         path.parent.mkdir(exist_ok=True)
         files.write_json(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
@@ -101,6 +118,8 @@ def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[Cu
 
 def doubts(train: Any, dev: Any) -> list[str]:
     """What a check of the data warns of, a line each; what would stop training is raised by the training itself."""
+    if not isinstance(train.examples[0], TextExample | TaggedExample):
+        return []
     warnings = check(train, dev).warnings
     return [f"data: {one.message}" for one in warnings] + (["larvatus data check shows where"] if warnings else [])
 
@@ -148,6 +167,7 @@ def _identity(order: Order, job: Job) -> dict[str, Any]:
         "dev": contents_hash(order.dev) if order.dev is not None else None,
         "settings": msgspec.to_builtins(job.config),
         "head": msgspec.to_builtins(job.head),
+        "options": msgspec.to_builtins(order.options),
         "seeds": list(job.seeds),
         "metric": job.metric,
         "merge": job.merge,

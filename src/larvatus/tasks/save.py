@@ -19,7 +19,7 @@ from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError
 from larvatus.tasks.card import DataFacts, task_card
 from larvatus.tasks.checkpoint import SeedRun
-from larvatus.tasks.data.records import TaggedExample, TextExample
+from larvatus.tasks.data.records import QuestionExample, SpannedWords, TaggedExample, TextExample
 from larvatus.tasks.finetune import Tuned
 
 HISTORY = "finetuning.json"
@@ -35,6 +35,10 @@ def contents_hash(data: Any) -> str:
             said = [example.text, example.pair, example.label]
         elif isinstance(example, TaggedExample):
             said = [example.words, example.tags]
+        elif isinstance(example, SpannedWords):
+            said = [example.words, example.spans]
+        elif isinstance(example, QuestionExample):
+            said = [example.question, example.passage, example.answers, example.impossible]
         digest.update(msgspec.json.encode(said) + b"\n")
     return digest.hexdigest()
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from larvatus.batch import Ints, TrainingBatch, WordTags, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.nn.device import on_device
-from larvatus.objectives import Answering, Classification, Loss, Pretraining, Tagging
+from larvatus.objectives import Answering, Classification, Loss, Pretraining, Spans, Tagging
 from larvatus.tasks.sequences import Sequences, gathered
 
 Floats = npt.NDArray[np.float32]
-Head = Classification | Tagging | Answering
+Head = Classification | Tagging | Spans | Answering
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,7 @@ def score_sequences(model: Pretraining, sequences: Sequences, scoring: Scoring) 
         batch = on_device(sequences.inputs(chosen), scoring.device)
         with scoring.autocast():
             x = features_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
+            assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans.py)"
             found = head.logits(x, batch.targets[WordTags].counts) if isinstance(head, Tagging) else head.logits(x)
         scores[gathered(starts[:-1][chosen], counts[chosen])] = found.float().cpu().numpy()
     return scores

@@ -18,7 +18,7 @@ from larvatus.errors import UsageError
 from larvatus.recipes.training import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.trained import TrainedConfig
 
-Task = Literal["classify", "tag"]
+Task = Literal["classify", "tag", "spans", "answer"]
 FEWEST, MOST = 3, 20
 """Epochs."""
 
@@ -32,7 +32,12 @@ class Usual(NamedTuple):
     """As many epochs as make so many updates."""
 
 
-USUAL: dict[Task, Usual] = {"classify": Usual(5e-5, 1.0, 1_500), "tag": Usual(1e-4, 10.0, 4_000)}
+USUAL: dict[Task, Usual] = {
+    "classify": Usual(5e-5, 1.0, 1_500),
+    "tag": Usual(1e-4, 10.0, 4_000),
+    "spans": Usual(1e-4, 5.0, 4_000),
+    "answer": Usual(1e-4, 1.0, 1_500),
+}
 FASTER = {"all": 1.0, "last": 2.0, "lora": 10.0}
 """What is trained in part may move faster."""
 HEAD_RATE = 1e-3

@@ -86,11 +86,17 @@ def align_examples(tokenizer: Tokenizer, examples: Sequence[TaggedExample]) -> l
     Running text is read as it is written, unless a token would serve two words ("don't" is "do" and "n't", but
     its first token "don"): then the words are read with spaces between them.
     """
-    located = [example.located() for example in examples]
-    spans = [np.asarray(own, dtype=np.int64).reshape(-1, 2) for _, own in located]
-    found = tokenizer.encode_many([text for text, _ in located], spans)
+    return align_located(tokenizer, [(*example.located(), example.words) for example in examples])
+
+
+def align_located(
+    tokenizer: Tokenizer, located: Sequence[tuple[str, Sequence[tuple[int, int]], Sequence[str]]]
+) -> list[Alignment]:
+    """The same for texts, each with the characters of its words, and the words themselves."""
+    spans = [np.asarray(own, dtype=np.int64).reshape(-1, 2) for _, own, _ in located]
+    found = tokenizer.encode_many([text for text, _, _ in located], spans)
     shared = [number for number, one in enumerate(found) if (one.word_tokens[1:, 0] < one.word_tokens[:-1, 1]).any()]
-    apart = [join_words(examples[number].words) for number in shared]
+    apart = [join_words(located[number][2]) for number in shared]
     for number, one in zip(
         shared, tokenizer.encode_many([text for text, _ in apart], [own for _, own in apart]), strict=True
     ):

@@ -22,9 +22,9 @@ import msgspec
 from larvatus.bundle import crf_file
 from larvatus.bundle.huggingface.layout import convert
 from larvatus.errors import ArtefactError
-from larvatus.objectives import AnsweringConfig, ClassificationConfig, ObjectiveConfig, TaggingConfig, tag
+from larvatus.objectives import AnsweringConfig, ClassificationConfig, ObjectiveConfig, SpansConfig, TaggingConfig, tag
 
-TaskConfig = ClassificationConfig | TaggingConfig | AnsweringConfig
+TaskConfig = ClassificationConfig | TaggingConfig | AnsweringConfig | SpansConfig
 CONFIGS: dict[str, type[TaskConfig]] = {
     "classification": ClassificationConfig,
     "tagging": TaggingConfig,
@@ -104,6 +104,8 @@ class TaskHeads:
         if len(objectives) > 1:
             return f"{self.family} has no model with the heads {' and '.join(map(tag, objectives))}"
         (config,) = own
+        if tag(config) not in self.heads:  # of spans `transformers` has no class
+            return f"{self.family} has no model with the head {tag(config)}"
         head = self.heads[tag(config)]
         for name, value in head.fixed.items():
             if (asked := getattr(config, name)) != value:

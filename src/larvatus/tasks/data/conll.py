@@ -58,7 +58,7 @@ def read_conll(
     """
     lines = lines or numbered_lines(name)
     head = list(islice(lines, SAMPLE))
-    layout = _layout(name, [line for _, line in head])
+    layout = layout_of(name, [line for _, line in head])
     column = layout.width if tag is None else tag
     for role, number in (("word", word), ("tag", column if labelled else 1)):
         if not 1 <= number <= layout.width:
@@ -82,7 +82,7 @@ def read_conll(
     return examples, said, notes
 
 
-def _layout(name: str, lines: list[str]) -> Layout:
+def layout_of(name: str, lines: list[str]) -> Layout:
     """Tabs or spaces, and the commonest number of columns."""
     rows = [line for line in lines if line.strip()]
     if not rows:

@@ -49,16 +49,16 @@ def read_conllu(
     column, key = _asked("upos" if tag is None else tag)
     examples, apart = [], 0
     keys: set[str] = set()
-    for sentence in _sentences(shown(name), problems, lines or numbered_lines(name)):
+    for sentence in sentences(shown(name), problems, lines or numbered_lines(name)):
         tags: tuple[str, ...] | None = None
         if labelled:
-            tags = tuple(cells[column] if key is None else _pairs(cells).get(key, ABSENT) for _, cells in sentence.rows)
+            tags = tuple(cells[column] if key is None else pairs(cells).get(key, ABSENT) for _, cells in sentence.rows)
             if key is not None:
-                keys.update(name for _, cells in sentence.rows for name in _pairs(cells))
+                keys.update(name for _, cells in sentence.rows for name in pairs(cells))
         words = tuple(cells[1] for _, cells in sentence.rows)
-        located = _located(sentence)
-        apart += located is None
-        text, spans = located if located is not None else (None, None)
+        found = located(sentence)
+        apart += found is None
+        text, spans = found if found is not None else (None, None)
         own = sentence.comments.get("sent_id")
         examples.append(TaggedExample(words, tags, Place(shown(name), sentence.line), text, spans, own))
     if key is not None and key not in keys:
@@ -77,13 +77,13 @@ def _asked(tag: str | int) -> tuple[int, str | None]:
     return (NAMES.index(tag.lower()), None) if tag.lower() in NAMES else (-1, tag)
 
 
-def _pairs(cells: list[str]) -> dict[str, str]:
+def pairs(cells: list[str]) -> dict[str, str]:
     """The keys of FEATS and MISC; MISC counts where both have one."""
     parts = (part.partition("=") for part in f"{cells[5]}|{cells[9]}".split("|"))
     return {name: value for name, equals, value in parts if equals}
 
 
-def _sentences(name: str, problems: Problems | None, lines: Lines) -> Iterator[Sentence]:
+def sentences(name: str, problems: Problems | None, lines: Lines) -> Iterator[Sentence]:
     sentence = None
     for number, line in chain(lines, [(0, "")]):
         if not line.strip():
@@ -124,7 +124,7 @@ def _add(sentence: Sentence, number: int, cells: list[str]) -> str | None:
     return None
 
 
-def _located(sentence: Sentence) -> tuple[str, tuple[tuple[int, int], ...]] | None:
+def located(sentence: Sentence) -> tuple[str, tuple[tuple[int, int], ...]] | None:
     """The text and the characters of every word in it; None where the words do not spell the text."""
     tokens = list(_tokens(sentence))
     made = "".join(form + " " * space for form, _, space in tokens).rstrip(" ")

@@ -4,6 +4,7 @@ TextExample("A plane takes off.", "An air plane is taking off.", 5.0, Place("tra
 TaggedExample(("Mt.", "Sanitas"), ("B-LOC", "I-LOC"), Place("train.conll", 1))
 SpanExample("Mt. Sanitas", (Span(0, 11, "LOC"),), Place("train.jsonl", 1))
 QuestionExample("q1", "What is high?", "Mt. Sanitas is high.", (("Mt. Sanitas", 0),), False, None, Place("dev.json", 1))
+SpannedWords(("Mt.", "Sanitas"), (Entity(0, 2, "LOC"),), Place("train.conllu", 1))
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from larvatus.errors import DataError
 from larvatus.text.align import join_words
+from larvatus.text.tag_schemes import Entity
 
 Kind = Literal["multi-class", "multi-label", "regression"]
 Label = str | float | tuple[str, ...]
@@ -133,7 +135,37 @@ class QuestionExample:
         return tuple(text for text, _ in self.answers)
 
 
-Example = TypeVar("Example", TextExample, TaggedExample, SpanExample, QuestionExample)
+@dataclass(frozen=True, slots=True)
+class SpannedWords:
+    """The words of a text and labelled spans of them, sorted; they may nest, overlap or be none."""
+
+    words: tuple[str, ...]
+    spans: tuple[Entity, ...] | None
+    """Words [start, end) and what they are; None where nobody knows."""
+    place: Place
+    text: str | None = None
+    """The text as it was written; None: words with single spaces between them."""
+    places: tuple[tuple[int, int], ...] | None = None
+    """Characters of each word in `text`, start and end; None where `text` is."""
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.text is None) != (self.places is None) or len(self.places or self.words) != len(self.words):
+            raise DataError(f"{self.place}: a text goes with the characters of each of its words; give both or neither")
+        for start, end, label in self.spans or ():
+            if not 0 <= start < end <= len(self.words):
+                said = f"span {start} to {end} ({label})"
+                raise DataError(f"{self.place}: {said} is empty or outside its text of {len(self.words):,} words")
+
+    def located(self) -> tuple[str, tuple[tuple[int, int], ...]]:
+        """The text and the characters of each word in it: as written, or with single spaces between words."""
+        if self.text is not None and self.places is not None:
+            return self.text, self.places
+        text, spans = join_words(self.words)
+        return text, tuple((start, end) for start, end in spans.tolist())
+
+
+Example = TypeVar("Example", TextExample, TaggedExample, SpanExample, QuestionExample, SpannedWords)
 
 
 @dataclass(frozen=True)
@@ -170,7 +202,7 @@ class Dataset(Generic[Example]):
             elif isinstance(example, QuestionExample):
                 continue
             else:
-                counts.update(span.label for span in example.spans)
+                counts.update(span.label for span in example.spans or ())
         return counts
 
     def label_names(self) -> tuple[str, ...]:

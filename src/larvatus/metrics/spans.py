@@ -1,0 +1,64 @@
+"""Strict F1 of spans that may nest, over all and by depth: an outer span has depth 1, what stands in it depth 2 …
+
+    >>> gold = [{(0, 2, "PER"), (3, 6, "ORG"), (3, 5, "ORG")}]
+    >>> score = span_f1(gold, [{(3, 6, "ORG"), (3, 5, "ORG"), (7, 8, "ORG")}])
+    >>> round(score.all.micro.f1, 3), score.by_depth[2].f1
+    (0.667, 1.0)
+
+A span is right if its first word, last word and type are (`metrics/entities.py`). By depth, recall is of the gold spans
+at that depth among gold spans, precision of the predicted ones at that depth among predicted ones: an inner span that
+is found is found, though the outer one was missed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from larvatus.metrics.classification import F1
+from larvatus.metrics.entities import Entities, EntityScore, entity_f1
+
+Span = tuple[int, int, str]
+
+
+@dataclass(frozen=True)
+class SpanScore:
+    all: EntityScore
+    by_depth: dict[int, F1]
+
+
+def span_f1(gold: Sequence[Entities], predicted: Sequence[Entities]) -> SpanScore:
+    """Of the spans of each text."""
+    score = entity_f1(gold, predicted)
+    found: Counter[tuple[str, int]] = Counter()
+    for own, guess in zip(gold, predicted, strict=True):
+        for name, spans, others in (("gold", set(own), set(guess)), ("predicted", set(guess), set(own))):
+            for span, depth in depths(spans).items():
+                found[name, depth] += 1
+                found[f"right {name}", depth] += span in others
+    return SpanScore(score, {depth: _at(found, depth) for depth in sorted({depth for _, depth in found})})
+
+
+def _at(found: Counter[tuple[str, int]], depth: int) -> F1:
+    precision = found["right predicted", depth] / max(1, found["predicted", depth])
+    recall = found["right gold", depth] / max(1, found["gold", depth])
+    both = precision + recall
+    return F1(precision, recall, 2 * precision * recall / both if both else 0.0, found["gold", depth])
+
+
+def depths(spans: Entities) -> dict[Span, int]:
+    """How deep each span stands: 1 + the number of longer spans that hold it.
+
+    >>> depths([(3, 5, "ORG"), (3, 6, "ORG"), (0, 2, "PER")])
+    {(0, 2, 'PER'): 1, (3, 6, 'ORG'): 1, (3, 5, 'ORG'): 2}
+    """
+    order = sorted(set(spans), key=lambda span: (span[0], -span[1], span[2]))
+    found: dict[Span, int] = {}
+    open_spans: list[Span] = []
+    for span in order:
+        open_spans = [one for one in open_spans if one[1] > span[0]]  # the others end before it begins
+        holders = (one for one in open_spans if one[1] >= span[1] and one[:2] != span[:2])
+        found[span] = 1 + sum(1 for _ in holders)
+        open_spans.append(span)
+    return found

@@ -1,0 +1,172 @@
+"""Fine-tune for spans (chapter §11.5.2): from examples to a calibrated model.
+
+    tuned = finetune_spans(bundle, read_spanned("train.conllu"), read_spanned("dev.conllu"), Job(), SpanOptions())
+    tuned.bundle, tuned.scores
+
+`Job` is that of the other tasks; what is chosen of a head of spans stands in `SpanOptions`. After training, temperature
+and threshold are fitted to the held-out spans, in this order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import DataError, UsageError
+from larvatus.nn.span_scorer import Representation
+from larvatus.objectives import SpansConfig
+from larvatus.objectives.spans import Decoding
+from larvatus.tasks.data.records import Dataset, SpannedWords
+from larvatus.tasks.data.spanned import binary
+from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
+from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.held_out_spans import METRICS, HeldOutSpans
+from larvatus.tasks.loop import scoring_of
+from larvatus.tasks.spans import SpannedTexts, spanned_texts, spans_head
+
+COVERED = 0.995
+LONGEST = 32
+"""Where nothing is said, the longest span is as long as this share of the training ones, at most so many words."""
+
+
+class SpanOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be chosen of a head of spans."""
+
+    longest: int | None = None
+    """Words of the longest span; None: by the training set."""
+    representation: Representation = "boundaries"
+    hidden: int = 256
+    widths: bool = True
+    negatives: float = 1.0
+    null_weight: float = 1.0
+    decoding: Decoding | None = None
+    """None: nested, or flat where no training spans overlap."""
+    precision: float | None = None
+    """Wished on the held-out spans; None: the threshold with the best F1."""
+    binary: bool = False
+    """Whether all types are read as one: are these words something, or not?"""
+
+    def __post_init__(self) -> None:
+        if self.precision is not None and not 0 < self.precision <= 1:
+            raise UsageError(f"the wished precision is a share above 0 and at most 1, not {self.precision}")
+
+
+def finetune_spans(
+    bundle: Bundle,
+    train: Dataset[SpannedWords],
+    dev: Dataset[SpannedWords] | None,
+    job: Job,
+    options: SpanOptions | None = None,
+) -> Tuned:
+    """Spans of words and what they are."""
+    options = options or SpanOptions()
+    if options.binary:
+        train, dev = binary(train), binary(dev) if dev else None
+    train, dev = parted(train, dev, job)
+    job = dataclasses.replace(job, config=job.config.settled("spans", len(train)))
+    config = spans_config(train, job.head, options)
+    for line in conflicts(train, config.decoding):
+        job.watch.say(line)
+    data = encode_spans(bundle, train, config, job)
+    held = None
+    if dev:
+        held = HeldOutSpans(encode_spans(bundle, dev, config, job), config, job.metric or METRICS[0])
+    tuned = tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
+    return tuned if held is None else _with_threshold(tuned, held, job, options)
+
+
+def _with_threshold(tuned: Tuned, held: HeldOutSpans, job: Job, options: SpanOptions) -> Tuned:
+    """The threshold fitted, and the scores that it gives."""
+    model, scoring = tuned.bundle.pretraining, scoring_of(job.runtime)
+    fitted = held.threshold(model, scoring, precision=options.precision)
+    head = spans_head(model)
+    head.config = msgspec.structs.replace(head.config, threshold=fitted.threshold)
+    job.watch.say(
+        f"threshold {fitted.threshold:g}: precision {fitted.precision:.3f}, recall {fitted.recall:.3f} on held-out ones"
+    )
+    bundle = dataclasses.replace(tuned.bundle, objectives=(head.config,))
+    return dataclasses.replace(tuned, bundle=bundle, scores=held.scores(model, scoring))
+
+
+def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfig, job: Job) -> SpannedTexts:
+    limit = window_of(bundle, job.config)
+    found = spanned_texts(bundle.tokenizer, data.examples, config, limit=limit, truncate=job.config.truncate)
+    for line in found.notes(config.longest):
+        job.watch.say(f"{data.source}: {line}")
+    return found
+
+
+def spans_config(train: Dataset[SpannedWords], head: HeadOptions, options: SpanOptions) -> SpansConfig:
+    """The types of the training set, and what was chosen."""
+    unfit = {
+        "class weights, focal loss, smoothing and dense belong to finetune classify": bool(
+            head.balanced or head.class_weights or head.focal or head.smoothing or head.dense
+        ),
+        "a CRF, an LSTM and schemes of tags belong to finetune tag": bool(head.crf or head.lstm or head.scheme),
+    }
+    for said, asked in unfit.items():
+        if asked:
+            raise UsageError(f"{said}, not spans")
+    if head.pool == "cls":
+        raise UsageError("a word is pooled by first, mean or max of its subwords, not cls")
+    if not train.labels():
+        raise DataError(f"{train.source}: no span is labelled; give texts with spans to learn from")
+    return SpansConfig(
+        labels=train.label_names(),
+        longest=options.longest or natural_longest(train),
+        representation=options.representation,
+        hidden=options.hidden,
+        widths=options.widths,
+        pool=head.pool or "first",
+        dropout=0.1 if head.dropout is None else head.dropout,
+        mix=head.mix,
+        negatives=options.negatives,
+        null_weight=options.null_weight,
+        decoding=options.decoding or natural_decoding(train),
+    )
+
+
+def natural_longest(train: Dataset[SpannedWords]) -> int:
+    """The shortest L that covers nearly all spans."""
+    lengths = Counter(end - start for one in train for start, end, _ in one.spans or ())
+    covered, wanted = 0, COVERED * lengths.total()
+    for length in sorted(lengths):
+        covered += lengths[length]
+        if covered >= wanted or length >= LONGEST:
+            return min(length, LONGEST)
+    return 1
+
+
+def natural_decoding(train: Dataset[SpannedWords]) -> Decoding:
+    return "nested" if any(_pairs(one, "flat") for one in train) else "flat"
+
+
+def conflicts(train: Dataset[SpannedWords], decoding: Decoding) -> list[str]:
+    """Gold spans that the decoding cannot give together, in a line with the first of them."""
+    found = [(one, pair) for one in train for pair in _pairs(one, decoding)]
+    if not found:
+        return []
+    example, (a, b) = found[0]
+    words = " and ".join(repr(" ".join(example.words[start:end])) for start, end, _ in (a, b))
+    what, way = ("overlap", "nested") if decoding == "flat" else ("cross", "free")
+    said = f"{example.place}: {words} {what}, and {decoding} decoding keeps one of two ({len(found):,} pairs in all)"
+    return [f"{said}; --decoding {way} keeps both"]
+
+
+def _pairs(example: SpannedWords, decoding: Decoding) -> list[tuple[tuple[int, int, str], tuple[int, int, str]]]:
+    """Pairs of spans that exclude each other; the same words under two types do not."""
+    if decoding == "free":
+        return []
+    order = sorted({(start, end, "") for start, end, _ in example.spans or ()}, key=lambda one: (one[0], -one[1]))
+    pairs = []
+    for number, a in enumerate(order):
+        for b in order[number + 1 :]:  # begins later, or is shorter
+            if b[0] >= a[1]:
+                break
+            if decoding == "flat" or (a[0] < b[0] and a[1] < b[1]):
+                pairs.append((a, b))
+    return pairs

@@ -1,0 +1,110 @@
+"""Texts for the scoring of spans: windows in which every span of up to L words stands whole, in just one of them.
+
+    encoded = span_sequences(tokenizer, found, limit=512, longest=16)
+    encoded.word_spans(sequences)                     # what the head needs of a batch of these sequences
+
+A word's spans begin in the window where its first token sees most (maximum context); the words after the last of these
+belong to the window too, as far as it reaches, since spans may end there.
+S sequences, P (token, word) pairs, W words, G gold spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from larvatus.batch import Ints, TrainingBatch, WordSpans, edges
+from larvatus.tasks.sequences import Sequences, gathered, word_sequences
+from larvatus.text.align import Alignment
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.windows import windows
+
+
+@dataclass(frozen=True, eq=False)
+class GoldSpans:
+    """What is to be learnt, sequence by sequence; words are counted from the first of their sequence."""
+
+    counts: Ints  # [S] spans of each sequence
+    first: Ints  # [G]
+    last: Ints  # [G] itself in the span
+    types: Ints  # [G]
+
+    @classmethod
+    def none(cls, sequences: int) -> GoldSpans:
+        nothing = np.empty(0, np.int64)
+        return cls(np.zeros(sequences, np.int64), nothing, nothing, nothing)
+
+
+@dataclass(frozen=True, eq=False)
+class SpanSequences:
+    sequences: Sequences
+    begins: Ints  # [S] number of each sequence's first word, counted from the first of its example
+    counts: Ints  # [S] words of each sequence
+    starts: Ints  # [S] how many of these, the first, begin spans
+    pairs: Ints  # [S] (token, word) pairs of each sequence
+    rows: Ints  # [P] the pair's token, counted from the first of its sequence
+    words: Ints  # [P] the pair's word, counted from the first of its sequence
+
+    def word_spans(self, chosen: Ints, gold: GoldSpans | None = None) -> WordSpans[Ints]:
+        """The words of some sequences, with the gold spans of all sequences."""
+        gold = gold or GoldSpans.none(len(self.counts))
+        counts, pairs, golds = self.counts[chosen], self.pairs[chosen], gold.counts[chosen]
+        at = gathered(edges(self.pairs)[:-1][chosen], pairs)
+        own = gathered(edges(gold.counts)[:-1][chosen], golds)
+        words_before = edges(counts)[:-1]
+        return WordSpans(
+            rows=self.rows[at] + np.repeat(edges(self.sequences.lengths[chosen])[:-1], pairs),
+            words=self.words[at] + np.repeat(words_before, pairs),
+            counts=counts,
+            starts=self.starts[chosen],
+            first=gold.first[own] + np.repeat(words_before, golds),
+            last=gold.last[own] + np.repeat(words_before, golds),
+            types=gold.types[own],
+            golds=golds,
+        )
+
+    def batch(self, chosen: Ints, gold: GoldSpans | None = None) -> TrainingBatch[Ints]:
+        """Some sequences, end to end."""
+        return TrainingBatch(tokens=self.sequences.batch(chosen), targets={WordSpans: self.word_spans(chosen, gold)})
+
+
+def span_sequences(
+    tokenizer: Tokenizer, found: Sequence[Alignment], *, limit: int, longest: int, truncate: bool = False
+) -> SpanSequences:
+    """Texts that are aligned with their words. Truncated ones lose the words whose tokens are not read."""
+    sequences = word_sequences(tokenizer, found, limit=limit, truncate=truncate)
+    assert sequences.words is not None
+    starts = sequences.words.counts
+    nothing = np.empty(0, np.int64)
+    begins, counts, pairs, rows, words = [], [], [], [nothing], [nothing]
+    number = 0
+    for one in found:
+        cut = windows(len(one.ids), size=limit - 2)
+        low = 0
+        for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True):
+            high = low + int(starts[number])
+            last = high
+            if not truncate:  # words that spans may end at; beyond a cut nothing is read
+                while last < min(high + longest - 1, len(one.word_tokens)) and one.word_tokens[last, 1] <= end:
+                    last += 1
+            own = np.clip(one.word_tokens[low:last], start, end)
+            sizes = own[:, 1] - own[:, 0]
+            rows.append(gathered(own[:, 0], sizes) - start + 1)  # after [CLS]
+            words.append(np.repeat(np.arange(last - low), sizes))
+            begins.append(low)
+            counts.append(last - low)
+            pairs.append(int(sizes.sum()))
+            low, number = high, number + 1
+            if truncate:
+                break
+    return SpanSequences(
+        sequences=sequences,
+        begins=np.array(begins, np.int64),
+        counts=np.array(counts, np.int64),
+        starts=starts,
+        pairs=np.array(pairs, np.int64),
+        rows=np.concatenate(rows),
+        words=np.concatenate(words),
+    )

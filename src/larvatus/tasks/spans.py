@@ -1,0 +1,235 @@
+"""Spans of words and what they are (chapter §11.5.2): training examples, scores, answers.
+
+    data = spanned_texts(tokenizer, examples, config, limit=512)
+    found = span_candidates(model, data.encoded, Scoring())          # spans that may be something, by text
+    answers = spans(model, alignments, encoded, scoring=Scoring())   # `Spanned`, with nested entities
+
+E examples, S sequences, W words, M spans, G gold spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from larvatus.batch import Ints, TrainingBatch, WordSpans, edges
+from larvatus.errors import ArtefactError, DataError, did_you_mean
+from larvatus.nn.device import on_device
+from larvatus.objectives import Pretraining, Spans, SpansConfig
+from larvatus.objectives.spans import NULL
+from larvatus.tasks.data.records import SpannedWords
+from larvatus.tasks.results import Coverage, Entity, Spanned
+from larvatus.tasks.scoring import Floats, Scoring, by_length, head_of, states_of
+from larvatus.tasks.sequences import Sequences
+from larvatus.tasks.span_decoding import Candidates, SpanTuple, candidates, decode_spans
+from larvatus.tasks.span_sequences import GoldSpans, SpanSequences, span_sequences
+from larvatus.tasks.tag import align_located
+from larvatus.text.align import Alignment
+from larvatus.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class SpannedTexts:
+    """Training examples of spans."""
+
+    encoded: SpanSequences
+    learnt: GoldSpans
+    gold: tuple[frozenset[SpanTuple], ...]
+    """All gold spans of each example, those that cannot be learnt too: first word, the word after the last, type."""
+    longer: int
+    """Gold spans of more words than are looked at."""
+    cut: int
+    """Gold spans that no window holds whole."""
+    doubled: int
+    """Gold spans of several types, of which one is learnt."""
+
+    def __len__(self) -> int:
+        return len(self.encoded.sequences)
+
+    @property
+    def sequences(self) -> Sequences:
+        return self.encoded.sequences
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        return self.encoded.batch(self.encoded.sequences.of(examples), self.learnt)
+
+    def notes(self, longest: int) -> list[str]:
+        """What of the gold spans is not learnt, a line each."""
+        total = sum(map(len, self.gold))
+        said = [
+            (self.longer, f"are longer than {longest} words, so they are never found; --longest looks at longer ones"),
+            (self.cut, "stand in no window whole, so they are not learnt"),
+            (self.doubled, "have several types, of which one is learnt"),
+        ]
+        return [f"{count:,} of {total:,} spans {what}" for count, what in said if count]
+
+
+def align_spanned(tokenizer: Tokenizer, examples: Sequence[SpannedWords]) -> list[Alignment]:
+    """The tokens of each example, aligned with its own words; see `align_examples`."""
+    return align_located(tokenizer, [(*example.located(), example.words) for example in examples])
+
+
+def spanned_texts(
+    tokenizer: Tokenizer,
+    examples: Sequence[SpannedWords],
+    config: SpansConfig,
+    *,
+    limit: int,
+    truncate: bool = False,
+) -> SpannedTexts:
+    """Examples as the model learns them."""
+    found = align_spanned(tokenizer, examples)
+    encoded = span_sequences(tokenizer, found, limit=limit, longest=config.longest, truncate=truncate)
+    ids = {label: number for number, label in enumerate(config.labels)}
+    gold = tuple(frozenset(_numbered(example, ids)) for example in examples)
+    rows: list[list[tuple[int, int, int]]] = [[] for _ in encoded.counts]
+    longer = cut = doubled = 0
+    borders = edges(encoded.sequences.parts).tolist()
+    for number, own in enumerate(gold):
+        seen: set[tuple[int, int]] = set()
+        mine = np.arange(borders[number], borders[number + 1])
+        for start, end, label in sorted(own):
+            if end - start > config.longest:
+                longer += 1
+                continue
+            place = int(mine[0] + np.searchsorted(encoded.begins[mine], start, side="right") - 1)
+            begin = int(encoded.begins[place])
+            if start - begin >= encoded.starts[place] or end - begin > encoded.counts[place]:
+                cut += 1
+            elif (start, end) in seen:
+                doubled += 1
+            else:
+                seen.add((start, end))
+                rows[place].append((start - begin, end - 1 - begin, label))
+    flat = np.array([span for row in rows for span in row], np.int64).reshape(-1, 3)
+    learnt = GoldSpans(np.array([len(row) for row in rows], np.int64), flat[:, 0], flat[:, 1], flat[:, 2])
+    return SpannedTexts(encoded, learnt, gold, longer, cut, doubled)
+
+
+def _numbered(example: SpannedWords, ids: dict[str, int]) -> Iterator[SpanTuple]:
+    for start, end, label in example.spans or ():
+        if label not in ids:
+            words = " ".join(example.words[start:end])
+            raise DataError(
+                f"{example.place}: {words!r} is of the type {label!r}, which the model does not know"
+                f"{did_you_mean(label, ids)}"
+            )
+        yield start, end, ids[label]
+
+
+def spans_head(model: Pretraining) -> Spans:
+    head = head_of(model)
+    if not isinstance(head, Spans):
+        raise ArtefactError("the model has no head for spans; give it one with larvatus finetune spans")
+    return head
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredSpans:
+    """All spans of some sequences."""
+
+    first: Ints  # [M] counted from the first word of the example
+    end: Ints  # [M] the word after the last
+    owners: Ints  # [M] example
+    scores: Floats  # [M, 1 + K]
+    gold: Ints  # [M] NULL (0) or 1 + type, where gold is given
+
+
+@torch.inference_mode()
+def scored_spans(
+    model: Pretraining, encoded: SpanSequences, scoring: Scoring, gold: GoldSpans | None = None
+) -> Iterator[ScoredSpans]:
+    """Scores of NULL and the types for all spans, batch by batch, sequences of a length together."""
+    head = spans_head(model)
+    model.eval()
+    sequences = encoded.sequences
+    owner_S = sequences.owners
+    for chosen in by_length(sequences, scoring.budget):
+        batch = on_device(encoded.batch(chosen, gold), scoring.device)
+        targets: WordSpans[torch.Tensor] = batch.targets[WordSpans]
+        with scoring.autocast():
+            states = states_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
+            index = head.index(targets)
+            scores = head.logits(head.features(states, batch), index)
+        first, last = index.first_M.cpu().numpy(), index.last_M.cpu().numpy()
+        counts = encoded.counts[chosen]
+        shift_W = np.repeat(encoded.begins[chosen] - edges(counts)[:-1], counts)
+        yield ScoredSpans(
+            first=first + shift_W[first],
+            end=last + 1 + shift_W[first],
+            owners=np.repeat(owner_S[chosen], counts)[first],
+            scores=scores.float().cpu().numpy(),
+            gold=head.gold(targets, index).cpu().numpy(),
+        )
+
+
+def span_candidates(
+    model: Pretraining, encoded: SpanSequences, scoring: Scoring, *, floor: float | None = None
+) -> list[Candidates]:
+    """Spans of each example that are at least as sure as `floor` (the head's own threshold, where none is given)."""
+    config = spans_head(model).config
+    least = config.threshold if floor is None else floor
+    parts = []
+    for one in scored_spans(model, encoded, scoring):
+        found = candidates(one.first, one.end, one.scores, temperature=config.temperature, floor=least)
+        parts.append((one.owners[found.numbers], found))
+    owners = np.concatenate([own for own, _ in parts]) if parts else np.empty(0, np.int64)
+    joined = Candidates.join([found for _, found in parts])
+    order = np.argsort(owners, kind="stable")
+    borders = np.searchsorted(owners[order], np.arange(len(encoded.sequences) + 1)).tolist()
+    return [joined.take(order[low:high]) for low, high in pairwise(borders)]
+
+
+def given_spans(
+    model: Pretraining,
+    encoded: SpanSequences,
+    given: Sequence[Sequence[tuple[int, int]]],
+    scoring: Scoring,
+) -> list[list[dict[str, float] | None]]:
+    """Probabilities of the types for spans whose words are known, [first, end) of each example: classification.
+
+    NULL is out of the question. None for a span that is longer than the head looks at, or that no window holds.
+    """
+    config = spans_head(model).config
+    answers: list[list[dict[str, float] | None]] = [[None] * len(own) for own in given]
+    places: dict[tuple[int, int, int], list[int]] = {}
+    for text, own in enumerate(given):
+        for number, (first, end) in enumerate(own):
+            places.setdefault((text, first, end), []).append(number)
+    room = 1 + max((end for own in given for _, end in own), default=0)  # so that a number says a span
+    wanted = np.array([(text * room + first) * room + end for text, first, end in places], np.int64)
+    for one in scored_spans(model, encoded, scoring):
+        keys = np.where(one.end < room, (one.owners * room + one.first) * room + one.end, -1)
+        for row in np.flatnonzero(np.isin(keys, wanted)).tolist():
+            scores = one.scores[row, NULL + 1 :].astype(np.float64) / config.temperature
+            shares = np.exp(scores - scores.max())
+            found = dict(zip(config.labels, (shares / shares.sum()).tolist(), strict=True))
+            text = int(one.owners[row])
+            for number in places[text, int(one.first[row]), int(one.end[row])]:
+                answers[text][number] = found
+    return answers
+
+
+def spans(model: Pretraining, found: Sequence[Alignment], encoded: SpanSequences, *, scoring: Scoring) -> list[Spanned]:
+    """The answers of a model for texts that are aligned and encoded already."""
+    config, sequences = spans_head(model).config, encoded.sequences
+    answers = []
+    for number, (one, own) in enumerate(zip(found, span_candidates(model, encoded, scoring), strict=True)):
+        kept = decode_spans(own, config.decoding, config.threshold)
+        coverage = Coverage(
+            tokens=int(sequences.tokens[number]),
+            read=int(sequences.read[number]),
+            windows=int(sequences.parts[number]),
+        )
+        entities = []
+        for (first, end, label), score in zip(own.spans(kept), own.scores[kept].tolist(), strict=True):
+            start, stop = int(one.word_spans[first, 0]), int(one.word_spans[end - 1, 1])
+            entities.append(
+                Entity(text=one.text[start:stop], label=config.labels[label], start=start, end=stop, score=score)
+            )
+        answers.append(Spanned(text=one.text, entities=tuple(entities), coverage=coverage))
+    return answers
