@@ -45,7 +45,8 @@ from larvatus.tasks.data.texts import Paths
 from larvatus.tasks.job import job_of
 from larvatus.tasks.predict import Input, PredictOptions, Predictor
 from larvatus.tasks.results import Prediction
-from larvatus.tasks.run import FINETUNE, Order, Task, run
+from larvatus.tasks.run import FINETUNE, Order, run
+from larvatus.tasks.settings import Task
 from larvatus.text.tokenizer import Tokenizer
 
 

@@ -180,7 +180,7 @@ def test_frozen_features_give_the_loss_of_the_encoder_and_learn(bundle) -> None:
     chosen = np.array([2, 0])
     batch = on_device(data.batch(chosen), "cpu")
     with torch.inference_mode():
-        cached = Features.build(model, data, Scoring()).loss(chosen, batch)
+        cached = Features.build(model, data, Scoring()).loss(spans_head(model), chosen, batch)
         assert_close(cached.total, model.eval()(batch)["spans"].total, rtol=1e-5, atol=1e-5)
 
 

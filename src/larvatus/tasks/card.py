@@ -91,8 +91,8 @@ def _front_matter(config: ObjectiveConfig, parent: str, *, transformers: bool) -
 def _introduction(tuned: Tuned, config: ObjectiveConfig, *, name: str, parent: str) -> str:
     parameters = sum(p.numel() for p in tuned.bundle.pretraining.parameters())
     return (
-        f"# {name}\n\nAn encoder of {number(parameters)} parameters that {KINDS[type(config)].what}: `{parent}`, fine-tuned by Larvatus "
-        f"{VERSION}. Settings, lineage and the checksum of every file are in `larvatus.json`."
+        f"# {name}\n\nAn encoder of {number(parameters)} parameters that {KINDS[type(config)].what}: `{parent}`, "
+        f"fine-tuned by Larvatus {VERSION}. Settings, lineage and the checksum of every file are in `larvatus.json`."
     )
 
 
