@@ -25,7 +25,7 @@ from larvatus.errors import ArtefactError
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
 from larvatus.tasks.data.check import check
-from larvatus.tasks.finetune import Job, Tuned, finetune_tags, finetune_texts, parted
+from larvatus.tasks.finetune import Job, Tuned, Watch, finetune_tags, finetune_texts, parted
 from larvatus.tasks.save import contents_hash, save_tuned
 from larvatus.train.signals import listening
 
@@ -91,8 +91,9 @@ def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[Cu
         held = files.read_json(path)
         refuse_another(order.out, held["identity"], identity)
         points = [CurvePoint(**one) for one in held["points"]]
+    quiet = dataclasses.replace(job, watch=Watch(progress=job.watch.progress, stop=job.watch.stop))
     for share in order.curve[len(points) :]:
-        points.append(_point(FINETUNE[order.task](order.bundle, part(order.train, share), order.dev, job)))
+        points.append(_point(FINETUNE[order.task](order.bundle, part(order.train, share), order.dev, quiet)))
         point(points[-1])
         path.parent.mkdir(exist_ok=True)
         files.write_json(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
