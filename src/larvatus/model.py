@@ -39,13 +39,13 @@ from larvatus.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.nn.transformer import Transformer
 from larvatus.probe.attention import TextAttention, attend
 from larvatus.tasks.classify import Merge
-from larvatus.tasks.data.read import read_tagged, read_texts
+from larvatus.tasks.data.read import read_texts
 from larvatus.tasks.data.records import Dataset
 from larvatus.tasks.data.texts import Paths
 from larvatus.tasks.job import job_of
 from larvatus.tasks.predict import Input, PredictOptions, Predictor
 from larvatus.tasks.results import Prediction
-from larvatus.tasks.run import FINETUNE, Order, run
+from larvatus.tasks.run import FINETUNE, OPTIONS, READ, Order, options_of, run
 from larvatus.tasks.settings import Task
 from larvatus.text.tokenizer import Tokenizer
 
@@ -319,7 +319,7 @@ def finetune(
     resume: bool = False,
     **settings: Any,
 ) -> Model:
-    """Fine-tune a model to `"classify"` texts or `"tag"` words, and give back the best one on held-out examples.
+    """Fine-tune a model to `classify` texts, `tag` words, find nested `spans` or `answer` questions.
 
     `train` and `dev` are files (columns are guessed) or data sets that `larvatus.tasks.data` has read; without `dev`
     a tenth of the examples is held out. With `out`, the model is saved there and the run can be resumed. Settings are
@@ -327,25 +327,30 @@ def finetune(
 
     `lv.finetune("tag", "bert-base", train="train.conll", dev="dev.conll", crf=True)("Mt. Sanitas is near.").entities`
     """
-    loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
-    job = job_of({"device": str(loaded.device), **settings})
     if task not in FINETUNE:
         raise UsageError(f"there is no task {task!r} to fine-tune for{did_you_mean(task, FINETUNE)}")
-    read = read_texts if task == "classify" else read_tagged
-    examples = train if isinstance(train, Dataset) else read(train)
+    loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
+    own = OPTIONS[task].__struct_fields__ if task in OPTIONS else ()
+    options = options_of(task, {name: settings.pop(name) for name in own if name in settings})
+    job = job_of({"device": str(loaded.device), **settings})
+    examples = train if isinstance(train, Dataset) else READ[task](train)
     held = dev
     if dev is not None and not isinstance(dev, Dataset):
-        held = read_texts(dev, kind=examples.kind) if task == "classify" else read_tagged(dev)
-    name = str(loaded.bundle.path)
+        held = read_texts(dev, kind=examples.kind) if task == "classify" else READ[task](dev)
+    order = Order(
+        task=task,
+        bundle=loaded.bundle,
+        name=str(loaded.bundle.path),
+        train=examples,
+        dev=held,
+        out=Path(out or ""),
+        options=options,
+        resume=resume,
+    )
     if out is None:
-        tuned = FINETUNE[task](loaded.bundle, examples, held, job)
-    else:
-        order = Order(
-            task=task, bundle=loaded.bundle, name=name, train=examples, dev=held, out=Path(out), resume=resume
-        )
-        tuned = run(order, job)
-        return load(out, device=str(loaded.device))
-    return Model(tuned.bundle, loaded.device)
+        return Model(order.finetune(examples, job).bundle, loaded.device)
+    run(order, job)
+    return load(out, device=str(loaded.device))
 
 
 def choose_device(device: str | torch.device) -> torch.device:

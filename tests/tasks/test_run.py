@@ -56,16 +56,16 @@ def assert_bit_equal(one: Path, other: Path) -> None:
         assert torch.equal(tensor, b[name]), name
 
 
-def signal_at(monkeypatch: pytest.MonkeyPatch, evaluation: int) -> None:
-    """SIGTERM to this process at the nth evaluation of the run."""
-    counter, plain = itertools.count(1), finetuning.Show._epoch
+def signal_at(monkeypatch: pytest.MonkeyPatch, number: int, told: str = "_epoch") -> None:
+    """SIGTERM to this process when the nth evaluation of the run is told, or the nth point of its curve."""
+    counter, plain = itertools.count(1), getattr(finetuning.Show, told)
 
-    def epoch(self: Any, seed: int, epoch: Epoch) -> None:
-        plain(self, seed, epoch)
-        if next(counter) == evaluation:
+    def tell(self: Any, *what: Any) -> None:
+        plain(self, *what)
+        if next(counter) == number:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(finetuning.Show, "_epoch", epoch)
+    monkeypatch.setattr(finetuning.Show, told, tell)
 
 
 @pytest.fixture
@@ -180,9 +180,9 @@ def test_the_parts_of_a_curve_that_are_done_are_not_trained_again(
     command = ("--train", made.classes(tmp_path / "train.jsonl", 60), *QUICK, "--curve", "30,60")
     assert finetune("classify", *command, "--out", tmp_path / "whole")[0] == 0
     with monkeypatch.context() as patched:
-        signal_at(patched, 7)  # of four each
+        signal_at(patched, 1, "point")
         code, _, err = finetune("classify", *command, "--out", tmp_path / "parts")
-    assert code == 75
+    assert (code, "stopped it at step 0" in err) == (75, True)
     code, _, err = finetune("classify", *command[:-1], "30", "--out", tmp_path / "parts", "--resume")
     assert (code, "curve [0.3, 0.6] (now [0.3])" in err) == (5, True)
     code, said, _ = finetune("classify", *command, "--out", tmp_path / "parts", "--resume")

@@ -32,7 +32,7 @@ from larvatus.tasks.finetune_spans import (
 )
 from larvatus.tasks.heads import HeadOptions
 from larvatus.tasks.held_out_spans import HeldOutSpans
-from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.scoring import Scoring, head_of
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.span_sequences import span_sequences
 from larvatus.tasks.spans import align_spanned, given_spans, scored_spans, spanned_texts, spans
@@ -180,13 +180,13 @@ def test_frozen_features_give_the_loss_of_the_encoder_and_learn(bundle) -> None:
     chosen = np.array([2, 0])
     batch = on_device(data.batch(chosen), "cpu")
     with torch.inference_mode():
-        cached = Features.build(model, data, Scoring()).loss(spans_head(model), chosen, batch)
+        cached = Features.build(model, data, Scoring()).loss(head_of(model), chosen, batch)
         assert_close(cached.total, model.eval()(batch)["spans"].total, rtol=1e-5, atol=1e-5)
 
 
 def test_binary_identification_has_one_type_and_a_wished_precision_is_kept(bundle) -> None:
     said: list[str] = []
-    tuned = finetune_spans(bundle, OFTEN, TRAIN, job(said), SpanOptions(hidden=32, binary=True, precision=0.9))
+    tuned = finetune_spans(bundle, OFTEN, TRAIN, job(said), SpanOptions(hidden=32, binary=True, least_precision=0.9))
     assert tuned.bundle.objectives[0].labels == ("SPAN",)
     assert tuned.scores is not None
     assert tuned.scores.values["precision"] >= 0.9

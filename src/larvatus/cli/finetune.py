@@ -1,7 +1,9 @@
-"""`larvatus finetune`: a classifier or tagger from a model and labelled examples.
+"""`larvatus finetune`: a classifier, a tagger, a finder of spans or an answerer from a model and labelled examples.
 
 larvatus finetune classify --model DIR --train train.tsv --dev dev.tsv --out runs/mine
 larvatus finetune tag --model DIR --train train.conll --dev dev.conll --out runs/ner --crf
+larvatus finetune spans --model DIR --train train.conllu --dev dev.conllu --out runs/nested
+larvatus finetune answer --model DIR --train train.json --dev dev.json --out runs/qa --length 384
 larvatus finetune classify --model DIR --task rte --glue glue/ --out runs/rte --seeds 3
 """
 
@@ -41,14 +43,18 @@ from larvatus.tasks.curve import read_shares
 from larvatus.tasks.data.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
 from larvatus.tasks.finetune import Job, Spread, Tuned, spread_of
 from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.run import Order, Task, is_begun, is_done, run
+from larvatus.tasks.run import Order, is_begun, is_done, options_of, run
 from larvatus.tasks.save import read_history
-from larvatus.tasks.settings import FineTuneConfig
+from larvatus.tasks.settings import FineTuneConfig, Task
 from larvatus.tasks.trained import TrainedConfig
 from larvatus.text.tag_schemes import Scheme
 from larvatus.train.settings import Runtime
 
-Files = Annotated[list[str] | None, typer.Option(metavar="FILE", help="Labelled examples; repeatable.")]
+Files = Annotated[list[str] | None, typer.Option(metavar="FILE", help="Labelled examples to learn; repeatable.")]
+HeldOutFiles = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE", help="Held-out examples, to choose and calibrate by; default: a tenth of --train."),
+]
 GlueTasks = Annotated[
     str | None, typer.Option("--task", metavar="NAME", help="A task of GLUE by name, several with commas, or all.")
 ]
@@ -59,12 +65,12 @@ Weights = Annotated[
 
 
 def finetune(
-    task: Annotated[Task, typer.Argument(help="classify texts and pairs, or tag words.")],
+    task: Annotated[Task, typer.Argument(help="Classify texts or pairs, tag words, find spans, answer questions.")],
     model: ModelName,
     out: Annotated[Path, typer.Option(help="Where the fine-tuned model goes.")],
     train: Files = None,
-    dev: Files = None,
-    no_dev: Annotated[bool, typer.Option("--no-dev", help="Hold nothing out, keep the last weights.")] = False,
+    dev: HeldOutFiles = None,
+    no_dev: Annotated[bool, typer.Option("--no-dev", help="Hold nothing out: no scores, the last weights.")] = False,
     glue_tasks: GlueTasks = None,
     glue: GlueDir = None,
     text: Text = None,
@@ -77,30 +83,30 @@ def finetune(
     word: Word = None,
     tag: Tag = None,
     trained: Annotated[str, typer.Option(help="What learns: all, head, last2, lora, lora16.")] = "all",
-    epochs: Annotated[int | None, typer.Option(help="Passes over the examples; default: by their number.")] = None,
-    batch: Annotated[int, typer.Option(help="Texts of a step.")] = 32,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the examples; default: more of few.")] = None,
+    batch: Annotated[int, typer.Option(help="Texts of a step, however they are split.")] = 32,
     rate: Annotated[float | None, typer.Option(help="Peak learning rate; default: by task and --trained.")] = None,
-    head_rate: Annotated[float | None, typer.Option(help="Rate of the head, in rates of the encoder.")] = None,
+    head_rate: Annotated[float | None, typer.Option(help="Rate of the head, times --rate; default: by task.")] = None,
     layer_decay: Annotated[float, typer.Option(help="Rate of a layer as a share of the one above.")] = 1.0,
     decay: Annotated[float, typer.Option(help="Weight decay.")] = 0.01,
     warmup: Annotated[float, typer.Option(help="Share of the steps in which the rate rises.")] = 0.1,
     patience: Annotated[int, typer.Option(help="Evaluations without gain after which to stop; 0: never.")] = 0,
     evaluations: Annotated[int, typer.Option(help="Evaluations in an epoch.")] = 2,
-    metric: Annotated[str | None, typer.Option(help="That decides which weights are kept.")] = None,
+    metric: Annotated[str | None, typer.Option(help="By which the best is chosen; default: by the labels.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Models to train, from seeds 0, 1, …; the best is kept.")] = 1,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
-    curve: Annotated[str | None, typer.Option(metavar="10,30,100%", help="Shares of the examples to try too.")] = None,
+    curve: Annotated[str | None, typer.Option(metavar="10,30,100%", help="Scores of smaller shares too.")] = None,
     pool: Annotated[
         Literal["cls", "first", "mean", "max"] | None,
-        typer.Option(help="A text: cls, mean, max. A word's subwords: first, mean, max."),
+        typer.Option(help="Of a text: cls, mean, max; of a word's subwords: first, mean, max."),
     ] = None,
     dense: Annotated[Dense | None, typer.Option(help="Layer before the classes; none: W_C alone.")] = None,
-    dropout: Annotated[float | None, typer.Option(help="On what the head reads.")] = None,
-    mix: Annotated[bool, typer.Option("--mix", help="A learned mix of all layers (ELMo).")] = False,
+    dropout: Annotated[float | None, typer.Option(help="Dropout before the classes or tags; default 0.1.")] = None,
+    mix: Annotated[bool, typer.Option("--mix", help="Read a learned mix of all layers (ELMo).")] = False,
     class_weight: Weights = None,
-    focal: Annotated[float, typer.Option(help="γ of the focal loss.")] = 0.0,
-    smoothing: Annotated[float, typer.Option(help="Label smoothing.")] = 0.0,
-    crf: Annotated[bool, typer.Option("--crf", help="A CRF over the tags.")] = False,
+    focal: Annotated[float, typer.Option(help="γ of the focal loss; 0: cross-entropy.")] = 0.0,
+    smoothing: Annotated[float, typer.Option(help="Share of a target that is spread over all classes.")] = 0.0,
+    crf: Annotated[bool, typer.Option("--crf", help="A CRF over the tags: learned transitions.")] = False,
     lstm: Annotated[int, typer.Option(help="Size of a BiLSTM over the words; 0: none.")] = 0,
     learn: Annotated[
         Literal["subwords", "words"], typer.Option(help="The gold tag stands on every subword, or on the word.")
@@ -110,10 +116,14 @@ def finetune(
     length: Length = None,
     truncate: Truncate = False,
     merge: Merge = "mean",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Of spans and answer, such as longest=8; repeatable."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out that was stopped.")] = False,
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(help="fp32, bf16, or auto.")] = "auto",
-    microbatch: Annotated[int | None, typer.Option(help="Tokens of one forward pass.")] = None,
+    precision: Annotated[str, typer.Option(help="fp32, bf16 (mixed, on a GPU), or auto.")] = "auto",
+    microbatch: Annotated[int | None, typer.Option(help="Tokens of one pass; gradients add up to a step.")] = None,
 ) -> None:
     """Fine-tune a model on labelled examples, choose the best weights on held-out ones, calibrate, and save."""
     console = Console(highlight=False)
@@ -143,10 +153,13 @@ def finetune(
     shares = tuple(share for share in read_shares(curve) if share < 1) if curve is not None else ()
     if no_dev and (dev or shares):
         raise UsageError("--no-dev holds nothing out, so it goes with neither --dev nor --curve")
-    if (task == "classify" and repair) or (task == "tag" and labels):
+    if (task != "tag" and repair) or (task != "classify" and labels):
         raise UsageError("--repair belongs to finetune tag, and --labels to finetune classify")
     bundle = load_bundle(model)
-    order: dict[str, Any] = {"task": task, "bundle": bundle, "name": model, "resume": resume, "curve": shares}
+    own_options = options_of(task, _settings(settings or []))
+    order: dict[str, Any] = {
+        "task": task, "bundle": bundle, "name": model, "resume": resume, "curve": shares, "options": own_options,
+    }  # fmt: skip
     if glue_tasks is not None:
         if task != "classify" or train or dev or no_dev or glue is None or labels or reading != Labelled():
             raise UsageError(
@@ -156,14 +169,17 @@ def finetune(
         return
     if not train or glue is not None:
         raise UsageError("name labelled examples with --train FILE, or a task of GLUE with --task NAME --glue DIR")
-    read = (lambda paths, kind: reading.texts(paths, kind=kind)) if task == "classify" else _tagged(reading)
-    examples = read(train, labels)
-    held = read(dev, getattr(examples, "kind", None)) if dev else None
+    examples = reading.read(task, train, kind=labels)
+    held = reading.read(task, dev, kind=examples.kind) if dev else None
     _carry_out(Order(train=examples, dev=held, out=out, **order), job, console)
 
 
-def _tagged(reading: Labelled) -> Any:
-    return lambda paths, kind: reading.tagged(paths)
+def _settings(given: list[str]) -> dict[str, str]:
+    found = dict(one.partition("=")[::2] for one in given)
+    for one in given:
+        if "=" not in one:
+            raise UsageError(f"--set {one} is not name=value, such as longest=8")
+    return found
 
 
 def _weights(given: list[str]) -> tuple[bool, dict[str, float]]:

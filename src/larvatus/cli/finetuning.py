@@ -27,6 +27,8 @@ class Show:
     def __init__(self, console: Console, out: Path) -> None:
         self.console, self._out = console, out
         self._metrics: Metrics | None = None
+        self._best: dict[int, float] = {}
+        """Of each seed: what is no better is said seldom; all of it is in metrics.jsonl."""
         self._last = time.monotonic()
         self._bar = Progress(TextColumn("  {task.description}"), BarColumn(), console=console)
         self._task = self._bar.add_task("reading", total=None)
@@ -62,7 +64,13 @@ class Show:
             self._metrics = Metrics(self._out, self.console)
         values = epoch.scores.values if epoch.scores is not None else {}
         self._metrics.write("valid", epoch.step, {"seed": seed, "epoch": epoch.epoch, "loss": epoch.loss, **values})
+        better = epoch.scores is not None and not epoch.scores.main <= self._best.get(seed, -math.inf)
+        whole = epoch.scores is None and epoch.epoch == round(epoch.epoch)
+        if not (better or whole or time.monotonic() - self._last >= LINE_EVERY_S):
+            return
         self._last = time.monotonic()
+        if better and epoch.scores is not None:
+            self._best[seed] = epoch.scores.main
         said = " · ".join(f"{name} {value:.4f}" for name, value in values.items())
         self.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: loss {epoch.loss:.4f}{' · ' if said else ''}{said}")
 

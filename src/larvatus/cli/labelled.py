@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,8 +16,11 @@ from larvatus.errors import UsageError
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.problems import Problems
 from larvatus.tasks.data.read import read_tagged, read_texts
-from larvatus.tasks.data.records import Dataset, Kind, TaggedExample, TextExample
+from larvatus.tasks.data.records import Dataset, Kind, SpannedWords, TaggedExample, TextExample
+from larvatus.tasks.data.spanned import read_spanned
+from larvatus.tasks.data.squad import read_questions
 from larvatus.tasks.data.tables import TableOptions
+from larvatus.tasks.settings import Task
 
 Text = Annotated[
     str | None,
@@ -90,7 +93,36 @@ class Labelled:
         self._refuse("text", "pair", "label", "separator", why="are for texts; words have --word and --tag")
         return read_tagged(paths, word=self.word, tag=self.tag, problems=problems)
 
+    def spanned(self, paths: Sequence[str]) -> Dataset[SpannedWords]:
+        """Several levels of tags are columns with commas between them: ``--tag 2,3``."""
+        self._refuse("text", "pair", "label", "separator", why="are for texts; words have --word and --tag")
+        return read_spanned(
+            paths,
+            word=_number(self.word, "--word"),
+            tags=None if self.tag is None else [_number(one, "--tag") or 1 for one in self.tag.split(",")],
+        )
+
+    def read(self, task: Task, paths: Sequence[str], *, kind: Kind | None = None) -> Dataset[Any]:
+        """What a task learns from."""
+        if task == "classify":
+            return self.texts(paths, kind=kind)
+        if task == "tag":
+            return self.tagged(paths)
+        if task == "spans":
+            return self.spanned(paths)
+        if self != Labelled():
+            raise UsageError("questions are read from SQuAD's JSON, or JSONL with question, context and answers")
+        return read_questions(paths)
+
     def _refuse(self, *names: str, why: str) -> None:
         given = [f"--{name}" for name in names if getattr(self, name) is not None]
         if given:
             raise UsageError(f"{' and '.join(given)} {why}")
+
+
+def _number(column: str | None, flag: str) -> int | None:
+    if column is None:
+        return None
+    if not column.strip().isdigit() or int(column) < 1:
+        raise UsageError(f"{flag} {column} is no column; spans are read from columns by number, from 1")
+    return int(column)

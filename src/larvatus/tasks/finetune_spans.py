@@ -45,14 +45,14 @@ class SpanOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     null_weight: float = 1.0
     decoding: Decoding | None = None
     """None: nested, or flat where no training spans overlap."""
-    precision: float | None = None
+    least_precision: float | None = None
     """Wished on the held-out spans; None: the threshold with the best F1."""
     binary: bool = False
     """Whether all types are read as one: are these words something, or not?"""
 
     def __post_init__(self) -> None:
-        if self.precision is not None and not 0 < self.precision <= 1:
-            raise UsageError(f"the wished precision is a share above 0 and at most 1, not {self.precision}")
+        if self.least_precision is not None and not 0 < self.least_precision <= 1:
+            raise UsageError(f"the wished precision is a share above 0 and at most 1, not {self.least_precision}")
 
 
 def finetune_spans(
@@ -82,7 +82,7 @@ def finetune_spans(
 def _with_threshold(tuned: Tuned, held: HeldOutSpans, job: Job, options: SpanOptions) -> Tuned:
     """The threshold fitted, and the scores that it gives."""
     model, scoring = tuned.bundle.pretraining, scoring_of(job.runtime)
-    fitted = held.threshold(model, scoring, precision=options.precision)
+    fitted = held.threshold(model, scoring, precision=options.least_precision)
     head = spans_head(model)
     head.config = msgspec.structs.replace(head.config, threshold=fitted.threshold)
     job.watch.say(

@@ -1,7 +1,7 @@
 """What a fine-tuning is about to do, in lines for people: the balance of classes, the head, what learns and how long.
 
 classes: wet 131 (49%), dry 139 (51%)
-head: 2 classes; a new classifier, and dense from the model
+head: 2 classes; a new classifier, dense from the model
 training: all 22,713,986 parameters · 3 epochs of 9 steps, 32 texts each · peak rate 5e-05
 """
 
@@ -66,7 +66,7 @@ def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
         return f"head: {size}; the model's own, which has the same labels"
     old = [one for one in bundle.objectives if isinstance(one, HeadConfig)]
     gone = f" in place of the model's own for {len(old[0].labels):,} other labels" if old else ""
-    own = f"; {' and '.join(parts)} from the model" if parts else ""
+    own = f", {' and '.join(parts)} from the model" if parts else ""
     return f"head: {size}; a new classifier{gone}{own}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,15 @@ from larvatus import files
 from larvatus.bundle.directory import CONFIG, Bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.bundle.weights import find_weights
-from larvatus.errors import ArtefactError
+from larvatus.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
 from larvatus.tasks.data.check import check
+from larvatus.tasks.data.read import read_tagged, read_texts
 from larvatus.tasks.data.records import TaggedExample, TextExample
-from larvatus.tasks.finetune import Job, Tuned, finetune_tags, finetune_texts, parted
+from larvatus.tasks.data.spanned import read_spanned
+from larvatus.tasks.data.squad import read_questions
+from larvatus.tasks.finetune import Job, Tuned, Watch, finetune_tags, finetune_texts, parted
 from larvatus.tasks.finetune_answers import AnswerOptions, finetune_answers
 from larvatus.tasks.finetune_spans import SpanOptions, finetune_spans
 from larvatus.tasks.save import contents_hash, save_tuned
@@ -40,9 +43,34 @@ FINETUNE: dict[Task, Callable[..., Tuned]] = {
     "spans": finetune_spans,
     "answer": finetune_answers,
 }
+READ: dict[Task, Callable[..., Any]] = {
+    "classify": read_texts,
+    "tag": read_tagged,
+    "spans": read_spanned,
+    "answer": read_questions,
+}
 OPTIONS: dict[Task, type[Struct]] = {"spans": SpanOptions, "answer": AnswerOptions}
 """What may be set of a task besides, by name."""
 CURVE = "curve.json"
+
+
+def options_of(task: Task, settings: Mapping[str, Any]) -> Struct | None:
+    """What is set of a task by name; None of a task that has nothing of its own.
+
+    Values may be strings, as the command line gives them.
+    """
+    kind = OPTIONS.get(task)
+    if kind is None:
+        if settings:
+            raise UsageError(f"finetune {task} has no settings of its own; {next(iter(settings))} is none of its flags")
+        return None
+    for name in settings:
+        if name not in kind.__struct_fields__:
+            raise UsageError(f"finetune {task} has no setting {name!r}{did_you_mean(name, kind.__struct_fields__)}")
+    try:
+        return msgspec.convert(dict(settings), kind, strict=False)
+    except msgspec.ValidationError as fault:
+        raise UsageError(f"finetune {task}: {fault}") from fault
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,8 +136,9 @@ def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[Cu
         held = files.read_json(path)
         refuse_another(order.out, held["identity"], identity)
         points = [CurvePoint(**one) for one in held["points"]]
+    quiet = dataclasses.replace(job, watch=Watch(progress=job.watch.progress, stop=job.watch.stop))
     for share in order.curve[len(points) :]:
-        points.append(_point(order.finetune(part(order.train, share), job)))
+        points.append(_point(order.finetune(part(order.train, share), quiet)))
         point(points[-1])
         path.parent.mkdir(exist_ok=True)
         files.write_json(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
