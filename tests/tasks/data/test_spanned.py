@@ -50,9 +50,12 @@ def test_spans_written_in_any_notation_are_read_again(tmp_path_factory, examples
     found = read_spanned(folder / "all.bio")
     same(found, examples)
     (folder / "all.jsonl").write_text("\n".join(span_lines(to_characters(one) for one in examples)) + "\n")
-    texts = read_spanned(folder / "all.jsonl", problems=Problems())
-    assert [to_characters(one).text for one in texts] == [to_characters(one).text for one in examples]
-    assert sum(len(one.spans or ()) for one in texts) <= sum(len(one.spans or ()) for one in examples)
+    problems = Problems()
+    texts = read_spanned(folder / "all.jsonl", problems=problems)
+    wanted = [to_characters(one) for one in examples]
+    assert [to_characters(one).text for one in texts] == [one.text for one in wanted]
+    if not len(problems):  # our words may be cut otherwise than these: a span that cuts one is reported
+        assert [to_characters(one).spans for one in texts] == [one.spans for one in wanted]
 
 
 def test_nested_spans_go_through_brat_and_characters(tmp_path) -> None:
