@@ -173,7 +173,7 @@ def test_long_passages_are_learnt_in_windows(bundle: Bundle) -> None:
     found = finetune_answers(bundle, train, dev, job, AnswerOptions(empty=EmptyWindows(most=1), overlap=4))
     assert found.windows[0] == 24
     assert any("24 questions in" in line for line in said)
-    assert "hold the answer" in said[-1]
+    assert any("hold the answer" in line for line in said)
     cut = Job(config=FineTuneConfig(epochs=1, batch=8, truncate=True), watch=Watch(say=said.append))
     finetune_answers(bundle, train, dev, cut)
     assert "answers are in no window" in said[-1]
