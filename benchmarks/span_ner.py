@@ -26,7 +26,7 @@ from larvatus.tasks.data.problems import Problems
 from larvatus.tasks.data.records import Dataset, SpannedWords, TaggedExample
 from larvatus.tasks.data.spanned import read_spanned
 from larvatus.tasks.finetune import Job, Watch, encode_tags, finetune_tags
-from larvatus.tasks.finetune_spans import SpanOptions, encode_spans, finetune_spans, with_head_rate
+from larvatus.tasks.finetune_spans import SpanOptions, encode_spans, finetune_spans
 from larvatus.tasks.held_out import HeldOutTags
 from larvatus.tasks.loop import scoring_of
 from larvatus.tasks.settings import FineTuneConfig
@@ -72,7 +72,6 @@ def predicted(bundle: Bundle, dev: Dataset[SpannedWords], job: Job) -> list[Span
 def compare(
     bundle: Bundle, train: Dataset[SpannedWords], dev: Dataset[SpannedWords], job: Job, options: SpanOptions
 ) -> dict[str, Any]:
-    job = with_head_rate(job)  # for the tagger too
     tuned = finetune_spans(bundle, train, None, job, options)
     answers = predicted(tuned.bundle, dev, job)
     score = span_f1([one.spans or () for one in dev], [one.spans or () for one in answers])

@@ -176,7 +176,7 @@ def test_long_passages_are_learnt_in_windows(bundle: Bundle) -> None:
     assert any("hold the answer" in line for line in said)
     cut = Job(config=FineTuneConfig(epochs=1, batch=8, truncate=True), watch=Watch(say=said.append))
     finetune_answers(bundle, train, dev, cut)
-    assert "answers are in no window" in said[-1]
+    assert any("answers are in no window" in line for line in said)
 
 
 def test_bad_data_and_options_are_one_clear_line(bundle: Bundle) -> None:
