@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from larvatus.errors import UsageError
 from larvatus.rng import stream
-from larvatus.tasks.data.records import Dataset, TaggedExample
+from larvatus.tasks.data.records import Dataset, SpanExample, SpannedWords, TaggedExample
 
 D = TypeVar("D", bound=Dataset[Any])
 
@@ -47,8 +47,10 @@ def by_lot(data: Dataset[Any], purpose: str) -> tuple[list[int], int]:
 
 
 def labels_of(example: Any) -> set[str]:
-    """Classes or tags of an example; none of a number."""
-    answer = example.tags if isinstance(example, TaggedExample) else example.label
+    """Classes, tags or types of an example; none of a number or of an answer."""
+    if isinstance(example, SpanExample | SpannedWords):
+        return {span.label for span in example.spans or ()}
+    answer = example.tags if isinstance(example, TaggedExample) else getattr(example, "label", None)
     if isinstance(answer, str):
         return {answer}
     return set(answer) if isinstance(answer, tuple) else set()
