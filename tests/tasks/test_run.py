@@ -174,6 +174,18 @@ def test_a_run_does_not_go_on_with_other_examples(finetune: Call, stopped: tuple
     assert "was begun with other contents of train;" in err
 
 
+def test_a_score_that_is_not_defined_does_not_keep_a_run_from_going_on(
+    finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("larvatus.tasks.held_out.class_metrics", lambda *_: {"spearman": float("nan")})
+    command = ("--train", made.numbers(tmp_path / "train.jsonl"), "--out", tmp_path / "out", *QUICK)
+    with monkeypatch.context() as patched:
+        signal_at(patched, 2)
+        assert finetune("classify", *command)[0] == 75
+    assert finetune("classify", *command, "--resume")[0] == 0
+    assert "| spearman | nan |" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_the_parts_of_a_curve_that_are_done_are_not_trained_again(
     finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,12 +194,17 @@ def test_the_parts_of_a_curve_that_are_done_are_not_trained_again(
     with monkeypatch.context() as patched:
         signal_at(patched, 1, "point")
         code, _, err = finetune("classify", *command, "--out", tmp_path / "parts")
-    assert (code, "stopped it at step 0" in err) == (75, True)
+    assert (code, "--resume trains this part of the curve anew" in err) == (75, True)
     code, _, err = finetune("classify", *command[:-1], "30", "--out", tmp_path / "parts", "--resume")
     assert (code, "curve [0.3, 0.6] (now [0.3])" in err) == (5, True)
+    held = (tmp_path / "parts" / "checkpoints" / "curve.json").read_text()
+    (tmp_path / "parts" / "checkpoints" / "curve.json").write_text("[]")
+    code, _, err = finetune("classify", *command, "--out", tmp_path / "parts", "--resume")
+    assert (code, "curve.json is not the curve of a run" in err) == (5, True)
+    (tmp_path / "parts" / "checkpoints" / "curve.json").write_text(held)
     code, said, _ = finetune("classify", *command, "--out", tmp_path / "parts", "--resume")
     assert code == 0
-    assert said.count("seed 0, epoch 2:") == 2
+    assert said.count("curve: ") == 2  # the second share and the whole
     one, other = (json.loads((tmp_path / name / "curve.json").read_text()) for name in ("whole", "parts"))
     assert one == other
     assert_bit_equal(tmp_path / "whole", tmp_path / "parts")
