@@ -47,7 +47,7 @@ CLASSES = [{"text": "the river", "label": "wet"}, {"text": "your homework", "lab
         (CLASSES, ("--length", 64), 2, "--length 64 is more than the model's 32 positions"),
         (CLASSES, ("--crf",), 2, "belong to finetune tag, not classify"),
         (CLASSES, ("--repair",), 2, "--repair belongs to finetune tag"),
-        (CLASSES, ("--word", "text"), 2, "--word name columns of words"),
+        (CLASSES, ("--word", "text"), 2, "--word is for words"),
         (CLASSES, ("--pool", "first"), 2, "a text is pooled by cls, mean or max"),
         (CLASSES, ("--labels", "regression"), 4, "train.jsonl:1"),
         (CLASSES, ("--curve", "lots"), 2, "--curve lots is no list of percentages"),
@@ -58,6 +58,8 @@ CLASSES = [{"text": "the river", "label": "wet"}, {"text": "your homework", "lab
         (CLASSES, ("--glue", "."), 2, "name labelled examples with --train FILE, or a task of GLUE"),
         (CLASSES, ("--resume",), 5, "holds no run to go on with"),
         (CLASSES, ("--precision", "fp8"), 2, "--precision is fp32 or bf16"),
+        (CLASSES, ("--decay", "nan"), 2, "decay, clip and patience must not be negative"),
+        (CLASSES, ("--focal", "nan"), 2, "the focal γ must not be negative"),
         (CLASSES, ("--microbatch", 1), 2, "--microbatch wants at least 8 tokens"),
     ],
 )  # fmt: skip
@@ -95,8 +97,9 @@ def test_labels_of_dev_that_train_lacks_are_refused_with_their_place(finetune: C
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--pool", "cls"), 2, "not cls"),
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--class-weight", "balanced"), 2, "belong to finetune classify, not tag"),
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--labels", "regression"), 2, "--labels to finetune classify"),
-        ("the\tO\nriver\tB-LOC\n\n" * 20, ("--text", "1"), 2, "--text are for texts"),
+        ("the\tO\nriver\tB-LOC\n\n" * 20, ("--text", "1"), 2, "--text is for texts"),
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--tag", "9"), 4, "train.conll"),
+        ("the\tO\nriver\tB-LOC\n\n" * 20, ("--header",), 2, "--header is for texts"),
         ("", (), 4, "is empty"),
     ],
 )
