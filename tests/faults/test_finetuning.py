@@ -129,6 +129,13 @@ def test_illegal_tags_can_be_repaired(finetune: Call, tmp_path: Path) -> None:
     assert finetune(*command, "--repair")[0] == 0
 
 
+def test_words_with_tags_are_not_read_as_texts(finetune: Call, tmp_path: Path) -> None:
+    train = made.tags(tmp_path / "train.conll")
+    code, _, err = finetune("classify", "--train", train, "--out", tmp_path / "out", *QUICK)
+    assert code == 2
+    assert "train.conll holds words with tags; say finetune tag" in err
+
+
 def test_a_missing_file_or_model_is_refused(finetune: Call, tmp_path: Path) -> None:
     code, _, err = finetune("classify", "--train", tmp_path / "none.tsv", "--out", tmp_path / "out")
     assert code == 4
