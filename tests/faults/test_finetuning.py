@@ -47,7 +47,7 @@ CLASSES = [{"text": "the river", "label": "wet"}, {"text": "your homework", "lab
         (CLASSES, ("--length", 64), 2, "--length 64 is more than the model's 32 positions"),
         (CLASSES, ("--crf",), 2, "belong to finetune tag, not classify"),
         (CLASSES, ("--repair",), 2, "--repair belongs to finetune tag"),
-        (CLASSES, ("--word", "text"), 2, "--word is for words"),
+        (CLASSES, ("--word", "text"), 2, "--word name columns of words"),
         (CLASSES, ("--pool", "first"), 2, "a text is pooled by cls, mean or max"),
         (CLASSES, ("--labels", "regression"), 4, "train.jsonl:1"),
         (CLASSES, ("--curve", "lots"), 2, "--curve lots is no list of percentages"),
@@ -97,9 +97,8 @@ def test_labels_of_dev_that_train_lacks_are_refused_with_their_place(finetune: C
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--pool", "cls"), 2, "not cls"),
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--class-weight", "balanced"), 2, "belong to finetune classify, not tag"),
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--labels", "regression"), 2, "--labels to finetune classify"),
-        ("the\tO\nriver\tB-LOC\n\n" * 20, ("--text", "1"), 2, "--text is for texts"),
+        ("the\tO\nriver\tB-LOC\n\n" * 20, ("--text", "1"), 2, "--text are for texts"),
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--tag", "9"), 4, "train.conll"),
-        ("the\tO\nriver\tB-LOC\n\n" * 20, ("--header",), 2, "--header is for texts"),
         ("", (), 4, "is empty"),
     ],
 )
@@ -132,8 +131,8 @@ def test_illegal_tags_can_be_repaired(finetune: Call, tmp_path: Path) -> None:
 def test_words_with_tags_are_not_read_as_texts(finetune: Call, tmp_path: Path) -> None:
     train = made.tags(tmp_path / "train.conll")
     code, _, err = finetune("classify", "--train", train, "--out", tmp_path / "out", *QUICK)
-    assert code == 2
-    assert "train.conll holds words with tags; say finetune tag" in err
+    assert code == 4
+    assert "train.conll holds words with tags, not texts" in err
 
 
 def test_a_missing_file_or_model_is_refused(finetune: Call, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_glue_tasks_stand_beside_published_scores(larvatus: Call, tuned: Any, fi
     [
         (["--data", "pairs.tsv", "--text", "premis"], 4, "has no column 'premis' for the text; did you mean premise?"),
         (["--data", "pairs.tsv", "--label", "hypothesis"], 4, "which the model does not know"),
-        (["--data", "pairs.tsv", "--word", "1"], 2, "--word is for words; texts have --text"),
+        (["--data", "pairs.tsv", "--word", "1"], 2, "--word name columns of words; texts have --text"),
         (["--data", "absent.tsv"], 4, "absent.tsv"),
         (["--data", "pairs.tsv", "--task", "rte"], 2, "give one of the two: --data FILE, or --task"),
         (["--task", "rte"], 2, "a task is evaluated on --glue DIR"),

@@ -39,9 +39,6 @@ from larvatus.errors import UsageError
 from larvatus.objectives.classification import Dense
 from larvatus.tasks.curve import read_shares
 from larvatus.tasks.data.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
-from larvatus.tasks.data.records import Dataset, Kind
-from larvatus.tasks.data.tables import ending
-from larvatus.tasks.data.tagged import format_of
 from larvatus.tasks.finetune import Job, Spread, Tuned, spread_of
 from larvatus.tasks.heads import HeadOptions
 from larvatus.tasks.run import Order, Task, is_begun, is_done, run
@@ -163,18 +160,14 @@ def finetune(
         return
     if not train or glue is not None:
         raise UsageError("name labelled examples with --train FILE, or a task of GLUE with --task NAME --glue DIR")
-    examples = _read(task, reading, train, labels)
-    held = _read(task, reading, dev, examples.kind) if dev else None
+    read = (lambda paths, kind: reading.texts(paths, kind=kind)) if task == "classify" else _tagged(reading)
+    examples = read(train, labels)
+    held = read(dev, getattr(examples, "kind", None)) if dev else None
     _carry_out(Order(train=examples, dev=held, out=out, **order), job, console)
 
 
-def _read(task: Task, reading: Labelled, paths: list[str], kind: Kind | None) -> Dataset[Any]:
-    if task == "tag":
-        return reading.tagged(paths)
-    for path in paths:
-        if reading.text is None and ending(path) != ".tsv" and format_of(path) in ("conll", "conllu", "brat"):
-            raise UsageError(f"{path} holds words with tags; say finetune tag, or name its columns: --text and --label")
-    return reading.texts(paths, kind=kind)
+def _tagged(reading: Labelled) -> Any:
+    return lambda paths, kind: reading.tagged(paths)
 
 
 def _weights(given: list[str]) -> tuple[bool, dict[str, float]]:

@@ -76,7 +76,7 @@ class Labelled:
     def texts(
         self, paths: Sequence[str], *, kind: Kind | None = None, problems: Problems | None = None
     ) -> Dataset[TextExample]:
-        self._refuse("word", "tag", why="for words; texts have --text, --pair and --label")
+        self._refuse("word", "tag", why="name columns of words; texts have --text, --pair and --label")
         return read_texts(
             paths,
             Columns(text=self.text, pair=self.pair, label=self.label),
@@ -87,11 +87,10 @@ class Labelled:
         )
 
     def tagged(self, paths: Sequence[str], *, problems: Problems | None = None) -> Dataset[TaggedExample]:
-        own = ("text", "pair", "label", "separator", "header", "quoting")
-        self._refuse(*own, why="for texts; words have --word and --tag")
+        self._refuse("text", "pair", "label", "separator", why="are for texts; words have --word and --tag")
         return read_tagged(paths, word=self.word, tag=self.tag, problems=problems)
 
     def _refuse(self, *names: str, why: str) -> None:
         given = [f"--{name}" for name in names if getattr(self, name) is not None]
         if given:
-            raise UsageError(f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} {why}")
+            raise UsageError(f"{' and '.join(given)} {why}")
