@@ -70,7 +70,7 @@ def examples(parent: Bundle, head: str) -> Examples:
 def start(parent: Bundle, data: Examples, head: Any, *, microbatch: int = 10_000, **settings: Any) -> FineTuning:
     ready, _ = with_head(parent, head, seed=3)
     told = {name: settings.pop(name) for name in ("evaluate", "stop", "progress") if name in settings}
-    config = FineTuneConfig(**{"epochs": 2, "batch": 8, "rate": 1e-3, **settings})
+    config = FineTuneConfig(**{"epochs": 2, "batch": 8, "rate": 1e-3, "evaluations": 1, **settings})
     return FineTuning(
         ready.pretraining, data, Fitting(config=config, runtime=Runtime(microbatch=microbatch), seed=5, **told)
     )
