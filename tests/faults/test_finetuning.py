@@ -58,6 +58,8 @@ CLASSES = [{"text": "the river", "label": "wet"}, {"text": "your homework", "lab
         (CLASSES, ("--glue", "."), 2, "name labelled examples with --train FILE, or a task of GLUE"),
         (CLASSES, ("--resume",), 5, "holds no run to go on with"),
         (CLASSES, ("--precision", "fp8"), 2, "--precision is fp32 or bf16"),
+        (CLASSES, ("--decay", "nan"), 2, "decay, clip and patience must not be negative"),
+        (CLASSES, ("--focal", "nan"), 2, "the focal γ must not be negative"),
         (CLASSES, ("--microbatch", 1), 2, "--microbatch wants at least 8 tokens"),
     ],
 )  # fmt: skip
@@ -124,6 +126,13 @@ def test_illegal_tags_can_be_repaired(finetune: Call, tmp_path: Path) -> None:
     assert code == 4
     assert "--repair" in err
     assert finetune(*command, "--repair")[0] == 0
+
+
+def test_words_with_tags_are_not_read_as_texts(finetune: Call, tmp_path: Path) -> None:
+    train = made.tags(tmp_path / "train.conll")
+    code, _, err = finetune("classify", "--train", train, "--out", tmp_path / "out", *QUICK)
+    assert code == 4
+    assert "train.conll holds words with tags, not texts" in err
 
 
 def test_a_missing_file_or_model_is_refused(finetune: Call, tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_a_classifier_is_saved_for_us_and_for_transformers(finetune: Call, tmp_p
     assert f"| {own['metric']} | {own['scores'][own['metric']]:.4f} |" in card
     assert "deviation" not in card  # of one seed there is none
     assert ("calibrat" in card) == (kind != "regression")
+    assert ("divide them by" in card) == (kind != "regression")
     for label in theirs.config.id2label.values():
         assert kind == "regression" or f"| {label} |" in card
     (run,) = history(tmp_path / "out")["runs"]
@@ -106,6 +107,7 @@ def test_a_tagger_is_saved(finetune: Call, tmp_path: Path, options: tuple[object
         ours = score_sequences(model.pretraining, sequences, Scoring())
         theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "out")
         np.testing.assert_allclose(logits_of(theirs, sequences)[0, 1:-1], ours, atol=1e-5)
+    assert ("without the CRF" in (tmp_path / "out" / "README.md").read_text()) == ("--crf" in options)
     assert (tmp_path / "out" / "crf.safetensors").exists() == ("--crf" in options)
 
 

@@ -135,36 +135,32 @@ def stopped(finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return command
 
 
-@pytest.mark.parametrize("name", ["trained.safetensors", "optimizer.safetensors", "best.safetensors", "state.json"])
 def test_a_checkpoint_with_a_flipped_byte_is_refused_by_name(
-    finetune: Call, stopped: tuple[object, ...], tmp_path: Path, name: str
+    finetune: Call, stopped: tuple[object, ...], tmp_path: Path
 ) -> None:
     (saved,) = (tmp_path / "out" / "checkpoints").iterdir()
-    held = bytearray((saved / name).read_bytes())
-    held[len(held) // 2 if name != "state.json" else 0] ^= 1
-    (saved / name).write_bytes(held)
-    code, _, err = finetune("classify", *stopped, "--resume")
-    assert code == 5
-    assert str(saved / name) in err
+    for name in ("trained.safetensors", "optimizer.safetensors", "best.safetensors", "state.json"):
+        held = (saved / name).read_bytes()
+        flipped = bytearray(held)
+        flipped[len(held) // 2 if name != "state.json" else 0] ^= 1
+        (saved / name).write_bytes(flipped)
+        code, _, err = finetune("classify", *stopped, "--resume")
+        assert (code, str(saved / name) in err) == (5, True), err
+        (saved / name).write_bytes(held)
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
+def test_a_run_does_not_go_on_with_other_settings(finetune: Call, stopped: tuple[object, ...]) -> None:
+    for more, says in (
         (("--rate", 0.02), "settings.rate 0.01 (now 0.02)"),
         (("--trained", "lora"), 'settings.trained.what "all" (now "lora")'),
         (("--seeds", 2), "seeds [0] (now [0, 1])"),
         (("--pool", "mean"), 'head.pool null (now "mean")'),
         (("--no-dev",), "hold_out true (now false)"),
-    ],
-)
-def test_a_run_does_not_go_on_with_other_settings(
-    finetune: Call, stopped: tuple[object, ...], more: tuple[object, ...], says: str
-) -> None:
-    code, _, err = finetune("classify", *stopped, *more, "--resume")
-    assert code == 5
-    assert says in err
-    assert "give the same, or choose another --out" in err
+    ):
+        code, _, err = finetune("classify", *stopped, *more, "--resume")
+        assert code == 5
+        assert says in err
+        assert "give the same, or choose another --out" in err
 
 
 def test_a_run_does_not_go_on_with_other_examples(finetune: Call, stopped: tuple[object, ...], tmp_path: Path) -> None:
@@ -172,6 +168,18 @@ def test_a_run_does_not_go_on_with_other_examples(finetune: Call, stopped: tuple
     code, _, err = finetune("classify", *stopped, "--resume")
     assert code == 5
     assert "was begun with other contents of train;" in err
+
+
+def test_a_score_that_is_not_defined_does_not_keep_a_run_from_going_on(
+    finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("larvatus.tasks.held_out.class_metrics", lambda *_: {"spearman": float("nan")})
+    command = ("--train", made.numbers(tmp_path / "train.jsonl"), "--out", tmp_path / "out", *QUICK)
+    with monkeypatch.context() as patched:
+        signal_at(patched, 2)
+        assert finetune("classify", *command)[0] == 75
+    assert finetune("classify", *command, "--resume")[0] == 0
+    assert "| spearman | nan |" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_the_parts_of_a_curve_that_are_done_are_not_trained_again(
@@ -182,12 +190,17 @@ def test_the_parts_of_a_curve_that_are_done_are_not_trained_again(
     with monkeypatch.context() as patched:
         signal_at(patched, 1, "point")
         code, _, err = finetune("classify", *command, "--out", tmp_path / "parts")
-    assert (code, "stopped it at step 0" in err) == (75, True)
+    assert (code, "--resume trains this part of the curve anew" in err) == (75, True)
     code, _, err = finetune("classify", *command[:-1], "30", "--out", tmp_path / "parts", "--resume")
     assert (code, "curve [0.3, 0.6] (now [0.3])" in err) == (5, True)
+    held = (tmp_path / "parts" / "checkpoints" / "curve.json").read_text()
+    (tmp_path / "parts" / "checkpoints" / "curve.json").write_text("[]")
+    code, _, err = finetune("classify", *command, "--out", tmp_path / "parts", "--resume")
+    assert (code, "curve.json is not the curve of a run" in err) == (5, True)
+    (tmp_path / "parts" / "checkpoints" / "curve.json").write_text(held)
     code, said, _ = finetune("classify", *command, "--out", tmp_path / "parts", "--resume")
     assert code == 0
-    assert said.count("seed 0, epoch 2:") == 2
+    assert said.count("curve: ") == 2  # the second share and the whole
     one, other = (json.loads((tmp_path / name / "curve.json").read_text()) for name in ("whole", "parts"))
     assert one == other
     assert_bit_equal(tmp_path / "whole", tmp_path / "parts")

@@ -67,7 +67,7 @@ class ClassificationConfig(
             raise UsageError("regression has one number, and neither class weights, focal loss nor smoothing")
         if self.class_weights and len(self.class_weights) != len(self.labels):
             raise UsageError(f"{len(self.labels)} classes, but {len(self.class_weights)} class weights; give one each")
-        if min(self.class_weights, default=1.0) < 0 or self.focal < 0 or not 0 <= self.smoothing < 1:
+        if not all(weight >= 0 for weight in (*self.class_weights, self.focal)) or not 0 <= self.smoothing < 1:
             raise UsageError("class weights and the focal γ must not be negative, and smoothing lies in [0, 1)")
         if not self.temperature > 0 or not 0 <= self.dropout < 1:
             raise UsageError("temperature must be above 0, and dropout lies in [0, 1)")

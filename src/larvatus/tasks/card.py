@@ -100,11 +100,14 @@ def _usage(config: ObjectiveConfig, name: str, *, transformers: bool) -> str:
     kind = KINDS[type(config)]
     lines = ["## How to use it", "", "```python", "import larvatus as lv", ""]
     lines += [f"model = lv.load({json.dumps(name)})", f"print(model.predict({kind.example}))", "```", ""]
-    lines.append(
-        f"`transformers` loads the directory too: `{kind.auto}.from_pretrained`."
-        if transformers
-        else "No architecture of `transformers` expresses this model; only Larvatus loads it."
-    )
+    if not transformers:
+        return "\n".join([*lines, "No architecture of `transformers` expresses this model; only Larvatus loads it."])
+    lines.append(f"`transformers` loads the directory too: `{kind.auto}.from_pretrained`.")
+    temperature = getattr(config, "temperature", 1.0)
+    if getattr(config, "crf", False):
+        lines.append("It gives the scores of single words, without the CRF of `crf.safetensors`.")
+    elif temperature != 1.0:
+        lines.append(f"Its scores are not calibrated: divide them by {temperature:.3f} for the same probabilities.")
     return "\n".join(lines)
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from larvatus.bundle.weights import check_fit, read_tensors, stored_bytes, write_tensors
 from larvatus.errors import ArtefactError
-from larvatus.files import new_directory, sha256
+from larvatus.files import new_directory, read_json, sha256, write_json
 from larvatus.objectives import Pretraining
 from larvatus.tasks.loop import Epoch, FineTuning
 from larvatus.train.optimizer import optimizer_tensors, restore_optimizer
@@ -157,7 +157,7 @@ class Keeper:
                 kept=self.kept[0] if self.kept is not None else None,
                 files={name: sha256(aside / name) for name in tensors},
             )
-            (aside / "state.json").write_bytes(msgspec.json.format(msgspec.json.encode(state)))
+            write_json(aside / "state.json", msgspec.to_builtins(state))  # knows NaN, which a score may be
         for old in (self.directory / FOLDER).glob("seed-*"):
             if old != final:
                 shutil.rmtree(old, ignore_errors=True)
@@ -195,8 +195,8 @@ def _changes(before: dict[str, Any], now: dict[str, Any], within: str = "") -> I
 
 def _read(path: Path) -> State:
     try:
-        state = msgspec.json.decode((path / "state.json").read_bytes(), type=State)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as fault:
+        state = msgspec.convert(read_json(path / "state.json"), State)
+    except msgspec.ValidationError as fault:
         raise ArtefactError(f"{path / 'state.json'} cannot be read: {fault}; start anew in another --out") from fault
     for name, wanted in state.files.items():
         file = path / name

@@ -307,7 +307,7 @@ def _train(
 def _stopped(training: FineTuning, job: Job, seed: int) -> str:
     where = f"{job.watch.stop()} stopped it at step {training.fit.step:,} of {training.steps:,}"
     if job.keeper is None:
-        return f"{where}, and it is lost"
+        return f"{where}, which was not saved"
     job.keeper.save(training, seed)
     return f"{where}, where it was saved; the same command with --resume goes on from there"
 

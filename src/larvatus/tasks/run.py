@@ -22,7 +22,7 @@ from larvatus import files
 from larvatus.bundle.directory import CONFIG, Bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.bundle.weights import find_weights
-from larvatus.errors import ArtefactError, UsageError, did_you_mean
+from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
 from larvatus.tasks.data.check import check
@@ -130,19 +130,33 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
 
 def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[CurvePoint], None]) -> list[CurvePoint]:
     """What shares of the examples come to; those that are done are kept for a resume."""
-    points: list[CurvePoint] = []
     path = order.out / FOLDER / CURVE
-    if order.resume and path.is_file():
-        held = files.read_json(path)
-        refuse_another(order.out, held["identity"], identity)
-        points = [CurvePoint(**one) for one in held["points"]]
+    points = _points_before(path, order, identity) if order.resume and path.is_file() else []
     quiet = dataclasses.replace(job, watch=Watch(progress=job.watch.progress, stop=job.watch.stop))
-    for share in order.curve[len(points) :]:
-        points.append(_point(order.finetune(part(order.train, share), quiet)))
-        point(points[-1])
+
+    def keep() -> None:
         path.parent.mkdir(exist_ok=True)
         files.write_json(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
+
+    for share in order.curve[len(points) :]:
+        keep()
+        try:
+            points.append(_point(order.finetune(part(order.train, share), quiet)))
+        except Preempted as fault:
+            again = "the same command with --resume trains this part of the curve anew, and what comes after"
+            raise Preempted(f"{fault}; {again}") from fault
+        keep()
+        point(points[-1])
     return points
+
+
+def _points_before(path: Path, order: Order, identity: dict[str, Any]) -> list[CurvePoint]:
+    held = files.read_json(path)
+    try:
+        refuse_another(order.out, held["identity"], identity)
+        return [CurvePoint(**one) for one in held["points"]]
+    except (AttributeError, KeyError, TypeError) as fault:
+        raise ArtefactError(f"{path} is not the curve of a run: {fault}; start anew in another --out") from fault
 
 
 def doubts(train: Any, dev: Any) -> list[str]:

@@ -74,7 +74,7 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise UsageError(f"{name} must be at least 1, not {value}")
         if self.rate is not None and not self.rate > 0:
             raise UsageError(f"the learning rate must be above 0, not {self.rate}")
-        if self.decay < 0 or self.clip < 0 or self.patience < 0 or not 0 <= self.warmup < 1:
+        if not self.decay >= 0 or not self.clip >= 0 or self.patience < 0 or not 0 <= self.warmup < 1:
             raise UsageError("decay, clip and patience must not be negative, and warm-up is a share below 1")
 
     def settled(self, task: Task, examples: int) -> FineTuneConfig:

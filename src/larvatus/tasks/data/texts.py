@@ -17,10 +17,12 @@ from larvatus.tasks.data.columns import Columns, Found, find_columns
 from larvatus.tasks.data.labels import BadLabel, as_label, seen_kind
 from larvatus.tasks.data.problems import Problems, cause, fault
 from larvatus.tasks.data.records import Dataset, Kind, Label, Place, Row, TextExample, in_order
-from larvatus.tasks.data.tables import Table, TableOptions, open_table
+from larvatus.tasks.data.tables import Table, TableOptions, ending, open_table
 from larvatus.text.surrogates import refuse_surrogates
 
 Paths = str | Path | Sequence[str | Path]
+OF_WORDS = (".conll", ".conll03", ".conllu", ".conllup", ".iob", ".iob2", ".bio", ".bioes")
+"""Endings of files that are never tables of texts."""
 
 
 def names_of(paths: Paths) -> list[str]:
@@ -53,6 +55,8 @@ def read_texts(
     held: list[tuple[str, str | None, Any, Place, str | None]] = []
     tables: list[tuple[Table, Found]] = []
     for name in names:
+        if columns.text is None and ending(name) in OF_WORDS:
+            raise DataError(f"{name} holds words with tags, not texts; name its columns to read it so: --text, --label")
         table = open_table(name, options, problems)
         found = find_columns(table, columns, labelled=labelled)
         tables.append((table, found))
