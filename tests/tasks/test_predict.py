@@ -22,7 +22,8 @@ from larvatus.model import Model, load
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.tasks import predict as module
 from larvatus.tasks.predict import PredictOptions, Predictor, Totals, blocks
-from larvatus.tasks.results import Classified, Tagged
+from larvatus.tasks.results import Classified, Tagged, TaggedWord
+from larvatus.tasks.tag import _entities
 from larvatus.text.tag_schemes import find_illegal
 from larvatus.text.words import segment_words
 
@@ -310,3 +311,14 @@ def test_a_model_is_called_with_one_text(model: Callable[[str], Model]) -> None:
         model("tag")(["the"])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="write \\[text\\]"):
         Predictor(load_bundle(model("tag").bundle.path), PredictOptions()).predict("the")
+
+
+def test_entities_of_a_tagger_that_does_not_say_its_scheme_are_read_by_the_letters_of_its_tags() -> None:
+    words = [
+        TaggedWord(text="Mt.", tag="I-LOC", start=0, end=3, probability=0.9),
+        TaggedWord(text="Sanitas", tag="I-LOC", start=4, end=11, probability=0.8),
+        TaggedWord(text="is", tag="O", start=12, end=14, probability=0.7),
+    ]
+    (found,) = _entities("Mt. Sanitas is", words, TaggingConfig(labels=("O", "B-LOC", "I-LOC")))
+    assert (found.text, found.label, found.score) == ("Mt. Sanitas", "LOC", 0.8)
+    assert _entities("Mt.", words[2:], TaggingConfig(labels=("O", "NOUN"))) == ()
