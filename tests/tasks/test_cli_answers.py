@@ -219,6 +219,7 @@ def test_a_passage_of_a_hundred_thousand_characters(
     command = ("--train", data, "--no-dev", "--out", tmp_path / "out", *QUICK, "--epochs", 1, "--set", "empty.most=2")
     code, out, err = finetune("answer", *command)
     assert (code, err) == (0, "")
+    assert '"A question?" --pair "A passage that answers it."' in out
 
 
 def test_what_does_not_go_together_is_one_line(larvatus: Call, answerer: Path, doubter: Path, tmp_path: Path) -> None:

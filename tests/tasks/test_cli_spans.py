@@ -72,9 +72,12 @@ def test_a_model_of_spans_loads_and_answers_in_python(spotter: Path) -> None:
 def test_other_notations_train_and_score_too(finetune: Call, larvatus: Call, tmp_path: Path, ending: str) -> None:
     train, dev = made.nested(tmp_path / f"train.{ending}"), made.nested(tmp_path / f"dev.{ending}", 16, seed=1)
     command = ("--train", train, "--dev", dev, "--out", tmp_path / "out", *QUICK)
-    code, out, err = finetune("spans", *command, "--set", "longest=2", "--set", "representation=attention")
+    own = ("--set", "longest=2", "--set", "representation=attention", "--seeds", 2)
+    code, out, err = finetune("spans", *command, *own)
     assert (code, err) == (0, "")
     assert "threshold " in out
+    assert "mean and deviation of seeds: before it" in out
+    assert "the means of seeds before that" in (tmp_path / "out" / "README.md").read_text()
     head = json.loads((tmp_path / "out" / "config.json").read_text())
     assert "attention" in json.dumps(head)
     found = json.loads(larvatus("evaluate", tmp_path / "out", "--data", dev, "--json", "--samples", 20)[1])
