@@ -66,10 +66,91 @@ def tags(path: Path, count: int = 40, seed: int = 0) -> Path:
     return path
 
 
+def nested(path: Path, count: int = 40, seed: int = 0) -> Path:
+    """A river with the bank after it is a place, and the river in it water; as CoNLL, CoNLL-U or JSONL, by the name."""
+    texts = []
+    for words in sentences(count, seed):
+        texts.append(["please", "river", "bank", *words] if len(words) % 2 else words)
+    write = {".conll": _levels, ".conllu": _brackets, ".jsonl": _characters}[path.suffix]
+    path.write_text("".join(write(words) for words in texts), encoding="utf-8")
+    return path
+
+
+def _found(words: list[str]) -> list[tuple[int, int, str]]:
+    """Words [start, end) and types, outer ones first."""
+    found = []
+    for at, word in enumerate(words):
+        if word == "river":
+            if words[at + 1 : at + 2] == ["bank"]:
+                found.append((at, at + 2, "LOC"))
+            found.append((at, at + 1, "WATER"))
+    return found
+
+
+def _levels(words: list[str]) -> str:
+    outer, inner = ["O"] * len(words), ["O"] * len(words)
+    for start, end, label in _found(words):
+        (outer if label == "LOC" else inner)[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
+    rows = zip(range(1, len(words) + 1), words, outer, inner, strict=True)
+    return "".join(f"{n}\t{word}\t{one}\t{other}\n" for n, word, one, other in rows) + "\n"
+
+
+def _brackets(words: list[str]) -> str:
+    opens, closes = [""] * len(words), [""] * len(words)
+    for number, (start, end, label) in enumerate(_found(words), start=1):
+        opens[start] += f"({number}-{label.lower()}-new" + (")" if end == start + 1 else "")
+        if end > start + 1:
+            closes[end - 1] += f"{number})"
+    lines = []
+    for number, word in enumerate(words):
+        misc = f"Entity={opens[number]}{closes[number]}" if opens[number] or closes[number] else "_"
+        lines.append("\t".join([str(number + 1), word, *["_"] * 7, misc]) + "\n")
+    return "".join(["# global.Entity = GRP-etype-infstat\n", *lines, "\n"])
+
+
+def _characters(words: list[str]) -> str:
+    starts = [len(" ".join(words[:at])) + (at > 0) for at in range(len(words))]
+    spans = [{"start": starts[start], "end": starts[end - 1] + len(words[end - 1]), "label": label}
+             for start, end, label in _found(words)]  # fmt: skip
+    return json.dumps({"text": " ".join(words), "spans": spans}) + "\n"
+
+
+def asked(path: Path, count: int = 40, seed: int = 0, *, without: float = 0.0) -> Path:
+    """SQuAD's JSON: which place? The river or bank of the passage and the word after it; some have none."""
+    random = stream(seed, "test questions")
+    paragraphs = []
+    for number in range(count):
+        words = random.choice(["the", "a", "of", "was", "wide", "deep"], size=9).tolist()
+        at, none = int(random.integers(0, 7)), bool(random.random() < without)
+        if not none:
+            words[at] = str(random.choice(["river", "bank"]))
+        start = len(" ".join(words[:at])) + (at > 0)
+        answers = [] if none else [{"text": " ".join(words[at : at + 2]), "answer_start": start}]
+        own = {"id": f"q{number}", "question": "in the river ?", "answers": answers}
+        more = {"is_impossible": none} if without else {}
+        paragraphs.append({"context": " ".join(words), "qas": [own | more]})
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
+    return path
+
+
 @pytest.fixture(scope="session")
 def tiny_directory(tiny_model: Any, save_tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = save_tiny(tmp_path_factory.mktemp("parent") / "tiny", tiny_model())
     return path
+
+
+@pytest.fixture
+def larvatus(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Any command in this process: exit code, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            run([str(one) for one in arguments])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return ended.value.code, said.out, said.err.strip()  # type: ignore[return-value]
+
+    return call
 
 
 @pytest.fixture

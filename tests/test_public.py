@@ -13,6 +13,7 @@ PUBLIC = {
     *("Score",),
     *("Concordance", "Similarities", "Standardiser"),
     *("Classified", "Entity", "Tagged", "TextClassifier", "WordTagger"),
+    *("Answer", "Spanned"),
 }
 
 

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from larvatus.model import Model, finetune, load
     from larvatus.recipes import Recipe, read_recipe
     from larvatus.tasks.estimator import TextClassifier, WordTagger
-    from larvatus.tasks.results import Classified, Entity, Tagged
+    from larvatus.tasks.results import Answer, Classified, Entity, Spanned, Tagged
     from larvatus.text.tokenizer import Tokenizer
     from larvatus.version import VERSION as __version__
 
 __all__ = [
+    "Answer",
     "Classified",
     "Concordance",
     "Entity",
@@ -42,6 +43,7 @@ __all__ = [
     "Recipe",
     "Score",
     "Similarities",
+    "Spanned",
     "Standardiser",
     "Tagged",
     "TextClassifier",
@@ -56,6 +58,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Answer": "larvatus.tasks.results",
     "Classified": "larvatus.tasks.results",
     "Concordance": "larvatus.embed.nearest",
     "Entity": "larvatus.tasks.results",
@@ -67,6 +70,7 @@ _HOMES = {
     "Recipe": "larvatus.recipes",
     "Score": "larvatus.cloze.scores",
     "Similarities": "larvatus.embed.similarity",
+    "Spanned": "larvatus.tasks.results",
     "Standardiser": "larvatus.embed.standardise",
     "Tagged": "larvatus.tasks.results",
     "TextClassifier": "larvatus.tasks.estimator",

@@ -264,12 +264,12 @@ class Model:
         length: int | None = None,
         batch_tokens: int = 0,
     ) -> Prediction | list[Prediction]:
-        """Classes or tags from the head that `larvatus finetune` gave the model: one text, one answer; a list, a list.
+        """What the head that `larvatus finetune` gave the model says of texts: one text, one answer; a list, a list.
 
-        A tuple is one input: a pair of texts for a classifier, the words of a text for a tagger (in a list of inputs
-        its words may be a list too). Long texts are read in windows that overlap, whose scores are merged (`mean` or
-        `max` of a class; of a word the window where it sees most); `truncate` reads the first alone. Every answer has
-        its `coverage`.
+        A tuple is one input: a pair of texts for a classifier, a question and its passage, the words of a text for a
+        tagger or a finder of spans (in a list of inputs its words may be a list too). Long texts are read in windows
+        that overlap, whose scores are merged (`mean` or `max` of a class; of a word the window where it sees most);
+        `truncate` reads the first alone. Every answer has its `coverage`.
         """
         options = PredictOptions(merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens)
         predictor = Predictor(self.bundle, options, self.device)

@@ -241,8 +241,8 @@ def test_the_longest_span_and_the_decoding_are_those_of_the_data() -> None:
 def test_gold_spans_that_the_decoding_excludes_are_said_with_their_place() -> None:
     crossing = Dataset((NESTED, example("a river bank was", (0, 2, "ORG"), (1, 3, "ORG"), line=9)), "train.conllu")
     said = "train.conllu:9: 'a river' and 'river bank' cross, and nested decoding keeps one of two (1 pairs in all)"
-    assert conflicts(crossing, "nested") == [f"{said}; --decoding free keeps both"]
-    assert "(2 pairs in all); --decoding nested" in conflicts(crossing, "flat")[0]
+    assert conflicts(crossing, "nested") == [f"{said}; --set decoding=free keeps both"]
+    assert "(2 pairs in all); --set decoding=nested" in conflicts(crossing, "flat")[0]
     assert conflicts(crossing, "free") == []
 
 

@@ -3,6 +3,7 @@ where it was fine-tuned, how well it does its task (`evaluate_task.py`).
 
 larvatus evaluate runs/two --language sw=held_out/sw.txt --language en=held_out/en.txt --by language
 larvatus evaluate runs/rte --data test.tsv
+larvatus evaluate runs/nested --data test.conllu
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ def evaluate(
     ] = None,
     glue: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of GLUE's files.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the confusion matrix.")] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Answers to questions by id, for official scorers."),
+    ] = None,
     truncate: Truncate = False,
     merge: Merge = "mean",
     length: Length = None,
@@ -93,7 +98,8 @@ def evaluate(
     """Masked loss, perplexity and accuracy on held-out text (--corpus), with fixed masks, so that models compare.
 
     Of a fine-tuned model, on labelled examples (--data, or --glue): metrics with 95% intervals, classes, confusions,
-    entity errors, calibration; two models by paired tests (--against).
+    entity errors, calibration; of spans types and depths, of answers exact match and F1; two models by paired tests
+    (--against).
     """
     asked = Asked(
         models=models,
@@ -102,6 +108,7 @@ def evaluate(
         tasks=tasks or (),
         glue=glue,
         plot=plot,
+        predictions=predictions,
         reading=Labelled(
             text=text,
             pair=pair,

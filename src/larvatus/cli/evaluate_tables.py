@@ -11,10 +11,13 @@ from rich.table import Table
 
 from larvatus.batch import Ints
 from larvatus.metrics.classification import F1
-from larvatus.tasks.comparison import ModelComparison
+from larvatus.metrics.entities import EntityErrors
+from larvatus.tasks.comparison import Evaluation, ModelComparison
 from larvatus.tasks.data.glue import PUBLISHED, GlueTask
-from larvatus.tasks.evaluated import Calibration, Evaluation, Reading, TagEvaluation
+from larvatus.tasks.evaluated import Calibration, Reading, TagEvaluation, TextEvaluation
 from larvatus.tasks.evaluation import most_confused
+from larvatus.tasks.evaluation_answers import AnswerEvaluation
+from larvatus.tasks.evaluation_spans import SpanEvaluation
 
 WIDE = 200  # where there is no terminal whose width must be kept
 MOST_ROWS = 30
@@ -35,14 +38,20 @@ def show_evaluation(out: Console, found: Evaluation) -> None:
     for name, one in found.metrics.items():
         table.add_row(name, _number(one.value), f"{_number(one.low)} to {_number(one.high)}")
     out.print(table)
+    if isinstance(found, SpanEvaluation):
+        _show_spans(out, found)
+    elif isinstance(found, AnswerEvaluation):
+        _show_answers(out, found)
+    else:
+        _show_labels(out, found)
+    out.print(f"\n{said_of_reading(found.reading)}")
+
+
+def _show_labels(out: Console, found: TextEvaluation | TagEvaluation) -> None:
     if isinstance(found, TagEvaluation):
         if found.errors is not None:
             _show_classes(out, "type", found.by_type)
-            wrong = found.errors
-            out.print(
-                f"\nentities: {wrong.boundary:,} with wrong boundaries, {wrong.type:,} of the wrong type, "
-                f"{wrong.both:,} both; {wrong.missed:,} missed, {wrong.spurious:,} spurious"
-            )
+            _show_errors(out, "entities", found.errors)
         else:
             _show_classes(out, "tag", found.by_tag)
     elif found.by_class:
@@ -51,7 +60,31 @@ def show_evaluation(out: Console, found: Evaluation) -> None:
         _show_confusion(out, found.confusion, found.labels, pairs=isinstance(found, TagEvaluation))
     if found.calibration is not None:
         _show_calibration(out, found.calibration)
-    out.print(f"\n{said_of_reading(found.reading)}")
+
+
+def _show_errors(out: Console, what: str, wrong: EntityErrors) -> None:
+    out.print(
+        f"\n{what}: {wrong.boundary:,} with wrong boundaries, {wrong.type:,} of the wrong type, "
+        f"{wrong.both:,} both; {wrong.missed:,} missed, {wrong.spurious:,} spurious"
+    )
+
+
+def _show_spans(out: Console, found: SpanEvaluation) -> None:
+    _show_classes(out, "type", found.by_type)
+    _show_classes(out, "depth", {str(depth): one for depth, one in found.by_depth.items()})
+    _show_errors(out, "spans", found.errors)
+    out.print(f"{found.decoding} decoding, threshold {found.threshold:g}, spans of up to {found.longest:,} words")
+    for line in found.notes:
+        out.print(escape(line))
+
+
+def _show_answers(out: Console, found: AnswerEvaluation) -> None:
+    none = sum(not text for text in found.answers)
+    out.print(f"\nscored by the rules of SQuAD {found.version}; {none:,} of {len(found.data):,} questions not answered")
+    if found.threshold is None:
+        return
+    best = ", ".join(f"{name} {one.score:.4f} at {one.threshold:.3f}" for name, one in found.best.items())
+    out.print(f"threshold of no answer {found.threshold:.3f}; the best on these questions: {best}")
 
 
 def said_of_reading(reading: Reading) -> str:

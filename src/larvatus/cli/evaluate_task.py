@@ -1,6 +1,7 @@
 """`larvatus evaluate DIR --data FILE`: how well a fine-tuned model does its task, alone or against another.
 
 larvatus evaluate runs/rte --data test.tsv --against runs/other --plot confusion.png
+larvatus evaluate runs/qa --data dev-v2.0.json --predictions predictions.json
 larvatus evaluate runs/glue/* --glue glue/
 """
 
@@ -16,14 +17,18 @@ from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cli.evaluate_tables import console, show_comparison, show_evaluation, show_glue
 from larvatus.cli.labelled import Labelled
 from larvatus.errors import UsageError
-from larvatus.objectives import Classification
+from larvatus.objectives import Answering, Classification, Spans
 from larvatus.plots import check_can_draw
-from larvatus.tasks.comparison import ModelComparison, compare_evaluations
+from larvatus.tasks.comparison import Evaluation, ModelComparison, compare_evaluations
 from larvatus.tasks.confusion_picture import draw_confusion
 from larvatus.tasks.data.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
-from larvatus.tasks.data.records import Dataset, TaggedExample, TextExample
-from larvatus.tasks.evaluated import Evaluation
+from larvatus.tasks.data.records import Dataset, QuestionExample, SpannedWords, TextExample
+from larvatus.tasks.data.squad import golds_of
+from larvatus.tasks.data.squad_file import write_predictions
+from larvatus.tasks.evaluated import TagEvaluation, TextEvaluation
 from larvatus.tasks.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
+from larvatus.tasks.evaluation_answers import AnswerEvaluation, evaluate_answers
+from larvatus.tasks.evaluation_spans import evaluate_spans
 from larvatus.tasks.scoring import head_of
 
 
@@ -37,6 +42,7 @@ class Asked:
     tasks: Sequence[str] = ()
     glue: Path | None = None
     plot: Path | None = None
+    predictions: Path | None = None
     reading: Labelled = field(default_factory=Labelled)
     options: EvaluationOptions = field(default_factory=EvaluationOptions)
     as_json: bool = False
@@ -44,7 +50,7 @@ class Asked:
     @property
     def any(self) -> bool:
         """Whether a task is to be evaluated at all."""
-        return bool(self.data or self.tasks or self.glue or self.against or self.plot)
+        return bool(self.data or self.tasks or self.glue or self.against or self.plot or self.predictions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,8 @@ def evaluate_task(asked: Asked) -> None:
     else:
         done = _over_glue(asked)
     drawn = _draw(asked, done[0].found)
+    if asked.predictions is not None and isinstance(done[0].found, AnswerEvaluation):
+        write_predictions(asked.predictions, done[0].found.predictions)
     if asked.as_json:
         records = [one.to_dict() for one in done]
         plain = records[0] if asked.data else {"tasks": records, "published": PUBLISHED}
@@ -85,8 +93,9 @@ def evaluate_task(asked: Asked) -> None:
         out.print()
     if not asked.data:
         show_glue(out, [(one.name, one.task, one.found) for one in done if one.task is not None])
-    if drawn:
-        out.print(f"picture: {drawn}", markup=False, soft_wrap=True)
+    for what, path in (("picture", drawn), ("predictions", asked.predictions)):
+        if path:
+            out.print(f"{what}: {path}", markup=False, soft_wrap=True)
 
 
 def _check(asked: Asked) -> None:
@@ -101,6 +110,11 @@ def _check(asked: Asked) -> None:
         raise UsageError(
             f"{len(asked.models)} directories but {len(asked.tasks)} tasks; give --task once for each, in their order"
         )
+    if asked.predictions is not None:
+        if not asked.data:
+            raise UsageError("--predictions are answers to questions; give them with --data FILE")
+        if not asked.predictions.parent.is_dir():
+            raise UsageError(f"{asked.predictions.parent} is no directory to write predictions in; make it first")
     if len(asked.models) > 1 and (asked.data or asked.against or asked.plot):
         raise UsageError("--data, --against and --plot want one directory; compare two by --against OTHER_DIR")
     if asked.plot is not None:
@@ -111,17 +125,29 @@ def _check(asked: Asked) -> None:
         check_can_draw()
 
 
-def _read(asked: Asked, bundle: Bundle, model: Path) -> Dataset[TextExample] | Dataset[TaggedExample]:
+def _read(asked: Asked, bundle: Bundle, model: Path) -> Dataset[Any]:
+    """What the model's head is held against; what cannot go with it is refused before anything is scored."""
     head = head_of(bundle.pretraining, str(model))
+    if asked.predictions is not None and not isinstance(head, Answering):
+        raise UsageError(f"{model} does not answer questions; --predictions is for models that do (larvatus predict)")
+    if asked.plot is not None and isinstance(head, Spans | Answering):
+        raise UsageError(f"{model} does not tell classes apart: no confusion matrix to draw; leave --plot away")
     if isinstance(head, Classification):
         return asked.reading.texts(asked.data, kind=head.config.kind)
-    return asked.reading.tagged(asked.data)
+    if isinstance(head, Spans):
+        return asked.reading.spanned(asked.data)
+    if not isinstance(head, Answering):
+        return asked.reading.tagged(asked.data)
+    data = asked.reading.read("answer", asked.data)
+    if asked.predictions is not None:
+        golds_of(data)  # ids given twice are a fault
+    return data
 
 
 def _evaluated(
     asked: Asked,
     bundle: Bundle,
-    data: Dataset[TextExample] | Dataset[TaggedExample],
+    data: Dataset[Any],
     *,
     name: str = "",
     task: GlueTask | None = None,
@@ -137,11 +163,14 @@ def _evaluated(
     return _Evaluated(name=name, task=task, found=found, comparison=comparison)
 
 
-def _evaluate(
-    bundle: Bundle, data: Dataset[TextExample] | Dataset[TaggedExample], options: EvaluationOptions
-) -> Evaluation:
-    if isinstance(data.examples[0], TextExample):
+def _evaluate(bundle: Bundle, data: Dataset[Any], options: EvaluationOptions) -> Evaluation:
+    one = data.examples[0]
+    if isinstance(one, TextExample):
         return evaluate_texts(bundle, data, options)
+    if isinstance(one, SpannedWords):
+        return evaluate_spans(bundle, data, options)
+    if isinstance(one, QuestionExample):
+        return evaluate_answers(bundle, data, options)
     return evaluate_tags(bundle, data, options)
 
 
@@ -169,7 +198,7 @@ def _named_after(model: Path) -> GlueTask:
 
 
 def _draw(asked: Asked, found: Evaluation) -> str:
-    if asked.plot is None or found.confusion is None:
+    if asked.plot is None or not isinstance(found, TextEvaluation | TagEvaluation) or found.confusion is None:
         return ""
     name, best = next((name, one.value) for name, one in found.metrics.items())
     title = f"{Path(found.model).name} · {Path(found.data.source).name} · {name} {best:.3f}"

@@ -174,11 +174,20 @@ def finetune(
     _carry_out(Order(train=examples, dev=held, out=out, **order), job, console)
 
 
-def _settings(given: list[str]) -> dict[str, str]:
-    found = dict(one.partition("=")[::2] for one in given)
+def _settings(given: list[str]) -> dict[str, Any]:
+    """What is set by name; a dot leads into a group: ``decoding.merge=window``."""
+    found: dict[str, Any] = {}
     for one in given:
-        if "=" not in one:
+        path, equals, value = one.partition("=")
+        if not equals:
             raise UsageError(f"--set {one} is not name=value, such as longest=8")
+        *groups, name = path.split(".")
+        place = found
+        for group in groups:
+            place = place.setdefault(group, {})
+            if not isinstance(place, dict):
+                raise UsageError(f"--set {one}: {group} is set already, as a whole")
+        place[name] = value
     return found
 
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from larvatus.objectives import AnsweringConfig
 from larvatus.tasks.finetune import Tuned, Watch
 from larvatus.tasks.loop import Epoch
 from larvatus.tasks.run import CurvePoint
@@ -91,6 +92,8 @@ def show_result(console: Console, tuned: Tuned, out: Path) -> None:
         epoch = f"epoch {run.best.epoch:.3g}" if run.best is not None else "the weights"
         chosen = f"seed {run.seed}, {epoch}" if many else epoch
         console.print(f"* by which what is kept was chosen: {chosen}", highlight=False)
+        if many and tuned.fitted:
+            console.print("kept: with the fitted threshold; mean and deviation of seeds: before it", highlight=False)
         fit = tuned.calibration
         if not math.isnan(fit.before):
             console.print(
@@ -103,4 +106,6 @@ def show_result(console: Console, tuned: Tuned, out: Path) -> None:
         soft_wrap=True,
         highlight=False,
     )
-    console.print(f'next: larvatus predict {escape(str(out))} "Some text."', soft_wrap=True, highlight=False)
+    asks = isinstance(tuned.bundle.objectives[0], AnsweringConfig)
+    words = '"A question?" --pair "A passage that answers it."' if asks else '"Some text."'
+    console.print(f"next: larvatus predict {escape(str(out))} {words}", soft_wrap=True, highlight=False)

@@ -85,13 +85,17 @@ def run(arguments: list[str] | None = None) -> None:
     """Entry point of the `larvatus` command. A traceback on bad input is a bug."""
     try:
         code = app(args=arguments, standalone_mode=False)
+        sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
     except LarvatusError as fault:
         code = complain(str(fault), fault.exit_code)
     except _BadCommand as fault:
         code = complain(fault.format_message(), UsageError.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         code = complain("stopped", 130)
-    except BrokenPipeError:  # the reader of our output has gone: `larvatus … | head`
+    except (BrokenPipeError, SystemExit) as ended:
+        # the reader of our output has gone (`larvatus … | head`), for which both rich and typer exit with 1
+        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,11 +1,15 @@
-"""`larvatus predict DIR "A text."`: classes or tags from a fine-tuned model, for texts, files and pipes."""
+"""`larvatus predict DIR "A text."`: classes, tags, spans or answers of a fine-tuned model, for texts, files and pipes.
+
+larvatus predict runs/nested "She works for United Airlines Holding."
+larvatus predict runs/qa "Where is Mt. Sanitas?" --pair "Mt. Sanitas is in Sunshine Canyon."
+larvatus predict runs/qa --file dev-v2.0.json --out predictions.json
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -18,16 +22,20 @@ from rich.text import Text
 
 from larvatus.cli.counting import Counting
 from larvatus.cli.options import Device, Json
-from larvatus.errors import UsageError
+from larvatus.errors import DataError, UsageError
 from larvatus.files import new_file
 from larvatus.model import load
 from larvatus.tasks.classify import Merge
 from larvatus.tasks.data.columns import Columns
-from larvatus.tasks.data.records import TextExample
+from larvatus.tasks.data.records import QuestionPlace, TextExample
+from larvatus.tasks.data.squad import TABLES, read_questions
+from larvatus.tasks.data.squad_file import write_predictions
+from larvatus.tasks.data.tables import ending
 from larvatus.tasks.data.unlabelled import TextFormat, read_unlabelled
 from larvatus.tasks.predict import Example, Given, Predicted, PredictOptions, Predictor, Totals
-from larvatus.tasks.results import Answer, Classified, Prediction, Spanned, Tagged
+from larvatus.tasks.results import Answer, Classified, Entity, Prediction, Spanned, Tagged
 
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
@@ -36,35 +44,51 @@ def predict(
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; - is standard input.")] = None,
     file: Annotated[
         list[str] | None,
-        typer.Option("--file", metavar="FILE", help="Text a line, CSV, TSV, JSONL, Parquet, CoNLL; -; repeatable."),
+        typer.Option(
+            "--file", metavar="FILE", help="Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."
+        ),
     ] = None,
-    pair: Annotated[str | None, typer.Option(metavar="TEXT", help="The second text of a pair, for one TEXT.")] = None,
+    pair: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="The second text of a pair, or the passage of a question, for one TEXT."),
+    ] = None,
     text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the text, by name or number.")] = None,
     pair_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the second text.")] = None,
     format: Annotated[TextFormat | None, typer.Option(help="Of the files; default: by their names.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JSONL here; it appears when whole.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write JSONL here, or answers by id to .json; it appears when whole."),
+    ] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Read the first window of long texts alone.")] = False,
     merge: Annotated[Merge, typer.Option(help="How windows decide on a class: mean or highest score.")] = "mean",
     length: Annotated[int | None, typer.Option(help="Tokens of a window; default: the model's positions.")] = None,
     overlap: Annotated[int | None, typer.Option(help="Tokens that windows share; default: a quarter.")] = None,
     batch_tokens: Annotated[int, typer.Option(min=0, help="Tokens of a batch; 0: as suits the device.")] = 0,
-    top: Annotated[int | None, typer.Option(min=1, help="Show the most probable classes, so many of them.")] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Show the most probable classes or answers, so many of them.")
+    ] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Show all classes.")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Classify texts or tag their words: labels, probabilities, characters, and how much of each text was read."""
-    options = PredictOptions(merge=merge, truncate=truncate, length=length, overlap=overlap, tokens=batch_tokens)
+    """Classify texts, tag their words, find spans or answer questions: labels, probabilities, characters, and how much
+    of each text was read."""
+    options = PredictOptions(
+        merge=merge, truncate=truncate, length=length, overlap=overlap, tokens=batch_tokens, top=top or 1
+    )
     columns = Columns(text=text, pair=pair_column)
     _check(texts, file, pair=pair, columns=columns, format=format)
     loaded = load(model, device=device)
     predictor = Predictor(loaded.bundle, options, loaded.device)
     if predictor.tags and (pair is not None or pair_column is not None or top is not None or probabilities):
         raise UsageError(f"{model} tags words; --pair, --pair-column, --top and --probabilities are for classifiers")
+    if predictor.asks and probabilities:
+        raise UsageError(f"{model} answers questions; --top shows its best answers, --probabilities are for classes")
     examples = _examples(texts or [], file or [], pair, _reader(predictor, columns, format))
     shown = len(predictor.head.config.labels) if probabilities else top
     totals, begun = Totals(), time.monotonic()
-    with _writer(out, as_json=as_json, top=shown, labels=predictor.head.config.labels) as (write, bar):
+    by_id = out is not None and out.suffix == ".json" and predictor.asks
+    with _writer(out, as_json=as_json, top=shown, labels=predictor.head.config.labels, by_id=by_id) as (write, bar):
         for answer in predictor.answers(examples):
             totals.add(answer.found)
             write(answer)
@@ -95,9 +119,22 @@ def _check(
 
 def _reader(predictor: Predictor, columns: Columns, format: TextFormat | None) -> Callable[[str], Iterator[Example]]:
     def read(name: str) -> Iterator[Example]:
+        if predictor.asks and columns == Columns() and _holds_questions(name, format):
+            return _questions(name)
         return read_unlabelled(name, words=predictor.tags, columns=columns, format=format, say=_say)
 
     return read
+
+
+def _holds_questions(name: str, format: TextFormat | None) -> bool:
+    """SQuAD's JSON, or rows with a question and its passage; other tables have pairs of columns."""
+    return name != "-" and (ending(name) in (".json", *TABLES) if format is None else format in ("jsonl", "parquet"))
+
+
+def _questions(name: str) -> Iterator[Example]:
+    data = read_questions(name, labelled=False)
+    _say(data.describe())
+    return (TextExample(one.question, one.passage, None, one.place, one.id) for one in data)
 
 
 def _examples(
@@ -112,16 +149,22 @@ def _examples(
 
 @contextmanager
 def _writer(
-    out: Path | None, *, as_json: bool, top: int | None, labels: Sequence[str]
+    out: Path | None, *, as_json: bool, top: int | None, labels: Sequence[str], by_id: bool = False
 ) -> Iterator[tuple[Callable[[Predicted], None], Counting | None]]:
     """What to do with each answer; a bar counts them where they go to a file."""
-    if out is not None:
+    if out is not None and by_id:
+        answers: dict[str, str] = {}
+        with Counting("questions") as bar:
+            yield (lambda answer: _keep(answers, answer)), bar
+        write_predictions(out, answers)
+    elif out is not None:
         with new_file(out) as path, path.open("w", encoding="utf-8") as stream, Counting("texts") as bar:
             yield (lambda answer: print(json_line(answer, top), file=stream)), bar
     elif as_json:
-        yield (lambda answer: _print(json_line(answer, top))), None
+        # a line at once: who reads the pipe need not wait for more
+        yield (lambda answer: print(json_line(answer, top), flush=True)), None
     else:
-        console = _Console(soft_wrap=True, highlight=False)
+        console = Console(soft_wrap=True, highlight=False)
         width = max(map(len, labels))
 
         def show(answer: Predicted) -> None:
@@ -131,25 +174,22 @@ def _writer(
         yield show, None
 
 
-def _print(line: str) -> None:
-    """A line at once: who reads the pipe need not wait for more."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        raise BrokenPipeError from None  # without its number: with it, typer exits with 1 before `main.run` sees it
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """The library would exit with 1; a reader who has enough is no fault (see `main.run`)."""
-        raise BrokenPipeError
+def _keep(answers: dict[str, str], answer: Predicted) -> None:
+    """An answer under the id of its question, as official scorers read them."""
+    own, place = answer.example.id, answer.example.place
+    if own is None:
+        raise UsageError(f"{place} has no id, by which a .json file tells answers; write .jsonl, or give questions ids")
+    if own in answers:
+        raise DataError(f"{place}: another question has the same id, so answers cannot be told apart; write .jsonl")
+    assert isinstance(answer.found, Answer)
+    answers[own] = answer.found.text
 
 
 def json_line(answer: Predicted, top: int | None = None) -> str:
     """An answer as JSON, with the id and line of its text where it comes from a file."""
     example = answer.example
     record: dict[str, Any] = {"id": example.id} if example.id is not None else {}
-    if not isinstance(example.place, Given):
+    if not isinstance(example.place, Given | QuestionPlace):
         record["line"] = example.place.line
     record |= answer.found.to_dict()
     if top is not None and "probabilities" in record:
@@ -168,24 +208,51 @@ def shown(found: Prediction, *, top: int | None = None, width: int = 0) -> Text:
     if isinstance(found, Spanned):
         return _nested(found)
     if isinstance(found, Answer):
-        answer = Text(str(found), style="bold").append("  ", style="not bold")
-        return answer.append(_flat(found.question), style="not bold")
+        return _answered(found, top)
     return _classified(found, top, width)
 
 
+def _answered(found: Answer, top: int | None) -> Text:
+    """The answer, or where several are asked for, those of the best spans; then the question."""
+    several = [*([] if found.text else [str(found)]), *map(str, found.others)]
+    answer = "  ".join(several) if top is not None else str(found)
+    line = Text(_flat(answer), style="bold").append("  ", style="not bold")
+    return line.append(_flat(found.question), style="not bold")
+
+
 def _nested(found: Spanned) -> Text:
-    """The text with its spans in brackets, inner ones within outer ones."""
-    opens: dict[int, int] = Counter(entity.start for entity in found.entities)
-    closes: dict[int, list[str]] = {}
-    for entity in sorted(found.entities, key=lambda one: one.start, reverse=True):  # what opens last closes first
-        closes.setdefault(entity.end, []).append(entity.label)
-    line = Text()
-    for place in range(len(found.text) + 1):
-        for label in closes.get(place, ()):
-            line.append(f" {label}]", style="bold")
-        line.append("[" * opens.get(place, 0), style="bold")
-        line.append(found.text[place : place + 1].replace("\n", " "))
-    return line
+    """The text with its spans in brackets, inner ones within outer ones: ``[[United Airlines ORG] Holding ORG]``.
+
+    Brackets of spans that cross would read as nested ones; they bear numbers: ``[₁the [₂river X]₁ bank Y]₂``.
+    """
+    order = sorted(found.entities, key=lambda one: (one.start, -one.end))
+    numbers = {id(one): number for number, one in enumerate(_crossing(order), start=1)}
+    marks: dict[int, list[tuple[str, Entity]]] = {}
+    for entity in reversed(order):  # what opens last closes first
+        marks.setdefault(entity.end, []).append(("]", entity))
+    for entity in order:
+        marks.setdefault(entity.start, []).append(("[", entity))
+    line, at = Text(), 0
+    for place in sorted(marks):
+        line.append(_flat(found.text[at:place]))
+        for bracket, entity in marks[place]:
+            number = str(numbers.get(id(entity), "")).translate(SUBSCRIPTS)
+            said = f"[{number}" if bracket == "[" else f" {entity.label}]{number}"
+            line.append(said, style=f"bold {_colour(entity.label)}")
+        at = place
+    return line.append(_flat(found.text[at:]))
+
+
+def _crossing(order: Sequence[Entity]) -> list[Entity]:
+    """Those that cross another, of entities by their start, longer ones first."""
+    found: dict[int, Entity] = {}
+    for number, one in enumerate(order):
+        for other in order[number + 1 :]:
+            if other.start >= one.end:
+                break
+            if one.start < other.start and one.end < other.end:
+                found |= {id(one): one, id(other): other}
+    return [one for one in order if id(one) in found]
 
 
 def _classified(found: Classified, top: int | None, width: int) -> Text:

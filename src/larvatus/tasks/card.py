@@ -155,6 +155,9 @@ def _results(tuned: Tuned) -> Iterator[str]:
             f"{fit.temperature:.3f} (fitted on one half of these examples, measured on the other), {fit.before:.4f} "
             "without."
         )
+    if many and tuned.fitted:
+        yield ""
+        yield "These weights are scored with the threshold that was fitted for them, the means of seeds before that."
     yield ""
     yield (
         f"{'Epoch and seed were' if many else 'The epoch was'} chosen by {tuned.metric} on the same held-out examples, "

@@ -4,8 +4,9 @@
     both.metrics["accuracy"].difference, both.metrics["accuracy"].p, both.mcnemar
 
 Of each metric: the difference (the second less the first) with its 95% interval by the paired bootstrap, and p by
-approximate randomisation (`metrics/paired.py`); where each text has one right answer, McNemar's exact test as well.
-Labels are told by name, so that models whose classes stand in another order compare.
+approximate randomisation (`metrics/paired.py`); where each text has one right answer, and of exact matches of answers
+to questions, McNemar's exact test as well. Labels are told by name, so that models whose classes stand in another order
+compare.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ import numpy.typing as npt
 
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
-from larvatus.tasks.evaluated import Evaluation, TagEvaluation, TextEvaluation, plain, right_answers
+from larvatus.tasks.evaluated import TagEvaluation, TextEvaluation, plain, right_answers
+from larvatus.tasks.evaluation_answers import AnswerEvaluation, paired_answers
+from larvatus.tasks.evaluation_spans import SpanEvaluation, paired_spans
 from larvatus.tasks.resampled import Resampled, resampled_classes, resampled_entities, resampled_words
 
+Evaluation = TextEvaluation | TagEvaluation | SpanEvaluation | AnswerEvaluation
 Rows = tuple[dict[str, Resampled], dict[str, Resampled]]
 
 
@@ -81,6 +85,11 @@ def compare_evaluations(
             outcomes = _outcomes(right_answers(first), right_answers(second))
     elif isinstance(first, TagEvaluation) and isinstance(second, TagEvaluation):
         rows = _rows_of_tags(first, second)
+    elif isinstance(first, SpanEvaluation) and isinstance(second, SpanEvaluation):
+        rows = paired_spans(first, second)
+    elif isinstance(first, AnswerEvaluation) and isinstance(second, AnswerEvaluation):
+        rows = paired_answers(first, second)
+        outcomes = _outcomes(first.exact > 0, second.exact > 0)
     else:
         raise UsageError(f"{first.model} and {second.model} do different tasks; compare two of the same")
     metrics = {name: _paired(rows[0][name], rows[1][name], samples=samples, seed=seed) for name in rows[0]}

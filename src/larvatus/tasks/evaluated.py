@@ -115,7 +115,7 @@ class TextEvaluation:
             "data": self.data.source,
             "kind": self.kind,
             "metrics": plain_metrics(self.metrics),
-            "classes": _rows(self.by_class),
+            "classes": class_rows(self.by_class),
             "labels": list(self.labels),
             "confusion": None if self.confusion is None else self.confusion.tolist(),
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
@@ -157,9 +157,9 @@ class TagEvaluation:
             "data": self.data.source,
             "scheme": self.scheme,
             "metrics": plain_metrics(self.metrics),
-            "types": _rows(self.by_type),
+            "types": class_rows(self.by_type),
             "errors": None if self.errors is None else dataclasses.asdict(self.errors),
-            "tags": _rows(self.by_tag),
+            "tags": class_rows(self.by_tag),
             "labels": list(self.labels),
             "confusion": self.confusion.tolist(),
             "confused": [dataclasses.asdict(one) for one in self.confused],
@@ -168,19 +168,17 @@ class TagEvaluation:
         }
 
 
-Evaluation = TextEvaluation | TagEvaluation
-
-
 def plain_metrics(metrics: dict[str, Interval]) -> dict[str, Any]:
     return {name: plain(dataclasses.asdict(one)) for name, one in metrics.items()}
 
 
 def plain(record: dict[str, Any]) -> dict[str, Any]:
-    """What JSON can say: it has no NaN."""
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in record.items()}
+    """What JSON can say: it has neither NaN nor infinity."""
+    known = {name: not isinstance(value, float) or math.isfinite(value) for name, value in record.items()}
+    return {name: value if known[name] else None for name, value in record.items()}
 
 
-def _rows(found: dict[str, F1]) -> list[dict[str, Any]]:
+def class_rows(found: dict[str, F1]) -> list[dict[str, Any]]:
     return [{"label": label, **dataclasses.asdict(one)} for label, one in found.items()]
 
 

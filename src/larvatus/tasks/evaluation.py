@@ -65,7 +65,8 @@ def evaluate_texts(
     """A model that classifies texts or pairs, or gives them a number."""
     head = head_of(bundle.pretraining, str(bundle.path))
     if not isinstance(head, Classification):
-        raise UsageError(f"{bundle.path} tags words; give it words with tags, not texts with labels")
+        what = "tags words; give it words with tags" if isinstance(head, Tagging) else "does not classify texts"
+        raise UsageError(f"{bundle.path} {what}, not texts with labels")
     config = head.config
     encoded = encode_texts(bundle, data, config, options.settings)
     bundle.pretraining.to(options.scoring.device)
@@ -82,7 +83,7 @@ def evaluate_texts(
         by_class={label: counts.of(number) for number, label in enumerate(config.labels)} if counts else {},
         confusion=table,
         calibration=_calibration_of_texts(head, gold, scores),
-        reading=_reading(encoded.sequences),
+        reading=reading_of(encoded.sequences),
         gold=gold,
         found=found,
         probabilities=probabilities(head, scores),
@@ -127,7 +128,9 @@ def evaluate_tags(
     """A model that tags words."""
     head = head_of(bundle.pretraining, str(bundle.path))
     if not isinstance(head, Tagging):
-        raise UsageError(f"{bundle.path} classifies texts; give it texts with labels, not words with tags")
+        classifies = isinstance(head, Classification)
+        what = "classifies texts; give it texts with labels" if classifies else "does not tag words"
+        raise UsageError(f"{bundle.path} {what}, not words with tags")
     config = head.config
     scheme = spelling_of(config, data)
     spelt = as_spelt(data, scheme, repair=options.repair)
@@ -157,7 +160,7 @@ def evaluate_tags(
         confusion=table,
         confused=most_confused(table, config.labels),
         calibration=_calibration_of_tags(head, encoded.tags, found, tag_probabilities(head, scores, counts)),
-        reading=_reading(encoded.sequences, words=sum(words_E), words_read=int(counts.sum())),
+        reading=reading_of(encoded.sequences, words=sum(words_E), words_read=int(counts.sum())),
         right=right,
         words=np.asarray(words_E, np.int64),
         gold_entities=gold_entities,
@@ -239,7 +242,7 @@ def _calibration_of_tags(head: Tagging, gold_W: Ints, found_W: Ints, p_WK: Float
     )
 
 
-def _reading(sequences: Sequences, *, words: int | None = None, words_read: int | None = None) -> Reading:
+def reading_of(sequences: Sequences, *, words: int | None = None, words_read: int | None = None) -> Reading:
     return Reading(
         examples=len(sequences),
         long=int(((sequences.parts > 1) | (sequences.read < sequences.tokens)).sum()),

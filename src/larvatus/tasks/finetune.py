@@ -119,6 +119,12 @@ class Tuned:
     def spread(self) -> Spread:
         return spread_of(self.runs)
 
+    @property
+    def fitted(self) -> bool:
+        """Whether `scores` are under a threshold that was fitted after training, and those of `runs` are not."""
+        config = self.bundle.objectives[0]
+        return self.scores is not None and hasattr(config, "threshold") and getattr(config, "null", True)
+
 
 def spread_of(runs: Sequence[SeedRun]) -> Spread:
     """Mean and deviation of each metric over the seeds, each with its best weights."""

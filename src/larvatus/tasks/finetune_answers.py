@@ -113,17 +113,17 @@ class HeldOutQuestions:
     def predictions(self, model: Pretraining, scoring: Scoring) -> list[str]:
         """The answer to each question, empty for none."""
         config, found = self.found(model, scoring)
-        return self._texts(found, config, self.decoding.threshold)
+        return self.texts(found, config, self.decoding.threshold)
 
-    def _texts(self, found: list[Found], config: AnsweringConfig, threshold: float | None) -> list[str]:
+    def texts(self, found: list[Found], config: AnsweringConfig, threshold: float | None) -> list[str]:
         both = zip(self.asked.passages, found, strict=True)
         return [chosen_text(passage, one, config, threshold) for passage, one in both]
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
         config, found = self.found(model, scoring)
-        values = self._values(self._texts(found, config, self.decoding.threshold))
+        values = self._values(self.texts(found, config, self.decoding.threshold))
         if config.null:
-            best = self._best(found, config)
+            best = self.best(found, config)
             values |= {"best-f1": best.score, "best-threshold": best.threshold}
         return Scores(metric=self.metric, values=values)
 
@@ -136,11 +136,17 @@ class HeldOutQuestions:
         exact, f1 = np.mean(scored, axis=0).tolist()
         return {"f1": f1, "exact-match": exact}
 
-    def _best(self, found: list[Found], config: AnsweringConfig) -> BestThreshold:
-        texts = self._texts(found, config, float("inf"))
-        against = {str(n): float(null_score(one, config) or 0.0) for n, one in enumerate(found)}
+    def against(self, found: list[Found], config: AnsweringConfig) -> list[float]:
+        """By how much no answer is ahead of the best span, of each question."""
+        return [float(null_score(one, config) or 0.0) for one in found]
+
+    def best(self, found: list[Found], config: AnsweringConfig, metric: str = "f1") -> BestThreshold:
+        """The threshold of no answer that gives these questions the highest F1, or exact match."""
+        texts = self.texts(found, config, float("inf"))
+        against = {str(n): value for n, value in enumerate(self.against(found, config))}
         golds = {str(n): one.golds for n, one in enumerate(self.examples)}
-        scored = {own: question_scores(golds[own], texts[int(own)], version="2.0")[1] for own in golds}
+        which = 0 if metric == "exact-match" else 1
+        scored = {own: question_scores(golds[own], texts[int(own)], version="2.0")[which] for own in golds}
         predictions = {str(n): text for n, text in enumerate(texts)}
         finite = [one for one in against.values() if np.isfinite(one)]
         lowest = min(finite, default=0.0) - 1.0
@@ -149,7 +155,7 @@ class HeldOutQuestions:
     def threshold(self, model: Pretraining, scoring: Scoring) -> float:
         """The threshold of no answer that gives these questions the highest F1."""
         config, found = self.found(model, scoring)
-        best = self._best(found, config).threshold
+        best = self.best(found, config).threshold
         return best if np.isfinite(best) else 0.0
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:

@@ -117,7 +117,7 @@ def spans_config(train: Dataset[SpannedWords], head: HeadOptions, options: SpanO
         raise DataError(f"{train.source}: no span is labelled; give texts with spans to learn from")
     return SpansConfig(
         labels=train.label_names(),
-        longest=options.longest or natural_longest(train),
+        longest=natural_longest(train) if options.longest is None else options.longest,
         representation=options.representation,
         hidden=options.hidden,
         widths=options.widths,
@@ -154,7 +154,7 @@ def conflicts(train: Dataset[SpannedWords], decoding: Decoding) -> list[str]:
     words = " and ".join(repr(" ".join(example.words[start:end])) for start, end, _ in (a, b))
     what, way = ("overlap", "nested") if decoding == "flat" else ("cross", "free")
     said = f"{example.place}: {words} {what}, and {decoding} decoding keeps one of two ({len(found):,} pairs in all)"
-    return [f"{said}; --decoding {way} keeps both"]
+    return [f"{said}; --set decoding={way} keeps both"]
 
 
 def _pairs(example: SpannedWords, decoding: Decoding) -> list[tuple[tuple[int, int, str], tuple[int, int, str]]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.metrics.calibration import fit_temperature
-from larvatus.metrics.spans import SpanScore, span_f1
+from larvatus.metrics.spans import Span, SpanScore, span_f1
 from larvatus.objectives import Pretraining, SpansConfig
 from larvatus.tasks.held_out import Calibration
 from larvatus.tasks.loop import Scores
@@ -36,8 +36,8 @@ class HeldOutSpans:
         if self.metric not in METRICS:
             raise UsageError(f"--metric {self.metric} does not score spans{did_you_mean(self.metric, METRICS)}")
 
-    def score(self, model: Pretraining, scoring: Scoring) -> SpanScore:
-        """Of all gold spans, those that are longer than the longest too."""
+    def both(self, model: Pretraining, scoring: Scoring) -> tuple[list[set[Span]], list[set[Span]]]:
+        """Gold spans of each text, those that are longer than the longest too, and the model's."""
         config = spans_head(model).config
         names = np.array(config.labels, dtype=object)
         found = [
@@ -48,7 +48,10 @@ class HeldOutSpans:
             [{(start, end, str(names[label])) for start, end, label in text} for text in texts]
             for texts in (self.data.gold, found)
         )
-        return span_f1(gold, guess)
+        return gold, guess
+
+    def score(self, model: Pretraining, scoring: Scoring) -> SpanScore:
+        return span_f1(*self.both(model, scoring))
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
         return Scores(metric=self.metric, values=span_values(self.score(model, scoring)))

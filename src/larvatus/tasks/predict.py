@@ -22,7 +22,7 @@ from msgspec import Struct
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.objectives import Answering, Spans, Tagging
-from larvatus.tasks.answer import answer_questions
+from larvatus.tasks.answer import Decoding, answer_questions
 from larvatus.tasks.classify import Merge, classify, texts_of
 from larvatus.tasks.data.records import Place, TaggedExample, TextExample
 from larvatus.tasks.results import Prediction
@@ -57,8 +57,12 @@ class PredictOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Tokens of a window, special ones included; None: as many as the model has positions."""
     tokens: int = 0
     """Of a batch; 0: as suits the device."""
+    top: int = 1
+    """Spans that are given for a question, likeliest first."""
 
     def __post_init__(self) -> None:
+        if self.top < 1:
+            raise UsageError("at least one answer to a question must be asked for")
         if self.merge not in ("mean", "max"):
             raise UsageError(f"windows are merged by mean or max, not {self.merge!r}")
         if self.tokens < 0 or (self.overlap is not None and self.overlap < 0):
@@ -128,6 +132,11 @@ class Predictor:
         """Whether it reads words, to tag them or to find spans of them; otherwise it reads texts or pairs of texts."""
         return isinstance(self.head, Tagging | Spans)
 
+    @property
+    def asks(self) -> bool:
+        """Whether it reads questions with their passages."""
+        return isinstance(self.head, Answering)
+
     def predict(self, texts: Iterable[Input]) -> Iterator[Prediction]:
         """One answer for each text, in their order."""
         if isinstance(texts, str):
@@ -173,6 +182,7 @@ class Predictor:
             self.bundle,
             pairs,
             scoring=self.scoring,
+            decoding=Decoding(top=options.top),
             length=self.window,
             overlap=options.overlap,
             truncate=options.truncate,

@@ -61,7 +61,7 @@ class SpannedTexts:
         """What of the gold spans is not learnt, a line each."""
         total = sum(map(len, self.gold))
         said = [
-            (self.longer, f"are longer than {longest} words, so they are never found; --longest looks at longer ones"),
+            (self.longer, f"are longer than {longest} words, so they are never found; --set longest=N looks at more"),
             (self.cut, "stand in no window whole, so they are not learnt"),
             (self.doubled, "have several types, of which one is learnt"),
         ]

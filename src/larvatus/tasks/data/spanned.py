@@ -35,6 +35,8 @@ from larvatus.text.tag_schemes import Entity
 from larvatus.text.words import segment_words
 
 SpanFormat = Literal["conll", "conllu", "jsonl", "parquet", "brat"]
+BINARY = "SPAN"
+"""The type of all spans, where types are not told apart."""
 
 
 def read_spanned(
@@ -100,7 +102,7 @@ def ann_lines(example: SpanExample) -> Iterator[str]:
         yield f"T{number}\t{span.label} {span.start} {span.end}\t{words}"
 
 
-def binary(data: Dataset[SpannedWords], label: str = "SPAN") -> Dataset[SpannedWords]:
+def binary(data: Dataset[SpannedWords], label: str = BINARY) -> Dataset[SpannedWords]:
     """Spans of all types as spans of one: whether words are something, not what (binary identification)."""
     collapsed = [
         dataclasses.replace(

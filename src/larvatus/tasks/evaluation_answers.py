@@ -1,0 +1,146 @@
+"""What a model that answers questions is worth: exact match and F1 as the official scripts have them, with intervals.
+
+    found = evaluate_answers(bundle, read_questions("dev-v2.0.json"))
+    found.metrics["f1"].value, found.best["f1"].threshold, found.predictions["56be…"]
+
+Where the data or the model know questions without an answer, scores are those of SQuAD 2, questions with and without an
+answer are scored apart as well, and `best` says which threshold of no answer would have been best on these questions:
+a number to look at, since it was chosen by looking. Questions are drawn by the bootstrap.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import DataError, UsageError
+from larvatus.metrics.bootstrap import Doubles, Interval
+from larvatus.metrics.squad import BestThreshold, Version, question_scores
+from larvatus.objectives import Answering
+from larvatus.tasks.data.records import Dataset, QuestionExample
+from larvatus.tasks.evaluated import Reading, plain, plain_metrics
+from larvatus.tasks.evaluation import EvaluationOptions, reading_of
+from larvatus.tasks.finetune_answers import AnswerOptions, HeldOutQuestions, encode_questions
+from larvatus.tasks.resampled import Resampled
+from larvatus.tasks.scoring import head_of
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnswerEvaluation:
+    model: str
+    data: Dataset[QuestionExample]
+    version: Version
+    """Of SQuAD, whose rules score."""
+    metrics: dict[str, Interval]
+    threshold: float | None
+    """The model's own; None of one that always answers."""
+    best: dict[str, BestThreshold]
+    """The thresholds that would give these questions the best scores, by metric; none where it always answers."""
+    reading: Reading
+    """Of passages."""
+    exact: Doubles
+    """[E] of each question; so is F1."""
+    f1: Doubles
+    answers: tuple[str, ...]
+    """[E] empty for none."""
+    null_scores: tuple[float, ...]
+    """[E] by how much no answer is ahead of the best span; nothing where the model always answers."""
+
+    @property
+    def predictions(self) -> dict[str, str]:
+        """Answers by the ids of their questions, as official scorers read them."""
+        return {one.id: text for one, text in zip(self.data, self.answers, strict=True)}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "data": self.data.source,
+            "version": self.version,
+            "metrics": plain_metrics(self.metrics),
+            "threshold": self.threshold,
+            "best": {name: plain(dataclasses.asdict(one)) for name, one in self.best.items()},
+            "questions": len(self.data),
+            "without_answer": sum(one.impossible for one in self.data),
+            "not_answered": sum(not text for text in self.answers),
+            "read": self.reading.to_dict(),
+        }
+
+
+def evaluate_answers(
+    bundle: Bundle, data: Dataset[QuestionExample], options: EvaluationOptions = EvaluationOptions()
+) -> AnswerEvaluation:
+    """A model that answers questions from passages."""
+    head = head_of(bundle.pretraining, str(bundle.path))
+    if not isinstance(head, Answering):
+        raise UsageError(f"{bundle.path} does not answer questions; give it what it was fine-tuned for")
+    config = head.config
+    hidden = next((one for one in data if not one.known), None)
+    if hidden is not None:
+        raise DataError(f"{hidden.place}: its answer is not given, so it cannot be scored; drop it")
+    version: Version = "2.0" if config.null or any(one.impossible for one in data) else "1.1"
+    asked = encode_questions(bundle, data.examples, options.settings, AnswerOptions())
+    bundle.pretraining.to(options.scoring.device)
+    held = HeldOutQuestions(asked, data.examples, config.null, "f1")
+    _, found = held.found(bundle.pretraining, options.scoring)
+    answers = held.texts(found, config, None)
+    scores = [question_scores(one.golds, text, version=version) for one, text in zip(data, answers, strict=True)]
+    exact, f1 = np.array(scores, np.float64).T
+    rows = resampled_answers(exact, f1, np.array([one.impossible for one in data]), version)
+    return AnswerEvaluation(
+        model=str(bundle.path),
+        data=data,
+        version=version,
+        metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
+        threshold=config.threshold if config.null else None,
+        best={name: held.best(found, config, name) for name in ("f1", "exact-match")} if config.null else {},
+        reading=reading_of(asked.sequences),
+        exact=exact,
+        f1=f1,
+        answers=tuple(answers),
+        null_scores=tuple(held.against(found, config)) if config.null else (),
+    )
+
+
+def resampled_answers(
+    exact_E: Doubles, f1_E: Doubles, impossible_E: npt.NDArray[np.bool_], version: Version
+) -> dict[str, Resampled]:
+    """Means over all questions and, in version 2, over those with and without an answer."""
+    found = {"f1": _mean_of(f1_E), "exact-match": _mean_of(exact_E)}
+    if version == "1.1":
+        return found
+    if not impossible_E.all():
+        found["has-answer-f1"] = _mean_of(f1_E, ~impossible_E)
+        found["has-answer-exact"] = _mean_of(exact_E, ~impossible_E)
+    if impossible_E.any():  # exact match and F1 are the same of these
+        found["no-answer"] = _mean_of(exact_E, impossible_E)
+    return found
+
+
+def _mean_of(values_E: Doubles, mask_E: npt.NDArray[np.bool_] | None = None) -> Resampled:
+    weights = np.ones_like(values_E) if mask_E is None else mask_E.astype(np.float64)
+    return Resampled(np.stack([values_E * weights, weights], axis=1), _mean)
+
+
+def _mean(sums: Doubles) -> Doubles:
+    """Not defined of no questions."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(sums[..., 0] / sums[..., 1])
+
+
+def paired_answers(
+    first: AnswerEvaluation, second: AnswerEvaluation
+) -> tuple[dict[str, Resampled], dict[str, Resampled]]:
+    """What two models add question by question; under the rules of version 2 where one of them has them."""
+    version: Version = "2.0" if "2.0" in (first.version, second.version) else "1.1"
+    impossible = np.array([one.impossible for one in first.data])
+    rows = []
+    for found in (first, second):
+        pairs = zip(found.data, found.answers, strict=True)
+        exact, f1 = np.array([question_scores(one.golds, text, version=version) for one, text in pairs]).T
+        rows.append(resampled_answers(exact, f1, impossible, version))
+    return rows[0], rows[1]

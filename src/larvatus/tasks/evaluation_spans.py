@@ -1,0 +1,170 @@
+"""What a model that finds spans is worth on labelled ones: strict F1 by type and by depth, with intervals.
+
+    found = evaluate_spans(bundle, read_spanned("test.conllu"))
+    found.metrics["span-f1"].value, found.by_depth[2].f1, found.errors.boundary
+
+A span is right if its first word, last word and type are. Gold spans that the model cannot give count as missed: those
+of more words than it looks at, and those beyond the cut of a truncated text. Texts are drawn by the bootstrap, not
+spans. Names and values of metrics are those of `held_out_spans.span_values`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.batch import edges
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import DataError, UsageError
+from larvatus.metrics.bootstrap import Doubles, Interval
+from larvatus.metrics.classification import F1, divide
+from larvatus.metrics.entities import Entities, EntityErrors
+from larvatus.metrics.spans import depths, span_f1
+from larvatus.objectives import Spans
+from larvatus.objectives.spans import Decoding
+from larvatus.tasks.data.records import Dataset, SpannedWords
+from larvatus.tasks.data.spanned import BINARY, binary
+from larvatus.tasks.evaluated import Reading, class_rows, plain_metrics
+from larvatus.tasks.evaluation import EvaluationOptions, reading_of
+from larvatus.tasks.finetune import window_of
+from larvatus.tasks.held_out_spans import HeldOutSpans
+from larvatus.tasks.resampled import Resampled, resampled_entities
+from larvatus.tasks.scoring import head_of
+from larvatus.tasks.span_sequences import SpanSequences
+from larvatus.tasks.spans import spanned_texts
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SpanEvaluation:
+    model: str
+    data: Dataset[SpannedWords]
+    labels: tuple[str, ...]
+    decoding: Decoding
+    threshold: float
+    longest: int
+    """Words of the longest span that the model looks at."""
+    metrics: dict[str, Interval]
+    by_type: dict[str, F1]
+    by_depth: dict[int, F1]
+    """An outer span has depth 1, what stands in it depth 2, and so on."""
+    errors: EntityErrors
+    notes: tuple[str, ...]
+    """How the gold spans are read, and which of them the model cannot find."""
+    reading: Reading
+    gold_spans: list[set[tuple[int, int, str]]]
+    found_spans: list[set[tuple[int, int, str]]]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "data": self.data.source,
+            "decoding": self.decoding,
+            "threshold": self.threshold,
+            "longest": self.longest,
+            "metrics": plain_metrics(self.metrics),
+            "types": class_rows(self.by_type),
+            "depths": [{"depth": depth, **dataclasses.asdict(one)} for depth, one in self.by_depth.items()],
+            "errors": dataclasses.asdict(self.errors),
+            "labels": list(self.labels),
+            "notes": list(self.notes),
+            "read": self.reading.to_dict(),
+        }
+
+
+def evaluate_spans(
+    bundle: Bundle, data: Dataset[SpannedWords], options: EvaluationOptions = EvaluationOptions()
+) -> SpanEvaluation:
+    """A model that finds spans; of one that only tells whether words are something, types are not asked for."""
+    head = head_of(bundle.pretraining, str(bundle.path))
+    if not isinstance(head, Spans):
+        raise UsageError(f"{bundle.path} does not find spans; give it what it was fine-tuned for")
+    config = head.config
+    bare = next((one for one in data if one.spans is None), None)
+    if bare is not None:
+        raise DataError(f"{bare.place}: its words have no spans to hold the model's against")
+    one_type = config.labels == (BINARY,)
+    scored = binary(data) if one_type else data
+    limit = window_of(bundle, options.settings)
+    texts = spanned_texts(bundle.tokenizer, scored.examples, config, limit=limit, truncate=options.truncate)
+    bundle.pretraining.to(options.scoring.device)
+    gold, found = HeldOutSpans(texts, config).both(bundle.pretraining, options.scoring)
+    score, rows = span_f1(gold, found), resampled_spans(gold, found)
+    words = sum(len(one.words) for one in scored)
+    return SpanEvaluation(
+        model=str(bundle.path),
+        data=data,
+        labels=config.labels,
+        decoding=config.decoding,
+        threshold=config.threshold,
+        longest=config.longest,
+        metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
+        by_type=score.all.by_type,
+        by_depth=score.by_depth,
+        errors=score.all.errors,
+        notes=(*texts.notes(config.longest), *(["all types are read as one"] if one_type else [])),
+        reading=reading_of(texts.sequences, words=words, words_read=_words_read(texts.encoded)),
+        gold_spans=gold,
+        found_spans=found,
+    )
+
+
+def _words_read(encoded: SpanSequences) -> int:
+    """Every word is read by the last window that has it."""
+    last = edges(encoded.sequences.parts)[1:] - 1
+    return int((encoded.begins + encoded.counts)[last].sum())
+
+
+def resampled_spans(gold: Sequence[Entities], found: Sequence[Entities]) -> dict[str, Resampled]:
+    """Of the spans of each text."""
+    plain = resampled_entities(gold, found)
+    rows = _depth_rows(gold, found)
+    return {
+        "span-f1": plain["entity-f1"],
+        **{name: plain[name] for name in ("precision", "recall", "macro-f1")},
+        "outer-f1": Resampled(rows, lambda sums: _f1_by_depth(sums)[..., 0]),
+        "inner-f1": Resampled(rows, _inner_f1),
+    }
+
+
+def _depth_rows(gold: Sequence[Entities], found: Sequence[Entities]) -> Doubles:
+    """[E, 4, depths] gold spans, those found, predicted spans, those right; at least one depth."""
+    counted: list[tuple[int, int, int]] = []
+    for text, (own, guess) in enumerate(zip(gold, found, strict=True)):
+        for which, spans, others in ((0, own, set(guess)), (2, guess, set(own))):
+            for span, depth in depths(spans).items():
+                counted.append((text, which, depth - 1))
+                if span in others:
+                    counted.append((text, which + 1, depth - 1))
+    places: npt.NDArray[np.int64] = np.array(counted, np.int64).reshape(-1, 3)
+    table = np.zeros((len(gold), 4, int(places[:, 2].max(initial=0)) + 1))
+    np.add.at(table, tuple(places.T), 1.0)
+    return table
+
+
+def _f1_by_depth(sums: Doubles) -> Doubles:
+    """[…, 4, depths] → […, depths]."""
+    recall, precision = divide(sums[..., 1, :], sums[..., 0, :]), divide(sums[..., 3, :], sums[..., 2, :])
+    return divide(2 * precision * recall, precision + recall)
+
+
+def _inner_f1(sums: Doubles) -> Doubles:
+    """Over depths below the first, weighted by their gold spans."""
+    support = sums[..., 0, 1:]
+    return divide((_f1_by_depth(sums)[..., 1:] * support).sum(-1), support.sum(-1))
+
+
+def paired_spans(first: SpanEvaluation, second: SpanEvaluation) -> tuple[dict[str, Resampled], dict[str, Resampled]]:
+    """What two models add text by text, counted in one go, so that both have the same types and depths."""
+    if first.gold_spans != second.gold_spans:
+        raise UsageError(f"{first.model} and {second.model} do not find the same types; compare two that do")
+    count = len(first.gold_spans)
+    rows = resampled_spans([*first.gold_spans, *second.gold_spans], [*first.found_spans, *second.found_spans])
+    return (
+        {name: dataclasses.replace(one, rows=one.rows[:count]) for name, one in rows.items()},
+        {name: dataclasses.replace(one, rows=one.rows[count:]) for name, one in rows.items()},
+    )
