@@ -185,6 +185,8 @@ def _nested(found: Spanned) -> Text:
             line.append(f" {label}]", style="bold")
         line.append("[" * opens.get(place, 0), style="bold")
         line.append(found.text[place : place + 1].replace("\n", " "))
+    for relation in found.relations:
+        line.append(f"  {_flat(str(relation))}", style="italic")
     return line
 
 
