@@ -159,6 +159,9 @@ def test_the_saved_model_has_the_same_settings_and_weights(tuned, model) -> None
     assert model.bundle.objectives == tuned.bundle.objectives
     ours, theirs = (one.pretraining.state_dict() for one in (tuned.bundle, model.bundle))
     assert any("relations" in name for name in ours)
+    card = (model.bundle.path / "README.md").read_text()
+    assert "## Relations between spans in training" in card
+    assert "| relation-f1 | 1.0000 |" in card
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
