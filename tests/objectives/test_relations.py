@@ -116,6 +116,14 @@ def test_batches_cut_and_joined_again_lose_no_relation() -> None:
     assert_close(sum(loss_of(own, whole.cut(n, n + 1)) for n in range(3)), loss_of(own, whole))
 
 
+def test_half_precision_gives_nearly_the_same_loss() -> None:
+    own = model().eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = loss_of(own, batch())
+    assert half.dtype == torch.float32
+    assert_close(half, loss_of(own, batch()), rtol=0.03, atol=0.0)
+
+
 def test_a_batch_without_gold_spans_or_with_one_has_the_loss_of_its_spans() -> None:
     own = model()
     loss_of(own.train(), batch().cut(1, 2)).backward()

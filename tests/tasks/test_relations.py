@@ -19,12 +19,13 @@ from larvatus.batch import WordSpans
 from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.cli.predict import shown
 from larvatus.errors import DataError, UsageError
-from larvatus.nn import TransformerConfig, span_scorer
+from larvatus.nn import TransformerConfig, on_device, span_scorer
 from larvatus.nn.relation_scorer import distances, gaps
 from larvatus.objectives import MaskedLMConfig, Pretraining, SpansConfig
 from larvatus.objectives.relations import RelationsConfig
 from larvatus.tasks.data.records import Dataset, Place, Relation, SpannedWords
 from larvatus.tasks.data.spanned import read_spanned
+from larvatus.tasks.features import Features
 from larvatus.tasks.finetune import Job, Tuned, Watch
 from larvatus.tasks.finetune_spans import SpanOptions, finetune_spans, spans_config
 from larvatus.tasks.heads import HeadOptions
@@ -125,6 +126,9 @@ def test_directed_relations_of_unseen_pairs_are_learnt_with_the_spans(tuned, sai
     values = tuned.scores.values
     assert (values["span-f1"], values["relation-f1"], values["relation-f1-given-spans"]) == (1.0, 1.0, 1.0)
     assert said[-1].startswith("threshold of relations 0.")
+    assert any(
+        "2 types of spans up to 1 words, flat; 2 relations of spans up to 4 words apart" in line for line in said
+    )
     own = tuned.bundle.objectives[0].relations
     assert (own.labels, own.reach) == (("follows", "lives-in"), 4)
     assert set(tuned.held_out.relations(tuned.bundle.pretraining, Scoring()).by_label) == {"follows", "lives-in"}
@@ -163,6 +167,16 @@ def test_the_saved_model_has_the_same_settings_and_weights(tuned, model) -> None
     assert "## Relations between spans in training" in card
     assert "| relation-f1 | 1.0000 |" in card
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_frozen_features_give_the_loss_of_the_encoder(tuned, bundle) -> None:
+    model = tuned.bundle.pretraining.eval()
+    data = spanned_texts(bundle.tokenizer, TRAIN.examples[:9], tuned.bundle.objectives[0], limit=32)
+    chosen = np.array([3, 0, 8])
+    batch = on_device(data.batch(chosen), "cpu")
+    with torch.inference_mode():
+        cached = Features.build(model, data, Scoring()).loss(spans_head(model), chosen, batch)
+        torch.testing.assert_close(cached.total, model(batch)["spans"].total, rtol=1e-4, atol=1e-5)
 
 
 def spans_of(count: int, *, apart: int, hidden: int, seed: int = 0) -> Candidates:

@@ -41,7 +41,7 @@ class RelationScorer(nn.Module):
         """Each span as a head and as a tail, side by side: [n, 2H]. Words first … last, itself in it."""
         s_nC = torch.cat([z_WD[first_n], z_WD[last_n], span_means(z_WD, first_n, last_n)], -1)
         sides_nH: Tensor = self.sides(s_nC) + self.types(types_n)
-        return sides_nH.float() if sides_nH.dtype in (torch.bfloat16, torch.float16) else sides_nH
+        return _wide(sides_nH)
 
     def forward(self, sides_nH: Tensor, heads_P: Tensor, tails_P: Tensor, distances_P: Tensor) -> Tensor:
         """Scores of pairs of projected spans: [P, K]. Distances are those of `distances`."""
@@ -58,8 +58,13 @@ def span_means(z_WD: Tensor, first_n: Tensor, last_n: Tensor) -> Tensor:
     owners = torch.repeat_interleave(torch.arange(len(first_n), device=first_n.device), lengths_n)
     before_n = lengths_n.cumsum(0) - lengths_n
     words = first_n[owners] + torch.arange(len(owners), device=first_n.device) - before_n[owners]
-    sums_nD = z_WD.new_zeros(len(first_n), z_WD.shape[-1]).index_add(0, owners, z_WD[words])
-    return sums_nD / lengths_n[:, None]
+    z = _wide(z_WD[words])
+    return z.new_zeros(len(first_n), z.shape[-1]).index_add(0, owners, z) / lengths_n[:, None]
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Sums want more than 8 bits."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def gaps(first_n: Tensor, last_n: Tensor, heads_P: Tensor, tails_P: Tensor) -> Tensor:
