@@ -338,6 +338,8 @@ class WordSpans(_Mapped, Generic[A]):
     last: A  # [G] its last word, itself in it
     types: A  # [G]
     golds: A  # [B] gold spans of each sequence
+    related: A = dataclasses.field(default_factory=lambda: np.empty((0, 3), np.int64))  # type: ignore[assignment]
+    # [R, 3] relations of two gold spans of a sequence: head, tail (0 … G − 1) and label; heads ascending
 
     @property
     def count(self) -> int:
@@ -348,6 +350,7 @@ class WordSpans(_Mapped, Generic[A]):
         begin, end = int(border[sequences[0]]), int(border[sequences[1]])
         low, high = np.searchsorted(self.words, [begin, end])  # type: ignore[call-overload]
         own = slice(int(gold[sequences[0]]), int(gold[sequences[1]]))
+        links = slice(*np.searchsorted(self.related[:, 0], [own.start, own.stop]))  # type: ignore[index]
         return WordSpans(
             rows=self.rows[low:high] - tokens[0],  # type: ignore[index]
             words=self.words[low:high] - begin,  # type: ignore[index]
@@ -357,11 +360,13 @@ class WordSpans(_Mapped, Generic[A]):
             last=self.last[own] - begin,  # type: ignore[index]
             types=self.types[own],  # type: ignore[index]
             golds=self.golds[slice(*sequences)],  # type: ignore[index]
+            related=self.related[links] - np.array([own.start, own.start, 0]),  # type: ignore[index]
         )
 
     @classmethod
     def join(cls, parts: Sequence[tuple[WordSpans[Ints], int, int]]) -> WordSpans[Ints]:
         before = edges(np.array([int(part.counts.sum()) for part, _, _ in parts])).tolist()
+        spans = edges(np.array([part.count for part, _, _ in parts])).tolist()
 
         def end_to_end(name: str, *, moved: bool = False) -> Ints:
             own = [getattr(part, name) + (n if moved else 0) for (part, _, _), n in zip(parts, before, strict=False)]
@@ -376,6 +381,9 @@ class WordSpans(_Mapped, Generic[A]):
             last=end_to_end("last", moved=True),
             types=end_to_end("types"),
             golds=end_to_end("golds"),
+            related=np.concatenate(
+                [part.related + np.array([n, n, 0]) for (part, _, _), n in zip(parts, spans, strict=False)]
+            ),
         )
 
 

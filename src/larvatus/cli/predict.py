@@ -240,7 +240,10 @@ def _nested(found: Spanned) -> Text:
             said = f"[{number}" if bracket == "[" else f" {entity.label}]{number}"
             line.append(said, style=f"bold {_colour(entity.label)}")
         at = place
-    return line.append(_flat(found.text[at:]))
+    line.append(_flat(found.text[at:]))
+    for relation in found.relations:
+        line.append(f"  {_flat(str(relation))}", style="italic")
+    return line
 
 
 def _crossing(order: Sequence[Entity]) -> list[Entity]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ from larvatus.metrics.classification import F1, ClassCounts, average
 from larvatus.text.tag_schemes import Scheme, read_entities, read_leniently
 
 Entities = Collection[tuple[int, int, str]]
+Labelled = Collection[tuple[Any, Any, str]]
+"""Anything from here to there, and what it is."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +85,14 @@ def entity_f1(gold: Sequence[Entities], predicted: Sequence[Entities]) -> Entity
     )
 
 
-def entity_counts(gold: Sequence[Entities], predicted: Sequence[Entities]) -> tuple[list[str], ClassCounts]:
+def entity_counts(gold: Sequence[Labelled], predicted: Sequence[Labelled]) -> tuple[list[str], ClassCounts]:
     """Types in alphabetical order, and counts [texts, types]: what the bootstrap resamples."""
     if len(gold) != len(predicted):
         raise DataError(f"{len(gold)} texts have gold entities but {len(predicted)} have predicted ones")
     labels = sorted({label for texts in (gold, predicted) for text in texts for _, _, label in text})
     index = {label: i for i, label in enumerate(labels)}
 
-    def count(texts: Sequence[Collection[tuple[int, int, str]]]) -> npt.NDArray[np.int64]:
+    def count(texts: Sequence[Labelled]) -> npt.NDArray[np.int64]:
         table = np.zeros((len(texts), len(labels)), np.int64)
         for row, text in enumerate(texts):
             for _, _, label in text:

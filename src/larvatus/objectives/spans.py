@@ -5,6 +5,7 @@
 All spans are learnt from, or those that are something and a share of the others, drawn anew at each step; NULL may
 weigh less. A span is something where its best type is surer than NULL: p_type / (p_type + p_NULL) ≥ `threshold`, at 0.5
 the argmax of the chapter. What is kept of spans that exclude each other is decoding (`tasks/span_decoding.py`).
+Relations between the spans are learnt beside them, where they are asked for (`objectives/relations.py`).
 N tokens, W words, M spans, B sequences, D hidden size, K types.
 """
 
@@ -23,11 +24,13 @@ from larvatus.errors import UsageError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.layer_mix import LayerMix
+from larvatus.nn.relation_scorer import RelationScorer
 from larvatus.nn.span_index import SpanIndex
 from larvatus.nn.span_scorer import Representation, SpanScorer
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.nn.word_pool import WordPool, pool_words
 from larvatus.objectives.loss import Loss
+from larvatus.objectives.relations import RelationsConfig, pair_size, relation_loss
 
 Decoding = Literal["flat", "nested", "free"]
 NULL = 0
@@ -64,6 +67,8 @@ class SpansConfig(Struct, tag_field="type", tag="spans", frozen=True, kw_only=Tr
     temperature: float = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
     weight: float = 1.0
+    relations: RelationsConfig | None = None
+    """What the spans may be to each other; None: that is not asked."""
 
     def __post_init__(self) -> None:
         if not self.labels or len(set(self.labels)) < len(self.labels):
@@ -97,6 +102,11 @@ class Spans(nn.Module):
             representation=config.representation,
             widths=config.widths,
         )
+        self.relations: RelationScorer | None = None
+        if (own := config.relations) is not None:
+            self.relations = RelationScorer(
+                model.hidden, hidden=own.hidden, types=len(config.labels), outputs=len(own.labels) + 1
+            )
 
     def features(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """A vector for each word: [N, D] → [W, D], or [layers + 1, N, D] → [layers + 1, W, D] for a mix."""
@@ -111,36 +121,44 @@ class Spans(nn.Module):
 
     def logits(self, x: Tensor, index: SpanIndex) -> Tensor:
         """Scores of NULL and the types for each span, from features: [W, D] (or a stack of layers) → [M, 1 + K]."""
-        x_WD = self.mix(x) if self.mix is not None else x
-        scores_MK: Tensor = self.scorer(self.dropout(x_WD), index)
+        scores_MK: Tensor = self.scorer(self.words(x), index)
         return scores_MK
+
+    def words(self, x: Tensor) -> Tensor:
+        """What spans are scored from: features, mixed and dropped out: [W, D]."""
+        x_WD: Tensor = self.dropout(self.mix(x) if self.mix is not None else x)
+        return x_WD
 
     def scores(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores of NULL and the types for each span, from the encoder's vectors: → [M, 1 + K]."""
         return self.logits(self.features(states, batch), self.index(batch.targets[WordSpans]))
 
     def size(self, targets: WordSpans[Any]) -> float:
-        """By how much the sum of losses is divided: spans, each by its weight and how likely it is drawn."""
+        """By how much the sum of losses is divided: spans and pairs, each by its weight and how likely it is drawn."""
         gold = int((targets.last - targets.first < self.config.longest).sum())
         others = span_count(np.asarray(targets.counts), np.asarray(targets.starts), self.config.longest) - gold
-        return gold + self.config.null_weight * self.config.negatives * others
+        size = gold + self.config.null_weight * self.config.negatives * others
+        if self.config.relations is not None:
+            size += pair_size(self.config.relations, targets.map(torch.as_tensor))
+        return size
 
     def forward(self, x: Tensor, targets: WordSpans[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from features of words."""
         index = self.index(targets)
-        scores_MK = self.logits(x, index)
+        z_WD = self.words(x)
+        scores_MK: Tensor = self.scorer(z_WD, index)
         gold_M = self.gold(targets, index)
         if self.training and self.config.negatives < 1:  # drawn as dropout is: the loop seeds torch at every step
             drawn_M = torch.rand(index.count, device=gold_M.device) < self.config.negatives
             gold_M = torch.where((gold_M != NULL) | drawn_M, gold_M, IGNORE)
         weights_K = scores_MK.new_ones(scores_MK.shape[1])
         weights_K[NULL] = self.config.null_weight
-        return Loss(
-            total=F.cross_entropy(scores_MK, gold_M, weight=weights_K, reduction="sum", ignore_index=IGNORE),
-            count=(gold_M != IGNORE).sum(),
-            correct=(scores_MK.argmax(-1) == gold_M).sum() if accuracy else None,
-            weight=self.config.weight,
-        )
+        total = F.cross_entropy(scores_MK, gold_M, weight=weights_K, reduction="sum", ignore_index=IGNORE)
+        count, correct = (gold_M != IGNORE).sum(), (scores_MK.argmax(-1) == gold_M).sum()
+        if self.relations is not None and self.config.relations is not None:
+            own = relation_loss(self.relations, self.config.relations, z_WD, targets)
+            total, count, correct = total + own.total, count + own.pairs, correct + own.correct
+        return Loss(total=total, count=count, correct=correct if accuracy else None, weight=self.config.weight)
 
     def gold(self, targets: WordSpans[Tensor], index: SpanIndex) -> Tensor:
         """[M] NULL or 1 + type. Gold spans longer than L are none of the spans."""

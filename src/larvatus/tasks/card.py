@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ def task_card(
         _introduction(tuned, config, name=name, parent=parent),
         _usage(config, name, transformers=transformers),
         _labels(tuned, config),
+        _relations(tuned, config),
         "\n".join(["## Data", "", f"Trained on {train}.", *([f"Held out: {dev}."] if dev else [])]),
         table("Training", _training(tuned)),
         "\n".join(_results(tuned)),
@@ -117,6 +119,14 @@ def _labels(tuned: Tuned, config: ObjectiveConfig) -> str:
     shown = {name: counts.get(name, 0) for name in names[:MOST_LABELS]}
     more = f"and {len(names) - MOST_LABELS} more" if len(names) > MOST_LABELS else ""
     return table("Labels in training", shown, note=more) if counts else ""
+
+
+def _relations(tuned: Tuned, config: ObjectiveConfig) -> str:
+    if not isinstance(config, SpansConfig) or config.relations is None:
+        return ""
+    counts = Counter(label for example in tuned.train for _, _, label in example.relations)
+    shown = {name: counts[name] for name in config.relations.labels[:MOST_LABELS]}
+    return table("Relations between spans in training", shown)
 
 
 def _training(tuned: Tuned) -> dict[str, str | int | float]:

@@ -49,7 +49,8 @@ def by_lot(data: Dataset[Any], purpose: str) -> tuple[list[int], int]:
 def labels_of(example: Any) -> set[str]:
     """Classes, tags or types of an example; none of a number or of an answer."""
     if isinstance(example, SpanExample | SpannedWords):
-        return {span.label for span in example.spans or ()}
+        related = {f"relation {label}" for _, _, label in example.relations}
+        return {span.label for span in example.spans or ()} | related
     answer = example.tags if isinstance(example, TaggedExample) else getattr(example, "label", None)
     if isinstance(answer, str):
         return {answer}

@@ -4,7 +4,8 @@
     tuned.bundle, tuned.scores
 
 `Job` is that of the other tasks; what is chosen of a head of spans stands in `SpanOptions`. After training, temperature
-and threshold are fitted to the held-out spans, in this order.
+and threshold are fitted to the held-out spans, in this order. Where the training set has relations between spans, they
+are learnt by the same model.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.nn.span_scorer import Representation
 from larvatus.objectives import SpansConfig
+from larvatus.objectives.relations import RelationsConfig
 from larvatus.objectives.spans import Decoding
 from larvatus.tasks.data.records import Dataset, SpannedWords
 from larvatus.tasks.data.spanned import binary
 from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
 from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.held_out_spans import METRICS, HeldOutSpans
+from larvatus.tasks.held_out_spans import HeldOutSpans, metric_of_spans
 from larvatus.tasks.loop import scoring_of
 from larvatus.tasks.spans import SpannedTexts, spanned_texts, spans_head
 
@@ -49,6 +51,12 @@ class SpanOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Wished on the held-out spans; None: the threshold with the best F1."""
     binary: bool = False
     """Whether all types are read as one: are these words something, or not?"""
+    relations: bool | None = None
+    """Whether relations between spans are learnt too; None: where the training set has some."""
+    relation_weight: float = 1.0
+    """How much a pair of spans counts in the loss, where a span counts 1."""
+    reach: int | None = None
+    """Words from one span of a relation to the other, at most; None: by the training set."""
 
     def __post_init__(self) -> None:
         if self.least_precision is not None and not 0 < self.least_precision <= 1:
@@ -74,7 +82,7 @@ def finetune_spans(
     data = encode_spans(bundle, train, config, job)
     held = None
     if dev:
-        held = HeldOutSpans(encode_spans(bundle, dev, config, job), config, job.metric or METRICS[0])
+        held = HeldOutSpans(encode_spans(bundle, dev, config, job), config, metric_of_spans(config, job.metric))
     tuned = tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
     return tuned if held is None else _with_threshold(tuned, held, job, options)
 
@@ -88,6 +96,14 @@ def _with_threshold(tuned: Tuned, held: HeldOutSpans, job: Job, options: SpanOpt
     job.watch.say(
         f"threshold {fitted.threshold:g}: precision {fitted.precision:.3f}, recall {fitted.recall:.3f} on held-out ones"
     )
+    if head.config.relations is not None:
+        fitted = held.relation_threshold(model, scoring)
+        own = msgspec.structs.replace(head.config.relations, threshold=fitted.threshold)
+        head.config = msgspec.structs.replace(head.config, relations=own)
+        job.watch.say(
+            f"threshold of relations {fitted.threshold:g}: precision {fitted.precision:.3f}, "
+            f"recall {fitted.recall:.3f} on held-out ones"
+        )
     bundle = dataclasses.replace(tuned.bundle, objectives=(head.config,))
     return dataclasses.replace(tuned, bundle=bundle, scores=held.scores(model, scoring))
 
@@ -127,7 +143,29 @@ def spans_config(train: Dataset[SpannedWords], head: HeadOptions, options: SpanO
         negatives=options.negatives,
         null_weight=options.null_weight,
         decoding=options.decoding or natural_decoding(train),
+        relations=relations_config(train, options),
     )
+
+
+def relations_config(train: Dataset[SpannedWords], options: SpanOptions) -> RelationsConfig | None:
+    """The relations of the training set, where they are to be learnt."""
+    labels = train.relation_names()
+    if options.relations and not labels:
+        raise DataError(f"{train.source}: no spans are related; give texts with relations, or leave them out")
+    if options.relations is False or not labels:
+        return None
+    reach = natural_reach(train) if options.reach is None else options.reach
+    return RelationsConfig(labels=labels, reach=reach, hidden=options.hidden, weight=options.relation_weight)
+
+
+def natural_reach(train: Dataset[SpannedWords]) -> int:
+    """As far as the spans of any relation lie apart: words from the end of one to the beginning of the other."""
+    found = 0
+    for example in train:
+        for head, tail, _ in example.relations:
+            a, b = (example.spans or ())[head], (example.spans or ())[tail]
+            found = max(found, b.start - a.end + 1, a.start - b.end + 1)
+    return found
 
 
 def natural_longest(train: Dataset[SpannedWords]) -> int:

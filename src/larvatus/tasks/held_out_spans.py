@@ -4,26 +4,38 @@
     held.scores(model, scoring).main
     held.score(model, scoring).by_depth[2].f1
 
-Metrics that may decide: span-f1 (the default), precision, recall, macro-f1, outer-f1 and inner-f1.
+Metrics that may decide: span-f1 (the default), precision, recall, macro-f1, outer-f1 and inner-f1. Where relations
+are looked for, too: relation-f1 (of spans that were found), relation-f1-given-spans (of the gold spans), and joint-f1,
+the mean of span-f1 and relation-f1, which is then the default.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.metrics.calibration import fit_temperature
+from larvatus.metrics.relations import RelationScore, relation_f1
 from larvatus.metrics.spans import Span, SpanScore, span_f1
 from larvatus.objectives import Pretraining, SpansConfig
+from larvatus.objectives.spans import NULL
 from larvatus.tasks.held_out import Calibration
 from larvatus.tasks.loop import Scores
+from larvatus.tasks.relations import kept_relations, related
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.span_decoding import FLOOR, Threshold, calibrate_threshold, decode_spans
-from larvatus.tasks.spans import SpannedTexts, scored_spans, span_candidates, spans_head
+from larvatus.tasks.span_decoding import FLOOR, Candidates, SpanTuple, Threshold, calibrate_threshold, decode_spans
+from larvatus.tasks.spans import SpannedTexts, by_text, scored_spans, span_candidates, spans_head
 
 METRICS = ("span-f1", "precision", "recall", "macro-f1", "outer-f1", "inner-f1")
+RELATION_METRICS = ("joint-f1", "relation-f1", "relation-f1-given-spans")
+
+
+def metric_of_spans(config: SpansConfig, asked: str | None) -> str:
+    """The metric that decides."""
+    return asked or (METRICS[0] if config.relations is None else RELATION_METRICS[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,28 +45,65 @@ class HeldOutSpans:
     metric: str = METRICS[0]
 
     def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise UsageError(f"--metric {self.metric} does not score spans{did_you_mean(self.metric, METRICS)}")
+        known = METRICS if self.config.relations is None else METRICS + RELATION_METRICS
+        if self.metric not in known:
+            what = "spans" if self.metric not in RELATION_METRICS else "a head that looks for no relations"
+            raise UsageError(f"--metric {self.metric} does not score {what}{did_you_mean(self.metric, known)}")
 
     def both(self, model: Pretraining, scoring: Scoring) -> tuple[list[set[Span]], list[set[Span]]]:
         """Gold spans of each text, those that are longer than the longest too, and the model's."""
-        config = spans_head(model).config
-        names = np.array(config.labels, dtype=object)
-        found = [
-            one.spans(decode_spans(one, config.decoding, config.threshold))
-            for one in span_candidates(model, self.data.encoded, scoring)
-        ]
-        gold, guess = (
-            [{(start, end, str(names[label])) for start, end, label in text} for text in texts]
-            for texts in (self.data.gold, found)
-        )
-        return gold, guess
+        return self._both(self._kept(model, scoring))
 
     def score(self, model: Pretraining, scoring: Scoring) -> SpanScore:
         return span_f1(*self.both(model, scoring))
 
+    def _kept(self, model: Pretraining, scoring: Scoring) -> list[Candidates]:
+        """The spans that are found, by text."""
+        config = spans_head(model).config
+        found = span_candidates(model, self.data.encoded, scoring)
+        return [one.take(decode_spans(one, config.decoding, config.threshold)) for one in found]
+
+    def _both(self, found: Sequence[Candidates]) -> tuple[list[set[Span]], list[set[Span]]]:
+        return (
+            [{self._named(span) for span in text} for text in self.data.gold],
+            [{self._named(span) for span in one.spans(np.arange(len(one)))} for one in found],
+        )
+
+    def _named(self, span: SpanTuple) -> tuple[int, int, str]:
+        return span[0], span[1], self.config.labels[span[2]]
+
+    def relations(self, model: Pretraining, scoring: Scoring, *, given: bool = False) -> RelationScore:
+        """Of all gold relations, those that were not learnt too; between spans that are found, or the gold spans."""
+        return self._relation_score(model, self._given(model, scoring) if given else self._kept(model, scoring))
+
+    def _given(self, model: Pretraining, scoring: Scoring) -> list[Candidates]:
+        """The gold spans, by text, as far as they are looked at."""
+        parts = []
+        for one in scored_spans(model, self.data.encoded, scoring, self.data.learnt):
+            at = np.flatnonzero(one.gold != NULL)
+            own = Candidates(one.first[at], one.end[at], one.gold[at] - 1, np.zeros(len(at)), at)
+            parts.append((one.owners[at], one.with_sides(own)))
+        return by_text(parts, len(self.data))
+
+    def _relation_score(self, model: Pretraining, found: Sequence[Candidates]) -> RelationScore:
+        head = spans_head(model)
+        names = head.config.relations.labels if head.config.relations is not None else ()
+        gold = [{(self._named(a), self._named(b), names[label]) for a, b, label in text} for text in self.data.related]
+        guess = []
+        for one in found:
+            spans = [self._named(span) for span in one.spans(np.arange(len(one)))]
+            guess.append({(spans[a], spans[b], names[label]) for a, b, label, _ in kept_relations(head, one)})
+        return relation_f1(gold, guess)
+
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
-        return Scores(metric=self.metric, values=span_values(self.score(model, scoring)))
+        found = self._kept(model, scoring)
+        values = span_values(span_f1(*self._both(found)))
+        if self.config.relations is not None:
+            strict = self._relation_score(model, found).micro.f1
+            given = self.relations(model, scoring, given=True).micro.f1
+            joint = (values["span-f1"] + strict) / 2
+            values |= dict(zip(RELATION_METRICS, (joint, strict, given), strict=True))
+        return Scores(metric=self.metric, values=values)
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
         return Calibration(temperature=self.temperature(model, scoring))
@@ -78,6 +127,24 @@ class HeldOutSpans:
         return calibrate_threshold(
             found, [set(text) for text in self.data.gold], self.config.decoding, precision=precision
         )
+
+    def relation_threshold(self, model: Pretraining, scoring: Scoring) -> Threshold:
+        """The threshold of relations with the best F1, between the spans that are found."""
+        head = spans_head(model)
+        found, gold = [], []
+        for one, text in zip(self._kept(model, scoring), self.data.related, strict=True):
+            spans = one.spans(np.arange(len(one)))
+            number = {span: n for n, span in enumerate(spans)}
+            found.append(related(head, one, floor=FLOOR))
+            # a gold relation of spans that were not found has numbers that nothing else has
+            lost = ((-n, -n) for n in range(1, len(text) + 1))
+            gold.append(
+                {
+                    (number[a], number[b], label) if a in number and b in number else (*next(lost), label)
+                    for a, b, label in text
+                }
+            )
+        return calibrate_threshold(found, gold, "free")
 
 
 def span_values(score: SpanScore) -> dict[str, float]:

@@ -74,7 +74,10 @@ def _size(head: HeadConfig) -> str:
     if isinstance(head, AnsweringConfig):
         return f"first and last token of an answer{', or none' if head.null else ''}"
     if isinstance(head, SpansConfig):
-        return f"{len(head.labels):,} types of spans up to {head.longest} words, {head.decoding}"
+        said = f"{len(head.labels):,} types of spans up to {head.longest} words, {head.decoding}"
+        if (own := head.relations) is not None:
+            said += f"; {len(own.labels):,} relations of spans up to {own.reach} words apart"
+        return said
     if isinstance(head, ClassificationConfig):
         what = {"multi-class": "classes", "multi-label": "labels", "regression": "number"}[head.kind]
         return f"{len(head.labels):,} {what}"

@@ -181,12 +181,28 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Relation:
+    """What one entity of a text, the head, is to another, the tail."""
+
+    head: Entity
+    tail: Entity
+    label: str
+    score: float
+    """How sure the label is rather than none."""
+
+    def __str__(self) -> str:
+        return f"{self.head.text} –{self.label}→ {self.tail.text}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Spanned:
     """A text with the spans of it that are something; they may nest. Outer ones come before what stands in them."""
 
     text: str
     entities: tuple[Entity, ...]
     """The score of each is how sure its type is rather than none."""
+    relations: tuple[Relation, ...] = ()
+    """Between the entities, in their order; none of a model that does not look for them."""
     coverage: Coverage
 
     def inside(self, outer: Entity) -> tuple[Entity, ...]:
@@ -196,14 +212,22 @@ class Spanned:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        """Head and tail of a relation are numbers of entities, as in labelled data."""
+        found: dict[str, Any] = {
             "text": self.text,
             "entities": [dataclasses.asdict(entity) for entity in self.entities],
-            **_read(self.coverage),
         }
+        if self.relations:
+            at = {entity: number for number, entity in enumerate(self.entities)}
+            found["relations"] = [
+                {"head": at[one.head], "tail": at[one.tail], "label": one.label, "score": one.score}
+                for one in self.relations
+            ]
+        return {**found, **_read(self.coverage)}
 
     def __str__(self) -> str:
-        return ", ".join(str(entity) for entity in self.entities) or "no spans"
+        spans = ", ".join(str(entity) for entity in self.entities) or "no spans"
+        return "; ".join([spans, *map(str, self.relations)])
 
 
 Prediction = Classified | Tagged | Spanned | Answer

@@ -36,7 +36,7 @@ def contents_hash(data: Any) -> str:
         elif isinstance(example, TaggedExample):
             said = [example.words, example.tags]
         elif isinstance(example, SpannedWords):
-            said = [example.words, example.spans]
+            said = [example.words, example.spans, *([example.relations] if example.relations else [])]
         elif isinstance(example, QuestionExample):
             said = [example.question, example.passage, example.answers, example.impossible]
         digest.update(msgspec.json.encode(said) + b"\n")

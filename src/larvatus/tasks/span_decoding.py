@@ -44,6 +44,8 @@ class Candidates:
     """Log-odds of the type against NULL."""
     numbers: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """Which of the scored spans they are."""
+    vectors: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    """What relations between them are scored from, a row for each; nothing where none are looked for."""
 
     @classmethod
     def join(cls, parts: Sequence[Candidates]) -> Candidates:
@@ -54,10 +56,17 @@ class Candidates:
             end=np.concatenate([whole, *(part.end for part in parts)]),
             types=np.concatenate([whole, *(part.types for part in parts)]),
             margins=np.concatenate([nothing, *(part.margins for part in parts)]),
+            vectors=np.concatenate([part.vectors for part in parts]) if parts else np.empty((0, 0), np.float32),
         )
 
     def take(self, chosen: Ints) -> Candidates:
-        return Candidates(self.first[chosen], self.end[chosen], self.types[chosen], self.margins[chosen])
+        return Candidates(
+            self.first[chosen],
+            self.end[chosen],
+            self.types[chosen],
+            self.margins[chosen],
+            vectors=self.vectors[chosen] if len(self.vectors) else self.vectors,
+        )
 
     def __len__(self) -> int:
         return len(self.first)

@@ -11,7 +11,7 @@ S sequences, P (token, word) pairs, W words, G gold spans.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class GoldSpans:
     first: Ints  # [G]
     last: Ints  # [G] itself in the span
     types: Ints  # [G]
+    related: Ints = field(default_factory=lambda: np.empty((0, 3), np.int64))
+    # [R, 3] heads (ascending), tails, counted from the first span of all, and labels; both are of one sequence
 
     @classmethod
     def none(cls, sequences: int) -> GoldSpans:
@@ -54,6 +56,10 @@ class SpanSequences:
         at = gathered(edges(self.pairs)[:-1][chosen], pairs)
         own = gathered(edges(gold.counts)[:-1][chosen], golds)
         words_before = edges(counts)[:-1]
+        borders = np.searchsorted(gold.related[:, 0], edges(gold.counts))
+        links = np.diff(borders)[chosen]
+        moved = np.repeat(edges(golds)[:-1] - edges(gold.counts)[:-1][chosen], links)
+        related = gold.related[gathered(borders[:-1][chosen], links)]
         return WordSpans(
             rows=self.rows[at] + np.repeat(edges(self.sequences.lengths[chosen])[:-1], pairs),
             words=self.words[at] + np.repeat(words_before, pairs),
@@ -63,6 +69,7 @@ class SpanSequences:
             last=gold.last[own] + np.repeat(words_before, golds),
             types=gold.types[own],
             golds=golds,
+            related=related + moved[:, None] * np.array([1, 1, 0]),
         )
 
     def batch(self, chosen: Ints, gold: GoldSpans | None = None) -> TrainingBatch[Ints]:

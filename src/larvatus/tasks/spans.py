@@ -9,8 +9,9 @@ E examples, S sequences, W words, M spans, G gold spans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -19,10 +20,12 @@ import torch
 from larvatus.batch import Ints, TrainingBatch, WordSpans, edges
 from larvatus.errors import ArtefactError, DataError, did_you_mean
 from larvatus.nn.device import on_device
+from larvatus.nn.relation_scorer import RelationScorer
 from larvatus.objectives import Pretraining, Spans, SpansConfig
 from larvatus.objectives.spans import NULL
 from larvatus.tasks.data.records import SpannedWords
-from larvatus.tasks.results import Coverage, Entity, Spanned
+from larvatus.tasks.relations import RelationTuple, gold_relations, kept_relations, learnt_relations
+from larvatus.tasks.results import Coverage, Entity, Relation, Spanned
 from larvatus.tasks.scoring import Floats, Scoring, by_length, head_of, states_of
 from larvatus.tasks.sequences import Sequences
 from larvatus.tasks.span_decoding import Candidates, SpanTuple, candidates, decode_spans
@@ -46,6 +49,10 @@ class SpannedTexts:
     """Gold spans that no window holds whole."""
     doubled: int
     """Gold spans of several types, of which one is learnt."""
+    related: tuple[frozenset[RelationTuple], ...]
+    """All gold relations of each example, where the head looks for them."""
+    unrelated: int
+    """Gold relations that are not learnt."""
 
     def __len__(self) -> int:
         return len(self.encoded.sequences)
@@ -65,7 +72,13 @@ class SpannedTexts:
             (self.cut, "stand in no window whole, so they are not learnt"),
             (self.doubled, "have several types, of which one is learnt"),
         ]
-        return [f"{count:,} of {total:,} spans {what}" for count, what in said if count]
+        lines = [f"{count:,} of {total:,} spans {what}" for count, what in said if count]
+        if self.unrelated:
+            lines.append(
+                f"{self.unrelated:,} of {sum(map(len, self.related)):,} relations are not learnt: their spans are not, "
+                "or stand in different windows, or are related twice"
+            )
+        return lines
 
 
 def align_spanned(tokenizer: Tokenizer, examples: Sequence[SpannedWords]) -> list[Alignment]:
@@ -87,6 +100,7 @@ def spanned_texts(
     ids = {label: number for number, label in enumerate(config.labels)}
     gold = tuple(frozenset(_numbered(example, ids)) for example in examples)
     rows: list[list[tuple[int, int, int]]] = [[] for _ in encoded.counts]
+    places: list[dict[SpanTuple, tuple[int, int]]] = [{} for _ in examples]
     longer = cut = doubled = 0
     borders = edges(encoded.sequences.parts).tolist()
     for number, own in enumerate(gold):
@@ -104,10 +118,14 @@ def spanned_texts(
                 doubled += 1
             else:
                 seen.add((start, end))
+                places[number][start, end, label] = place, len(rows[place])
                 rows[place].append((start - begin, end - 1 - begin, label))
     flat = np.array([span for row in rows for span in row], np.int64).reshape(-1, 3)
-    learnt = GoldSpans(np.array([len(row) for row in rows], np.int64), flat[:, 0], flat[:, 1], flat[:, 2])
-    return SpannedTexts(encoded, learnt, gold, longer, cut, doubled)
+    counts = np.array([len(row) for row in rows], np.int64)
+    relations = tuple(gold_relations(example, config) for example in examples)
+    links, unrelated = learnt_relations(relations, places, counts)
+    learnt = GoldSpans(counts, flat[:, 0], flat[:, 1], flat[:, 2], links)
+    return SpannedTexts(encoded, learnt, gold, longer, cut, doubled, relations, unrelated)
 
 
 def _numbered(example: SpannedWords, ids: dict[str, int]) -> Iterator[SpanTuple]:
@@ -137,6 +155,12 @@ class ScoredSpans:
     owners: Ints  # [M] example
     scores: Floats  # [M, 1 + K]
     gold: Ints  # [M] NULL (0) or 1 + type, where gold is given
+    sides: Callable[[Ints, Ints], Floats] | None
+    """From numbers of spans and their types, what relations between them are scored from; None: none are looked for."""
+
+    def with_sides(self, found: Candidates) -> Candidates:
+        """Some of the spans, ready to be related."""
+        return found if self.sides is None else replace(found, vectors=self.sides(found.numbers, found.types))
 
 
 @torch.inference_mode()
@@ -154,7 +178,8 @@ def scored_spans(
         with scoring.autocast():
             states = states_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
             index = head.index(targets)
-            scores = head.logits(head.features(states, batch), index)
+            z_WD = head.words(head.features(states, batch))
+            scores = head.scorer(z_WD, index)
         first, last = index.first_M.cpu().numpy(), index.last_M.cpu().numpy()
         counts = encoded.counts[chosen]
         shift_W = np.repeat(encoded.begins[chosen] - edges(counts)[:-1], counts)
@@ -164,7 +189,15 @@ def scored_spans(
             owners=np.repeat(owner_S[chosen], counts)[first],
             scores=scores.float().cpu().numpy(),
             gold=head.gold(targets, index).cpu().numpy(),
+            sides=None if head.relations is None else partial(_sides, head.relations, z_WD, first, last),
         )
+
+
+@torch.inference_mode()
+def _sides(scorer: RelationScorer, z_WD: torch.Tensor, first: Ints, last: Ints, numbers: Ints, types: Ints) -> Floats:
+    own = (torch.from_numpy(one).to(z_WD.device) for one in (first[numbers], last[numbers], types))
+    sides: Floats = scorer.project(z_WD, *own).float().cpu().numpy()
+    return sides
 
 
 def span_candidates(
@@ -172,15 +205,26 @@ def span_candidates(
 ) -> list[Candidates]:
     """Spans of each example that are at least as sure as `floor` (the head's own threshold, where none is given)."""
     config = spans_head(model).config
-    least = config.threshold if floor is None else floor
     parts = []
     for one in scored_spans(model, encoded, scoring):
-        found = candidates(one.first, one.end, one.scores, temperature=config.temperature, floor=least)
+        found = sure_spans(one, config, floor)
         parts.append((one.owners[found.numbers], found))
+    return by_text(parts, len(encoded.sequences))
+
+
+def sure_spans(one: ScoredSpans, config: SpansConfig, floor: float | None = None) -> Candidates:
+    """Those at least as sure as `floor`; at the head's own threshold they are ready to be related, too."""
+    least = config.threshold if floor is None else floor
+    found = candidates(one.first, one.end, one.scores, temperature=config.temperature, floor=least)
+    return one.with_sides(found) if floor is None else found
+
+
+def by_text(parts: Sequence[tuple[Ints, Candidates]], texts: int) -> list[Candidates]:
+    """Spans of several batches, each with the numbers of their texts, text by text."""
     owners = np.concatenate([own for own, _ in parts]) if parts else np.empty(0, np.int64)
     joined = Candidates.join([found for _, found in parts])
     order = np.argsort(owners, kind="stable")
-    borders = np.searchsorted(owners[order], np.arange(len(encoded.sequences) + 1)).tolist()
+    borders = np.searchsorted(owners[order], np.arange(texts + 1)).tolist()
     return [joined.take(order[low:high]) for low, high in pairwise(borders)]
 
 
@@ -216,7 +260,9 @@ def given_spans(
 
 def spans(model: Pretraining, found: Sequence[Alignment], encoded: SpanSequences, *, scoring: Scoring) -> list[Spanned]:
     """The answers of a model for texts that are aligned and encoded already."""
-    config, sequences = spans_head(model).config, encoded.sequences
+    head, sequences = spans_head(model), encoded.sequences
+    config = head.config
+    names = config.relations.labels if config.relations is not None else ()
     answers = []
     for number, (one, own) in enumerate(zip(found, span_candidates(model, encoded, scoring), strict=True)):
         kept = decode_spans(own, config.decoding, config.threshold)
@@ -231,5 +277,9 @@ def spans(model: Pretraining, found: Sequence[Alignment], encoded: SpanSequences
             entities.append(
                 Entity(text=one.text[start:stop], label=config.labels[label], start=start, end=stop, score=score)
             )
-        answers.append(Spanned(text=one.text, entities=tuple(entities), coverage=coverage))
+        relations = [
+            Relation(head=entities[a], tail=entities[b], label=names[label], score=score)
+            for a, b, label, score in kept_relations(head, own.take(kept))
+        ]
+        answers.append(Spanned(text=one.text, entities=tuple(entities), relations=tuple(relations), coverage=coverage))
     return answers

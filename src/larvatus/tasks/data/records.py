@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from larvatus.errors import DataError
 from larvatus.text.align import join_words
@@ -90,6 +90,14 @@ class Span:
     label: str
 
 
+class Relation(NamedTuple):
+    """What a span, the head, is to another of its text, the tail; each is the number of a span of the example."""
+
+    head: int
+    tail: int
+    label: str
+
+
 @dataclass(frozen=True, slots=True)
 class SpanExample:
     """A text and labelled spans of its characters, sorted; they may nest, overlap or be none."""
@@ -98,6 +106,18 @@ class SpanExample:
     spans: tuple[Span, ...]
     place: Place
     id: str | None = None
+    relations: tuple[Relation, ...] = ()
+
+    def __post_init__(self) -> None:
+        _refuse_relations(self.relations, len(self.spans), self.place)
+
+
+def _refuse_relations(relations: tuple[Relation, ...], spans: int, place: Place) -> None:
+    for head, tail, label in relations:
+        if not (0 <= head < spans and 0 <= tail < spans):
+            raise DataError(f"{place}: the relation {label!r} joins spans {head} and {tail}, but there are {spans:,}")
+        if head == tail:
+            raise DataError(f"{place}: the relation {label!r} joins span {head} with itself; give it two spans")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -148,8 +168,10 @@ class SpannedWords:
     places: tuple[tuple[int, int], ...] | None = None
     """Characters of each word in `text`, start and end; None where `text` is."""
     id: str | None = None
+    relations: tuple[Relation, ...] = ()
 
     def __post_init__(self) -> None:
+        _refuse_relations(self.relations, len(self.spans or ()), self.place)
         if (self.text is None) != (self.places is None) or len(self.places or self.words) != len(self.words):
             raise DataError(f"{self.place}: a text goes with the characters of each of its words; give both or neither")
         for start, end, label in self.spans or ():
@@ -208,6 +230,14 @@ class Dataset(Generic[Example]):
     def label_names(self) -> tuple[str, ...]:
         """The labels in the order that gives them their ids: whole numbers by size, anything else by alphabet."""
         return in_order(self.labels())
+
+    def relation_names(self) -> tuple[str, ...]:
+        """The labels of relations between spans, in the order that gives them their ids."""
+        names: set[str] = set()
+        for example in self.examples:
+            if isinstance(example, SpanExample | SpannedWords):
+                names.update(label for _, _, label in example.relations)
+        return in_order(names)
 
     def describe(self) -> str:
         """The line to print before anything is done with the data."""

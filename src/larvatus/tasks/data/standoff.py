@@ -3,13 +3,15 @@
     {"text": "Jane lives in Rome.", "spans": [{"start": 0, "end": 4, "label": "PER"}, [14, 18, "LOC"]]}
 
 Spans may nest and overlap; `spans_and_tags.to_tagged` makes tags of them. Of brat's files the text-bound annotations
-(T lines) are read; one that is discontinuous is reported. A span outside its text, or one whose words differ from those
-brat wrote down beside it, is a fault with its place: offsets that are wrong once are wrong elsewhere.
+(T lines) are read, and the relations of two of them (R lines); one that is discontinuous is reported. A span outside
+its text, or one whose words differ from those brat wrote down beside it, is a fault with its place: offsets that are
+wrong once are wrong elsewhere.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 from larvatus.errors import DataError
 from larvatus.tasks.data.problems import Problems, fault
 from larvatus.tasks.data.records import Place, Row, Span, SpanExample, shown
+from larvatus.tasks.data.relations import brat_relations, relation_records, row_relations
 from larvatus.tasks.data.tables import COMPRESSIONS, Table
 from larvatus.text.lines import numbered_lines
 from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
@@ -39,14 +42,24 @@ def brat_documents(name: str) -> list[str]:
 def read_brat(name: str, problems: Problems | None = None) -> SpanExample:
     """One document: its text, whole, and its text-bound annotations."""
     text = _whole(_other(name, ".ann", ".txt"))
-    spans = []
+    spans: list[tuple[Span, str]] = []
+    numbers: dict[str, int | None] = {}
+    links: list[tuple[Place, str]] = []
     for number, line in numbered_lines(name):
+        place = Place(shown(name), number)
         if line.startswith("T"):
-            place = Place(shown(name), number)
-            span = _annotation(line, text, place, problems)
+            own, span = line.partition("\t")[0].strip(), _annotation(line, text, place, problems)
+            numbers[own] = None  # until it is sorted
             if span is not None:
-                spans.append(span)
-    return SpanExample(text, tuple(sorted(spans)), Place(shown(_other(name, ".ann", ".txt")), 1), Path(name).stem)
+                spans.append((span, own))
+        elif line.startswith("R"):
+            links.append((place, line))
+    spans.sort()
+    often = Counter(own for _, own in spans)
+    numbers |= {own: number for number, (_, own) in enumerate(spans) if often[own] == 1}  # of two, who knows which
+    relations = brat_relations(links, numbers, problems)
+    place = Place(shown(_other(name, ".ann", ".txt")), 1)
+    return SpanExample(text, tuple(span for span, _ in spans), place, Path(name).stem, relations)
 
 
 def _annotation(line: str, text: str, place: Place, problems: Problems | None) -> Span | None:
@@ -94,9 +107,12 @@ def read_span_rows(table: Table, *, text: str, spans: str, problems: Problems | 
         found = row.get(spans)
         if found is not None and not isinstance(found, list):
             raise DataError(f"{place}: {spans} is {type(found).__name__}, not a list")
-        made = tuple(sorted(_span(one, value, place) for one in found or ()))
+        made = [_span(one, value, place) for one in found or ()]
+        order = sorted(range(len(made)), key=lambda n: (made[n], n))
+        numbers = [number for _, number in sorted(zip(order, range(len(made)), strict=True))]
+        relations = row_relations(row.get("relations"), found or (), numbers, place)
         own = row.get("id")
-        yield SpanExample(value, made, place, None if own is None else str(own))
+        yield SpanExample(value, tuple(sorted(made)), place, None if own is None else str(own), relations)
 
 
 def _span(given: Any, text: str, place: Place) -> Span:
@@ -122,8 +138,11 @@ def span_lines(examples: Iterable[SpanExample]) -> Iterator[str]:
     """Texts with spans as lines of JSON; what `read_spans` reads."""
     for example in examples:
         record: dict[str, Any] = {} if example.id is None else {"id": example.id}
-        spans = [{"start": span.start, "end": span.end, "label": span.label} for span in example.spans]
-        yield json.dumps(record | {"text": example.text, "spans": spans}, ensure_ascii=False)
+        record["text"] = example.text
+        record["spans"] = [{"start": span.start, "end": span.end, "label": span.label} for span in example.spans]
+        if example.relations:
+            record["relations"] = relation_records(example.relations)
+        yield json.dumps(record, ensure_ascii=False)
 
 
 def _bare(name: str) -> str:
