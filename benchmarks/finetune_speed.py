@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from larvatus.batch import WordTags
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.rng import stream
+from larvatus.targets import WordTags
 from larvatus.tasks.classify import LabelledTexts
 from larvatus.tasks.data.glue import read_glue
 from larvatus.tasks.features import Examples

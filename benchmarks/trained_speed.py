@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from larvatus.batch import ClassTargets, Ints, TokenBatch, TrainingBatch
+from larvatus.batch import Ints, TokenBatch, TrainingBatch
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.nn.lora import parameter_counts
 from larvatus.objectives import ClassificationConfig, Pretraining
 from larvatus.rng import stream
+from larvatus.targets import ClassTargets
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import Scoring, head_of
 from larvatus.tasks.trained import TrainedConfig, set_rates, train_mode, trainable

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.batch import ClassTargets, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.nn import Transformer, TransformerConfig, initialise
 from larvatus.nn.lora import TARGETS, LoRAConfig, LoRALinear, LowRank, add_lora, merge_lora, parameter_counts
 from larvatus.objectives import Pretraining
 from larvatus.objectives.classification import ClassificationConfig
+from larvatus.targets import ClassTargets
 
 SHAPES: dict[str, dict[str, object]] = {
     "bert": {},

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from larvatus.batch import AnswerSpans, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.bundle.huggingface import Architecture, layout_named, to_theirs
 from larvatus.errors import UsageError
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
 from larvatus.objectives.answering import segment_argmax, segment_cross_entropy
+from larvatus.targets import AnswerSpans
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

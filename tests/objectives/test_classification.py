@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.batch import ClassTargets, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.nn import TransformerConfig
 from larvatus.objectives import Classification, ClassificationConfig
+from larvatus.targets import ClassTargets
 
 SHAPE = TransformerConfig(layers=1, hidden=8, heads=2, max_positions=16)
 LENGTHS = [3, 1, 7, 2, 5]

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.batch import TokenBatch, TrainingBatch, WordSpans
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.nn.relation_scorer import distances, gaps
 from larvatus.objectives import Pretraining, SpansConfig
 from larvatus.objectives.relations import RelationsConfig
+from larvatus.targets import WordSpans
 
 SHAPE = TransformerConfig(layers=1, hidden=16, heads=2, max_positions=16, init=0.3)
 COUNTS = [6, 2, 5]

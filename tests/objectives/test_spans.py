@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from larvatus.batch import TokenBatch, TrainingBatch, WordSpans
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.objectives import Pretraining, SpansConfig
 from larvatus.objectives.spans import span_count
+from larvatus.targets import WordSpans
 
 SHAPE = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=16, init=0.3)
 GOLD = [[(0, 1, 0), (0, 2, 1)], [], [(2, 2, 1), (0, 3, 0)]]  # words first … last, type

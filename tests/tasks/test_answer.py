@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larvatus.batch import AnswerSpans, edges
+from larvatus.batch import edges
 from larvatus.errors import DataError, UsageError
 from larvatus.objectives import AnsweringConfig, ClassificationConfig, Pretraining
+from larvatus.targets import AnswerSpans
 from larvatus.tasks.answer import Decoding, Found, answer, best_spans, chosen_text, decode, null_score, spans_of
 from larvatus.tasks.data.records import Place, QuestionExample
 from larvatus.tasks.passages import Asked, EmptyWindows, answer_tokens, ask, with_answers

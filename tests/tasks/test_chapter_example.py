@@ -8,9 +8,9 @@ import tokenizers as library
 import torch
 from tokenizers import models, normalizers, pre_tokenizers
 
-from larvatus.batch import WordTags
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.objectives import Pretraining, TaggingConfig
+from larvatus.targets import WordTags
 from larvatus.tasks.data.records import Place, TaggedExample
 from larvatus.tasks.scoring import Scoring, head_of
 from larvatus.tasks.sequences import word_sequences

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.batch import ClassTargets, Ints, TokenBatch, TrainingBatch, WordTags
+from larvatus.batch import Ints, TokenBatch, TrainingBatch
 from larvatus.errors import ArtefactError
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
+from larvatus.targets import ClassTargets, WordTags
 from larvatus.tasks import features as module
 from larvatus.tasks.features import Features, subword_targets
 from larvatus.tasks.scoring import Scoring, head_of, states_of

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.batch import ClassTargets, Ints, TokenBatch, TrainingBatch, WordTags
+from larvatus.batch import Ints, TokenBatch, TrainingBatch
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.nn.lora import merge_lora
 from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
+from larvatus.targets import ClassTargets, WordTags
 from larvatus.tasks.features import Features
 from larvatus.tasks.loop import FineTuning, Fitting
 from larvatus.tasks.scoring import Scoring

@@ -15,7 +15,6 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers
 
 import larvatus as lv
-from larvatus.batch import WordSpans
 from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.cli.predict import shown
 from larvatus.errors import DataError, UsageError
@@ -23,6 +22,7 @@ from larvatus.nn import TransformerConfig, on_device, span_scorer
 from larvatus.nn.relation_scorer import distances, gaps
 from larvatus.objectives import MaskedLMConfig, Pretraining, SpansConfig
 from larvatus.objectives.relations import RelationsConfig
+from larvatus.targets import WordSpans
 from larvatus.tasks.data.records import Dataset, Place, Relation, SpannedWords
 from larvatus.tasks.data.spanned import read_spanned
 from larvatus.tasks.features import Features

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from larvatus.batch import WordTags
 from larvatus.bundle.directory import load_bundle
 from larvatus.rng import stream
+from larvatus.targets import WordTags
 from larvatus.tasks.classify import LabelledTexts
 from larvatus.tasks.features import Examples
 from larvatus.tasks.loop import FineTuning, Fitting, epoch_order

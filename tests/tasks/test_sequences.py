@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larvatus.batch import ClassTargets, TrainingBatch, WordTags
+from larvatus.batch import TrainingBatch
 from larvatus.errors import UsageError
+from larvatus.targets import ClassTargets, WordTags
 from larvatus.tasks.classify import LabelledTexts
 from larvatus.tasks.sequences import Sequences, TextOrPair, text_sequences, word_sequences
 from larvatus.tasks.tag import TaggedWords, align_texts, words_read

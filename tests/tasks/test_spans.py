@@ -15,11 +15,11 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers
 from torch.testing import assert_close
 
-from larvatus.batch import WordSpans
 from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.objectives import MaskedLMConfig, Pretraining, SpansConfig
+from larvatus.targets import WordSpans
 from larvatus.tasks.data.records import Dataset, Place, SpannedWords
 from larvatus.tasks.features import Features
 from larvatus.tasks.finetune import Job, Watch

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from larvatus.batch import ClassTargets, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.nn import TransformerConfig
 from larvatus.nn.lora import LoRAConfig, parameter_counts
 from larvatus.objectives import Pretraining
 from larvatus.objectives.classification import ClassificationConfig
+from larvatus.targets import ClassTargets
 from larvatus.tasks.trained import TrainedConfig, set_rates, train_mode, trainable
 
 LAYERS, HIDDEN, INNER, VOCABULARY, POSITIONS = 3, 16, 64, 20, 32

@@ -17,7 +17,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import AnswerSpans, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.dropout import Dropout
@@ -25,6 +25,7 @@ from larvatus.nn.layer_mix import LayerMix
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.classification import DENSE, Dense
 from larvatus.objectives.loss import Loss
+from larvatus.targets import AnswerSpans
 
 
 class AnsweringConfig(Struct, tag_field="type", tag="answering", frozen=True, kw_only=True, forbid_unknown_fields=True):

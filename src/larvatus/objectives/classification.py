@@ -18,13 +18,14 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import ClassTargets, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.layer_mix import LayerMix
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss
 from larvatus.objectives.pair_classifier import first_tokens
+from larvatus.targets import ClassTargets
 
 Kind = Literal["multi-class", "multi-label", "regression"]
 Dense = Literal["tanh", "gelu", "relu", "none"]

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor
 
-from larvatus.batch import WordSpans
 from larvatus.errors import UsageError
 from larvatus.nn.relation_scorer import RelationScorer, distances, gaps
+from larvatus.targets import WordSpans
 
 NONE = 0
 """The first score of a pair is that of being no relation; relation r has the score r + 1."""

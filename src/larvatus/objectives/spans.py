@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import Ints, TrainingBatch, WordSpans
+from larvatus.batch import Ints, TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.dropout import Dropout
@@ -31,6 +31,7 @@ from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.nn.word_pool import WordPool, pool_words
 from larvatus.objectives.loss import Loss
 from larvatus.objectives.relations import RelationsConfig, pair_size, relation_loss
+from larvatus.targets import WordSpans
 
 Decoding = Literal["flat", "nested", "free"]
 NULL = 0

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import TrainingBatch, WordTags
+from larvatus.batch import TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.nn.bilstm import BiLSTM
 from larvatus.nn.buckets import IGNORE
@@ -28,6 +28,7 @@ from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.nn.word_pool import WordPool, pool_words
 from larvatus.objectives.classification import DENSE, Dense
 from larvatus.objectives.loss import Loss
+from larvatus.targets import WordTags
 from larvatus.text.tag_schemes import Scheme
 
 

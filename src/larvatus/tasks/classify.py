@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from larvatus.batch import ClassTargets, Ints, TrainingBatch, edges
+from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.errors import DataError, did_you_mean
 from larvatus.objectives import Classification, ClassificationConfig, Pretraining
+from larvatus.targets import ClassTargets
 from larvatus.tasks.data.records import TextExample
 from larvatus.tasks.results import Classified, Coverage
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences

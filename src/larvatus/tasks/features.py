@@ -24,10 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from larvatus.batch import Ints, TrainingBatch, WordSpans, WordTags, edges, runs
+from larvatus.batch import Ints, TrainingBatch, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.nn.device import on_device
 from larvatus.objectives import Answering, Loss, Pretraining, Spans, Tagging
+from larvatus.targets import WordSpans, WordTags
 from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, states_of
 from larvatus.tasks.sequences import gathered
 

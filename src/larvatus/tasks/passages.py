@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from larvatus.batch import AnswerSpans, Ints, TrainingBatch, edges
+from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.errors import DataError, UsageError
 from larvatus.rng import stream
+from larvatus.targets import AnswerSpans
 from larvatus.tasks.data.records import QuestionExample
 from larvatus.tasks.sequences import Floats, Sequences
 from larvatus.text.align import Alignment

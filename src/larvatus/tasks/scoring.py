@@ -13,10 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from larvatus.batch import Ints, TrainingBatch, WordTags, edges, runs
+from larvatus.batch import Ints, TrainingBatch, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.nn.device import on_device
 from larvatus.objectives import Answering, Classification, Loss, Pretraining, Spans, Tagging
+from larvatus.targets import WordTags
 from larvatus.tasks.sequences import Sequences, gathered
 
 Floats = npt.NDArray[np.float32]

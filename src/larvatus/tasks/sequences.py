@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import NO_WORD, Ints, TokenBatch, TrainingBatch, WordTags, edges, ranges
+from larvatus.batch import NO_WORD, Ints, TokenBatch, TrainingBatch, edges, ranges
 from larvatus.errors import UsageError
+from larvatus.targets import WordTags
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.windows import windows

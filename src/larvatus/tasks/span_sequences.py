@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from larvatus.batch import Ints, TrainingBatch, WordSpans, edges
+from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.targets import WordSpans
 from larvatus.tasks.sequences import Sequences, gathered, word_sequences
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer

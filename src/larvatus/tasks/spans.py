@@ -17,12 +17,13 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from larvatus.batch import Ints, TrainingBatch, WordSpans, edges
+from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.errors import ArtefactError, DataError, did_you_mean
 from larvatus.nn.device import on_device
 from larvatus.nn.relation_scorer import RelationScorer
 from larvatus.objectives import Pretraining, Spans, SpansConfig
 from larvatus.objectives.spans import NULL
+from larvatus.targets import WordSpans
 from larvatus.tasks.data.records import SpannedWords
 from larvatus.tasks.relations import RelationTuple, gold_relations, kept_relations, learnt_relations
 from larvatus.tasks.results import Coverage, Entity, Relation, Spanned

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from larvatus.batch import Ints, TrainingBatch, WordTags, edges
+from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.errors import DataError, did_you_mean
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.crf import Transitions, constrained_viterbi
 from larvatus.objectives import Pretraining, Tagging, TaggingConfig
+from larvatus.targets import WordTags
 from larvatus.tasks.data.records import TaggedExample
 from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
