@@ -30,12 +30,12 @@ from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.errors import DataError
 from larvatus.metrics.squad import squad_scores
 from larvatus.rng import stream
-from larvatus.tasks.answer import Decoding
+from larvatus.tasks.answers.answer import Decoding
+from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers, hold_out_questions
 from larvatus.tasks.data.records import Dataset, QuestionExample
 from larvatus.tasks.data.squad import golds_of, read_questions, with_unique_ids
 from larvatus.tasks.data.squad_file import write_predictions, write_squad
 from larvatus.tasks.finetune import Job, Watch
-from larvatus.tasks.finetune_answers import AnswerOptions, finetune_answers, hold_out_questions
 from larvatus.tasks.loop import Epoch, scoring_of
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.train.settings import Runtime

@@ -26,12 +26,12 @@ from larvatus.tasks.data.problems import Problems
 from larvatus.tasks.data.records import Dataset, SpannedWords, TaggedExample
 from larvatus.tasks.data.spanned import read_spanned
 from larvatus.tasks.finetune import Job, Watch, encode_tags, finetune_tags
-from larvatus.tasks.finetune_spans import SpanOptions, encode_spans, finetune_spans
 from larvatus.tasks.held_out import HeldOutTags
 from larvatus.tasks.loop import scoring_of
 from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.span_decoding import decode_spans
-from larvatus.tasks.spans import span_candidates, spans_head
+from larvatus.tasks.spans.decoding import decode_spans
+from larvatus.tasks.spans.finetune import SpanOptions, encode_spans, finetune_spans
+from larvatus.tasks.spans.spans import span_candidates, spans_head
 from larvatus.text.tag_schemes import Entity, write_tags
 from larvatus.train.settings import Runtime
 

@@ -27,11 +27,11 @@ from larvatus.tasks.data.entity_brackets import read_brackets
 from larvatus.tasks.data.problems import Problems
 from larvatus.tasks.data.records import Dataset, Relation, SpannedWords
 from larvatus.tasks.finetune import Job, Watch
-from larvatus.tasks.finetune_spans import SpanOptions, encode_spans, finetune_spans
-from larvatus.tasks.held_out_spans import HeldOutSpans
 from larvatus.tasks.loop import scoring_of
 from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.spans import spans_head
+from larvatus.tasks.spans.finetune import SpanOptions, encode_spans, finetune_spans
+from larvatus.tasks.spans.held_out import HeldOutSpans
+from larvatus.tasks.spans.spans import spans_head
 from larvatus.text.lines import numbered_lines
 from larvatus.train.settings import Runtime
 

@@ -15,9 +15,9 @@ from larvatus.batch import edges
 from larvatus.errors import DataError, UsageError
 from larvatus.objectives import AnsweringConfig, ClassificationConfig, Pretraining
 from larvatus.targets import AnswerSpans
-from larvatus.tasks.answer import Decoding, Found, answer, best_spans, chosen_text, decode, null_score, spans_of
+from larvatus.tasks.answers.answer import Decoding, Found, answer, best_spans, chosen_text, decode, null_score, spans_of
+from larvatus.tasks.answers.passages import Asked, EmptyWindows, answer_tokens, ask, with_answers
 from larvatus.tasks.data.records import Place, QuestionExample
-from larvatus.tasks.passages import Asked, EmptyWindows, answer_tokens, ask, with_answers
 from larvatus.tasks.scoring import Scoring
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
@@ -191,7 +191,7 @@ def test_many_spans_are_looked_at_in_portions(monkeypatch: pytest.MonkeyPatch) -
     draw = np.random.default_rng(2)
     starts, ends = (draw.normal(size=300).astype(np.float32) for _ in range(2))
     whole = best_spans(starts, ends, longest=7, top=9)
-    monkeypatch.setattr("larvatus.tasks.answer.AT_ONCE", 50)
+    monkeypatch.setattr("larvatus.tasks.answers.answer.AT_ONCE", 50)
     parts = best_spans(starts, ends, longest=7, top=9)
     assert parts[0] == whole[0]
     assert parts[1] == pytest.approx(whole[1])

@@ -14,9 +14,9 @@ import transformers
 import larvatus as lv
 from larvatus.cli.main import run
 from larvatus.metrics.squad import squad2_scores, squad_scores
+from larvatus.tasks.answers.passages import ask
 from larvatus.tasks.data.squad import golds_of, read_questions
 from larvatus.tasks.data.squad_file import read_predictions
-from larvatus.tasks.passages import ask
 from larvatus.tasks.scoring import Scoring, score_sequences
 from tests import labelled as made
 from tests.labelled import QUICK, Call

@@ -19,8 +19,8 @@ from sklearn import metrics as theirs
 
 from larvatus.errors import DataError, UsageError
 from larvatus.objectives import ClassificationConfig, TaggingConfig
-from larvatus.tasks.comparison import compare_evaluations
-from larvatus.tasks.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
+from larvatus.tasks.evaluation.comparison import compare_evaluations
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
 from larvatus.tasks.held_out import class_metrics, tag_metrics
 from larvatus.tasks.schemes import in_scheme
 from larvatus.text.tag_schemes import find_illegal

@@ -13,12 +13,12 @@ from larvatus.errors import DataError, UsageError
 from larvatus.metrics.spans import span_f1
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.objectives import AnsweringConfig, ClassificationConfig, SpansConfig
-from larvatus.tasks.comparison import compare_evaluations
+from larvatus.tasks.answers.evaluation import evaluate_answers, resampled_answers
 from larvatus.tasks.data.records import Dataset, Place, QuestionExample, SpannedWords
-from larvatus.tasks.evaluation import EvaluationOptions
-from larvatus.tasks.evaluation_answers import evaluate_answers, resampled_answers
-from larvatus.tasks.evaluation_spans import evaluate_spans, resampled_spans
-from larvatus.tasks.held_out_spans import span_values
+from larvatus.tasks.evaluation.comparison import compare_evaluations
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.spans.evaluation import evaluate_spans, resampled_spans
+from larvatus.tasks.spans.held_out import span_values
 from larvatus.text.tag_schemes import Entity
 
 FEW = EvaluationOptions(samples=20)

@@ -14,18 +14,18 @@ from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
-from larvatus.tasks.answer import Decoding, answer, answer_questions
-from larvatus.tasks.data.records import Dataset, Place, QuestionExample
-from larvatus.tasks.finetune import Job, Tuned, Watch
-from larvatus.tasks.finetune_answers import (
+from larvatus.tasks.answers.answer import Decoding, answer, answer_questions
+from larvatus.tasks.answers.finetune import (
     AnswerOptions,
     HeldOutQuestions,
     encode_questions,
     finetune_answers,
     hold_out_questions,
 )
+from larvatus.tasks.answers.passages import EmptyWindows
+from larvatus.tasks.data.records import Dataset, Place, QuestionExample
+from larvatus.tasks.finetune import Job, Tuned, Watch
 from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.passages import EmptyWindows
 from larvatus.tasks.scoring import Scoring, head_of
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.trained import TrainedConfig

@@ -27,14 +27,14 @@ from larvatus.tasks.data.records import Dataset, Place, Relation, SpannedWords
 from larvatus.tasks.data.spanned import read_spanned
 from larvatus.tasks.features import Features
 from larvatus.tasks.finetune import Job, Tuned, Watch
-from larvatus.tasks.finetune_spans import SpanOptions, finetune_spans, spans_config
 from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.relations import related
 from larvatus.tasks.save import contents_hash, save_tuned
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.span_decoding import Candidates
-from larvatus.tasks.spans import spanned_texts, spans_head
+from larvatus.tasks.spans.decoding import Candidates
+from larvatus.tasks.spans.finetune import SpanOptions, finetune_spans, spans_config
+from larvatus.tasks.spans.relations import related
+from larvatus.tasks.spans.spans import spanned_texts, spans_head
 from larvatus.text.tag_schemes import Entity
 from larvatus.text.tokenizer import Tokenizer
 

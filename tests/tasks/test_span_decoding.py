@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.errors import DataError, UsageError
-from larvatus.tasks.span_decoding import (
+from larvatus.tasks.spans.decoding import (
     THRESHOLDS,
     Candidates,
     calibrate_threshold,

@@ -23,19 +23,19 @@ from larvatus.targets import WordSpans
 from larvatus.tasks.data.records import Dataset, Place, SpannedWords
 from larvatus.tasks.features import Features
 from larvatus.tasks.finetune import Job, Watch
-from larvatus.tasks.finetune_spans import (
+from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.tasks.settings import FineTuneConfig
+from larvatus.tasks.spans.finetune import (
     SpanOptions,
     conflicts,
     finetune_spans,
     natural_longest,
     spans_config,
 )
-from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.held_out_spans import HeldOutSpans
-from larvatus.tasks.scoring import Scoring, head_of
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.span_sequences import span_sequences
-from larvatus.tasks.spans import align_spanned, given_spans, scored_spans, spanned_texts, spans
+from larvatus.tasks.spans.held_out import HeldOutSpans
+from larvatus.tasks.spans.sequences import span_sequences
+from larvatus.tasks.spans.spans import align_spanned, given_spans, scored_spans, spanned_texts, spans
 from larvatus.tasks.tag import align_texts
 from larvatus.tasks.trained import TrainedConfig
 from larvatus.text.tag_schemes import Entity

@@ -41,7 +41,7 @@ from larvatus.corpus import BuildOptions, Corpus
 from larvatus.corpus.report import language_rows
 from larvatus.errors import UsageError
 from larvatus.evaluate.languages import evaluate_text, open_text
-from larvatus.tasks.evaluation import EvaluationOptions
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.loop import scoring_of
 from larvatus.text.languages import Given
 from larvatus.text.readers import ReadOptions

@@ -12,12 +12,12 @@ from rich.table import Table
 from larvatus.batch import Ints
 from larvatus.metrics.classification import F1
 from larvatus.metrics.entities import EntityErrors
-from larvatus.tasks.comparison import Evaluation, ModelComparison
+from larvatus.tasks.answers.evaluation import AnswerEvaluation
 from larvatus.tasks.data.glue import PUBLISHED, GlueTask
-from larvatus.tasks.evaluated import Calibration, Reading, TagEvaluation, TextEvaluation
-from larvatus.tasks.evaluation import most_confused
-from larvatus.tasks.evaluation_answers import AnswerEvaluation
-from larvatus.tasks.evaluation_spans import SpanEvaluation
+from larvatus.tasks.evaluation.comparison import Evaluation, ModelComparison
+from larvatus.tasks.evaluation.evaluated import Calibration, Reading, TagEvaluation, TextEvaluation
+from larvatus.tasks.evaluation.evaluation import most_confused
+from larvatus.tasks.spans.evaluation import SpanEvaluation
 
 WIDE = 200  # where there is no terminal whose width must be kept
 MOST_ROWS = 30

@@ -19,17 +19,17 @@ from larvatus.cli.labelled import Labelled
 from larvatus.errors import UsageError
 from larvatus.objectives import Answering, Classification, Spans
 from larvatus.plots import check_can_draw
-from larvatus.tasks.comparison import Evaluation, ModelComparison, compare_evaluations
-from larvatus.tasks.confusion_picture import draw_confusion
+from larvatus.tasks.answers.evaluation import AnswerEvaluation, evaluate_answers
 from larvatus.tasks.data.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
 from larvatus.tasks.data.records import Dataset, QuestionExample, SpannedWords, TextExample
 from larvatus.tasks.data.squad import golds_of
 from larvatus.tasks.data.squad_file import write_predictions
-from larvatus.tasks.evaluated import TagEvaluation, TextEvaluation
-from larvatus.tasks.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
-from larvatus.tasks.evaluation_answers import AnswerEvaluation, evaluate_answers
-from larvatus.tasks.evaluation_spans import evaluate_spans
+from larvatus.tasks.evaluation.comparison import Evaluation, ModelComparison, compare_evaluations
+from larvatus.tasks.evaluation.confusion_picture import draw_confusion
+from larvatus.tasks.evaluation.evaluated import TagEvaluation, TextEvaluation
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
 from larvatus.tasks.scoring import head_of
+from larvatus.tasks.spans.evaluation import evaluate_spans
 
 
 @dataclass(frozen=True, kw_only=True)

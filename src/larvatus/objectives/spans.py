@@ -4,7 +4,7 @@
 
 All spans are learnt from, or those that are something and a share of the others, drawn anew at each step; NULL may
 weigh less. A span is something where its best type is surer than NULL: p_type / (p_type + p_NULL) ≥ `threshold`, at 0.5
-the argmax of the chapter. What is kept of spans that exclude each other is decoding (`tasks/span_decoding.py`).
+the argmax of the chapter. What is kept of spans that exclude each other is decoding (`tasks/spans/decoding.py`).
 Relations between the spans are learnt beside them, where they are asked for (`objectives/relations.py`).
 N tokens, W words, M spans, B sequences, D hidden size, K types.
 """

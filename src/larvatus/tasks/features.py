@@ -112,7 +112,7 @@ class Features:
     def scores(self, head: Head) -> Floats:
         """What `score_sequences` gives for all examples: scores of each sequence or of each word, in their order."""
         assert not self.sizes.subwords, "these features are for learning"
-        assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans.py)"
+        assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans/spans.py)"
         head.eval()
         units, border = self.sizes.units, edges(self.sizes.units)
         scores = np.zeros((len(self.rows), len(head.config.labels)), np.float32)

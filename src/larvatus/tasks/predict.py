@@ -22,14 +22,14 @@ from msgspec import Struct
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.objectives import Answering, Spans, Tagging
-from larvatus.tasks.answer import Decoding, answer_questions
+from larvatus.tasks.answers.answer import Decoding, answer_questions
 from larvatus.tasks.classify import Merge, classify, texts_of
 from larvatus.tasks.data.records import Place, TaggedExample, TextExample
 from larvatus.tasks.results import Prediction
 from larvatus.tasks.scoring import Scoring, head_of
 from larvatus.tasks.sequences import text_sequences, word_sequences
-from larvatus.tasks.span_sequences import span_sequences
-from larvatus.tasks.spans import spans
+from larvatus.tasks.spans.sequences import span_sequences
+from larvatus.tasks.spans.spans import spans
 from larvatus.tasks.tag import tag
 from larvatus.text.align import Alignment
 from larvatus.text.surrogates import refuse_surrogates

@@ -23,6 +23,7 @@ from larvatus.bundle.directory import CONFIG, Bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
+from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
 from larvatus.tasks.data.check import check
@@ -31,10 +32,9 @@ from larvatus.tasks.data.records import TaggedExample, TextExample
 from larvatus.tasks.data.spanned import read_spanned
 from larvatus.tasks.data.squad import read_questions
 from larvatus.tasks.finetune import Job, Tuned, Watch, finetune_tags, finetune_texts, parted
-from larvatus.tasks.finetune_answers import AnswerOptions, finetune_answers
-from larvatus.tasks.finetune_spans import SpanOptions, finetune_spans
 from larvatus.tasks.save import contents_hash, save_tuned
 from larvatus.tasks.settings import Task
+from larvatus.tasks.spans.finetune import SpanOptions, finetune_spans
 from larvatus.train.signals import listening
 
 FINETUNE: dict[Task, Callable[..., Tuned]] = {

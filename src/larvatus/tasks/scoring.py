@@ -93,7 +93,7 @@ def score_sequences(model: Pretraining, sequences: Sequences, scoring: Scoring) 
         batch = on_device(sequences.inputs(chosen), scoring.device)
         with scoring.autocast():
             x = features_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
-            assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans.py)"
+            assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans/spans.py)"
             found = head.logits(x, batch.targets[WordTags].counts) if isinstance(head, Tagging) else head.logits(x)
         scores[gathered(starts[:-1][chosen], counts[chosen])] = found.float().cpu().numpy()
     return scores

@@ -22,11 +22,11 @@ from larvatus.errors import DataError, UsageError
 from larvatus.metrics.bootstrap import Doubles, Interval
 from larvatus.metrics.squad import BestThreshold, Version, question_scores
 from larvatus.objectives import Answering
+from larvatus.tasks.answers.finetune import AnswerOptions, HeldOutQuestions, encode_questions
 from larvatus.tasks.data.records import Dataset, QuestionExample
-from larvatus.tasks.evaluated import Reading, plain, plain_metrics
-from larvatus.tasks.evaluation import EvaluationOptions, reading_of
-from larvatus.tasks.finetune_answers import AnswerOptions, HeldOutQuestions, encode_questions
-from larvatus.tasks.resampled import Resampled
+from larvatus.tasks.evaluation.evaluated import Reading, plain, plain_metrics
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions, reading_of
+from larvatus.tasks.evaluation.resampled import Resampled
 from larvatus.tasks.scoring import head_of
 
 

@@ -25,12 +25,12 @@ from larvatus.objectives import Pretraining, Spans, SpansConfig
 from larvatus.objectives.spans import NULL
 from larvatus.targets import WordSpans
 from larvatus.tasks.data.records import SpannedWords
-from larvatus.tasks.relations import RelationTuple, gold_relations, kept_relations, learnt_relations
 from larvatus.tasks.results import Coverage, Entity, Relation, Spanned
 from larvatus.tasks.scoring import Floats, Scoring, by_length, head_of, states_of
 from larvatus.tasks.sequences import Sequences
-from larvatus.tasks.span_decoding import Candidates, SpanTuple, candidates, decode_spans
-from larvatus.tasks.span_sequences import GoldSpans, SpanSequences, span_sequences
+from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, decode_spans
+from larvatus.tasks.spans.relations import RelationTuple, gold_relations, kept_relations, learnt_relations
+from larvatus.tasks.spans.sequences import GoldSpans, SpanSequences, span_sequences
 from larvatus.tasks.tag import align_located
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer

@@ -24,13 +24,13 @@ from larvatus.bundle.heads import natural_answering
 from larvatus.errors import DataError, UsageError, did_you_mean
 from larvatus.metrics.squad import BestThreshold, best_threshold, question_scores
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
-from larvatus.tasks.answer import Decoding, Found, best_spans, chosen_text, decode, null_score, passage_scores
+from larvatus.tasks.answers.answer import Decoding, Found, best_spans, chosen_text, decode, null_score, passage_scores
+from larvatus.tasks.answers.passages import Asked, AskedAndAnswered, EmptyWindows, answer_tokens, ask, with_answers
 from larvatus.tasks.data.records import Dataset, QuestionExample
 from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
 from larvatus.tasks.heads import HeadOptions
 from larvatus.tasks.held_out import Calibration
 from larvatus.tasks.loop import Scores, scoring_of
-from larvatus.tasks.passages import Asked, AskedAndAnswered, EmptyWindows, answer_tokens, ask, with_answers
 from larvatus.tasks.scoring import Scoring, head_of, score_sequences
 from larvatus.tasks.settings import FineTuneConfig
 

@@ -26,9 +26,9 @@ from larvatus.tasks.data.records import Dataset, SpannedWords
 from larvatus.tasks.data.spanned import binary
 from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
 from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.held_out_spans import HeldOutSpans, metric_of_spans
 from larvatus.tasks.loop import scoring_of
-from larvatus.tasks.spans import SpannedTexts, spanned_texts, spans_head
+from larvatus.tasks.spans.held_out import HeldOutSpans, metric_of_spans
+from larvatus.tasks.spans.spans import SpannedTexts, spanned_texts, spans_head
 
 COVERED = 0.995
 LONGEST = 32

@@ -24,10 +24,10 @@ from larvatus.objectives import Pretraining, SpansConfig
 from larvatus.objectives.spans import NULL
 from larvatus.tasks.held_out import Calibration
 from larvatus.tasks.loop import Scores
-from larvatus.tasks.relations import kept_relations, related
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.span_decoding import FLOOR, Candidates, SpanTuple, Threshold, calibrate_threshold, decode_spans
-from larvatus.tasks.spans import SpannedTexts, by_text, scored_spans, span_candidates, spans_head
+from larvatus.tasks.spans.decoding import FLOOR, Candidates, SpanTuple, Threshold, calibrate_threshold, decode_spans
+from larvatus.tasks.spans.relations import kept_relations, related
+from larvatus.tasks.spans.spans import SpannedTexts, by_text, scored_spans, span_candidates, spans_head
 
 METRICS = ("span-f1", "precision", "recall", "macro-f1", "outer-f1", "inner-f1")
 RELATION_METRICS = ("joint-f1", "relation-f1", "relation-f1-given-spans")

@@ -26,7 +26,7 @@ from larvatus.batch import edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
-from larvatus.tasks.passages import Asked, ask
+from larvatus.tasks.answers.passages import Asked, ask
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.text.align import Alignment

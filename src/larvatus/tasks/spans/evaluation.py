@@ -29,14 +29,14 @@ from larvatus.objectives import Spans
 from larvatus.objectives.spans import Decoding
 from larvatus.tasks.data.records import Dataset, SpannedWords
 from larvatus.tasks.data.spanned import BINARY, binary
-from larvatus.tasks.evaluated import Reading, class_rows, plain_metrics
-from larvatus.tasks.evaluation import EvaluationOptions, reading_of
+from larvatus.tasks.evaluation.evaluated import Reading, class_rows, plain_metrics
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions, reading_of
+from larvatus.tasks.evaluation.resampled import Resampled, resampled_entities
 from larvatus.tasks.finetune import window_of
-from larvatus.tasks.held_out_spans import HeldOutSpans
-from larvatus.tasks.resampled import Resampled, resampled_entities
 from larvatus.tasks.scoring import head_of
-from larvatus.tasks.span_sequences import SpanSequences
-from larvatus.tasks.spans import spanned_texts
+from larvatus.tasks.spans.held_out import HeldOutSpans
+from larvatus.tasks.spans.sequences import SpanSequences
+from larvatus.tasks.spans.spans import spanned_texts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

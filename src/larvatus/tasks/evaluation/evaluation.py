@@ -28,9 +28,9 @@ from larvatus.metrics.entities import entity_f1
 from larvatus.objectives import Classification, ClassificationConfig, Tagging, TaggingConfig
 from larvatus.tasks.classify import Merge, class_scores, probabilities
 from larvatus.tasks.data.records import Dataset, TaggedExample, TextExample
-from larvatus.tasks.evaluated import Calibration, Confused, Reading, TagEvaluation, TextEvaluation
+from larvatus.tasks.evaluation.evaluated import Calibration, Confused, Reading, TagEvaluation, TextEvaluation
+from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes, resampled_entities, resampled_words
 from larvatus.tasks.finetune import encode_tags, encode_texts
-from larvatus.tasks.resampled import Resampled, resampled_classes, resampled_entities, resampled_words
 from larvatus.tasks.schemes import in_scheme, scheme_of
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.sequences import Sequences

@@ -21,7 +21,7 @@ from larvatus.nn.span_scorer import BUDGET
 from larvatus.objectives import Spans, SpansConfig
 from larvatus.tasks.data.records import SpannedWords
 from larvatus.tasks.sequences import gathered
-from larvatus.tasks.span_decoding import Candidates, SpanTuple, candidates, log_odds
+from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, log_odds
 
 RelationTuple = tuple[SpanTuple, SpanTuple, int]
 """Head, tail, label."""

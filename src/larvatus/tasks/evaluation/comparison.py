@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
-from larvatus.tasks.evaluated import TagEvaluation, TextEvaluation, plain, right_answers
-from larvatus.tasks.evaluation_answers import AnswerEvaluation, paired_answers
-from larvatus.tasks.evaluation_spans import SpanEvaluation, paired_spans
-from larvatus.tasks.resampled import Resampled, resampled_classes, resampled_entities, resampled_words
+from larvatus.tasks.answers.evaluation import AnswerEvaluation, paired_answers
+from larvatus.tasks.evaluation.evaluated import TagEvaluation, TextEvaluation, plain, right_answers
+from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes, resampled_entities, resampled_words
+from larvatus.tasks.spans.evaluation import SpanEvaluation, paired_spans
 
 Evaluation = TextEvaluation | TagEvaluation | SpanEvaluation | AnswerEvaluation
 Rows = tuple[dict[str, Resampled], dict[str, Resampled]]

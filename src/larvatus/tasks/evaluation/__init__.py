@@ -1,0 +1,1 @@
+"""What a fine-tuned model is worth: scores with intervals, comparisons, pictures."""
