@@ -246,7 +246,7 @@ def test_a_save_over_an_older_one_is_finished_by_the_next_reader_and_leaves_no_o
         ({"embedding_size": 16}, "electra.embeddings_project"),
         ({"hidden_size": 10**12}, "beyond any model"),
         ({"is_decoder": True}, "is_decoder"),
-        ({"architectures": ["ElectraForQuestionAnswering"]}, "ElectraForQuestionAnswering"),
+        ({"architectures": ["ElectraForMultipleChoice"]}, "ElectraForMultipleChoice"),
         ({"architectures": ["ElectraForMaskedLM"]}, "generator_predictions"),
     ],
 )

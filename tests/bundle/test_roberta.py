@@ -227,7 +227,7 @@ def test_an_untied_decoder_is_refused(tmp_path: Path, byte_bpe: Tokenizer) -> No
         ({"hidden_size": 10**12}, "beyond any model"),
         ({"is_decoder": True}, "is_decoder"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-        ({"architectures": ["RobertaForQuestionAnswering"]}, "RobertaForQuestionAnswering"),
+        ({"architectures": ["RobertaForMultipleChoice"]}, "RobertaForMultipleChoice"),
         ({"architectures": ["XLMRobertaModel"]}, "is not one of RobertaForMaskedLM"),
     ],
 )
