@@ -4,26 +4,23 @@
 
 Both have the same weights and must give the same loss and gradients (in float64). A step is the scores of all spans,
 their cross-entropy, and the gradient of all weights and of the words' vectors. Memory is what a step takes at its peak
-beyond what lies there before it: on a CPU the growth of the largest resident size (`VmHWM`) in a process of its own, on
-CUDA what torch's allocator says. The contenders take turns in each round; ratios are medians of the rounds' own. JSON
+beyond what lies there before it, as torch's allocators count it (not what the system's keeps for later, which differs
+from run to run). The contenders take turns in each round; ratios are medians of the rounds' own. JSON
 comes last.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
+import itertools
 import json
-import multiprocessing
 import statistics
 import time
-from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from larvatus.nn.initialise import initialise
 from larvatus.nn.span_index import SpanIndex
@@ -85,14 +82,8 @@ def step(name: str, made: tuple[SpanScorer, Tensor, SpanIndex, Tensor]) -> Tenso
     return loss.detach()
 
 
-def resident(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
-
-
-def peak(name: str, options: argparse.Namespace, found: Any) -> None:
-    """Bytes that a step takes at its peak."""
-    torch.set_num_threads(options.threads)
+def peak(name: str, options: argparse.Namespace) -> int:
+    """Bytes that a step takes at its peak, as torch's allocators count them."""
     made = setting(options)
     if options.device == "cuda":
         step(name, made)  # what the libraries take once
@@ -101,16 +92,12 @@ def peak(name: str, options: argparse.Namespace, found: Any) -> None:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         step(name, made)
-        found.put(torch.cuda.max_memory_allocated() - before)
-        return
-    small = argparse.Namespace(**{**vars(options), "words": 8, "size": 8, "hidden": 8})
-    step(name, setting(small))  # what the libraries take once
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed is given back, so that it is not counted as there already
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
-    before = resident("VmRSS")
-    step(name, made)
-    found.put(resident("VmHWM") - before)
+        return torch.cuda.max_memory_allocated() - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
+        step(name, made)
+    events = [one for one in watched.profiler.kineto_results.events() if one.name() == "[memory]"]
+    held = itertools.accumulate(one.nbytes() for one in sorted(events, key=lambda one: one.start_ns()))
+    return max(held)
 
 
 def seconds(name: str, made: tuple[SpanScorer, Tensor, SpanIndex, Tensor]) -> float:
@@ -133,14 +120,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    context = multiprocessing.get_context("spawn")
-    memory = {}
-    for name in CONTENDERS:
-        queue = context.SimpleQueue()
-        process = context.Process(target=peak, args=(name, options, queue))
-        process.start()
-        process.join()
-        memory[name] = queue.get()
+    memory = {name: peak(name, options) for name in CONTENDERS}
     made = setting(options)
     exact = (made[0].double(), made[1].detach().double().requires_grad_(), *made[2:])
     results = {}
