@@ -127,7 +127,7 @@ class Tagging(nn.Module):
         """The loss from features of whole words."""
         scores_WK = self.logits(x, targets.counts)
         if self.crf is not None:
-            # a chain of tiny operations: the CPU has done them before a GPU has been asked to
+            # a chain of tiny operations, each of which a GPU would have to be asked for: the host makes them
             own = scores_WK.cpu(), targets.tags.cpu(), targets.counts.cpu()
             total = -self.crf.log_likelihood(*own).sum().to(scores_WK.device)
         else:
