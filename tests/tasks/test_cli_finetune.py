@@ -13,6 +13,7 @@ import torch
 import transformers
 
 import larvatus as lv
+from larvatus.cli.labelled import Labelled
 from larvatus.errors import UsageError
 from larvatus.tasks.curve import part
 from larvatus.tasks.data.read import read_tagged, read_texts
@@ -230,3 +231,10 @@ def test_settings_that_make_no_sense_are_refused_in_python(
 ) -> None:
     with pytest.raises(UsageError, match=says):
         lv.finetune(task, tiny_directory, train=made.tags(tmp_path / "train.conll"), device="cpu", **settings)
+
+
+@pytest.mark.parametrize("reading", [Labelled(header=False), Labelled(quoting=True)])
+def test_how_tables_are_read_is_refused_where_words_are_read(reading: Labelled) -> None:
+    for read in (reading.tagged, reading.spanned):
+        with pytest.raises(UsageError, match="are for texts"):
+            read(["train.conll"])

@@ -153,8 +153,8 @@ def finetune(
     shares = tuple(share for share in read_shares(curve) if share < 1) if curve is not None else ()
     if no_dev and (dev or shares):
         raise UsageError("--no-dev holds nothing out, so it goes with neither --dev nor --curve")
-    if (task != "tag" and repair) or (task != "classify" and labels):
-        raise UsageError("--repair belongs to finetune tag, and --labels to finetune classify")
+    if (task != "tag" and repair) or (task != "classify" and (labels or merge != "mean")):
+        raise UsageError("--repair belongs to finetune tag, and --merge and --labels to finetune classify")
     bundle = load_bundle(model)
     own_options = options_of(task, _settings(settings or []))
     order: dict[str, Any] = {

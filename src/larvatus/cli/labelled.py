@@ -62,6 +62,8 @@ Length = Annotated[
     int | None, typer.Option("--length", min=8, help="Tokens of a window; default: as many as the model can read.")
 ]
 
+OF_TEXTS = ("text", "pair", "label", "separator", "header", "quoting")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
@@ -90,12 +92,12 @@ class Labelled:
         )
 
     def tagged(self, paths: Sequence[str], *, problems: Problems | None = None) -> Dataset[TaggedExample]:
-        self._refuse("text", "pair", "label", "separator", why="are for texts; words have --word and --tag")
+        self._refuse(*OF_TEXTS, why="are for texts; words have --word and --tag")
         return read_tagged(paths, word=self.word, tag=self.tag, problems=problems)
 
     def spanned(self, paths: Sequence[str]) -> Dataset[SpannedWords]:
         """Several levels of tags are columns with commas between them: ``--tag 2,3``."""
-        self._refuse("text", "pair", "label", "separator", why="are for texts; words have --word and --tag")
+        self._refuse(*OF_TEXTS, why="are for texts; words have --word and --tag")
         return read_spanned(
             paths,
             word=_number(self.word, "--word"),

@@ -3,8 +3,9 @@
     FineTuneConfig(epochs=3, batch=16, trained=TrainedConfig.read("lora"))
 
 Small sets want many epochs and bias-corrected Adam (Mosbach et al. 2021, Zhang et al. 2021): where nothing is said,
-epochs are as many as make a number of updates, from 3 to 20. Rates were chosen on development sets of GLUE and of
-tagging, with a small encoder (6 layers, 384 hidden).
+epochs are as many as make a number of updates, from 3 to 20. Rates of classify and tag were chosen on development sets
+of GLUE and of tagging, with a small encoder (6 layers, 384 hidden); those of spans and answers, and of what is trained
+in part, were hardly tried.
 """
 
 from __future__ import annotations

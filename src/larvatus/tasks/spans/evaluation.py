@@ -5,7 +5,8 @@
 
 A span is right if its first word, last word and type are. Gold spans that the model cannot give count as missed: those
 of more words than it looks at, and those beyond the cut of a truncated text. Texts are drawn by the bootstrap, not
-spans. Names and values of metrics are those of `held_out_spans.span_values`.
+spans. Names and values of metrics are those of `held_out.span_values`; relations are scored while a model learns,
+not here.
 """
 
 from __future__ import annotations
