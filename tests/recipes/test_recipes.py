@@ -137,7 +137,8 @@ def test_what_spanbert_cannot_do_is_one_line_too(settings, line):
 def test_every_packaged_recipe_reads_at_every_size_and_survives_a_round_trip(name):
     for size in SIZES:
         recipe = read_recipe(name, size=size)
-        assert (recipe.model.layers, recipe.model.hidden, recipe.model.heads) == SIZES[size]
+        own = (12, 256, 4) if (name, size) == ("electra", "small") else SIZES[size]  # the published ELECTRA-Small
+        assert (recipe.model.layers, recipe.model.hidden, recipe.model.heads) == own
         assert recipe_of(recipe_table(recipe), where=name) == recipe
 
 

@@ -52,3 +52,25 @@ def test_the_floor_is_where_it_ends():
 def test_short_runs_still_move(steps):
     for kind in ("linear", "cosine", "trapezoid", "constant"):
         assert all(rate > 0 for rate in rates(steps=steps, type=kind))
+
+
+def warmup_steps(steps, **settings):
+    """How many steps the rate rises before it first reaches its peak."""
+    return rates(steps=steps, type="constant", **settings).index(2.0) + 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "least"),
+    [
+        (300, 75),  # a quarter of the run: 2% would be six steps
+        (1_000, 100),  # the floor itself
+        (50_000, 1_000),  # the share, as soon as it gives more
+    ],
+)
+def test_short_runs_warm_up_for_a_floor_of_steps_but_for_no_more_than_a_quarter(steps, least):
+    assert warmup_steps(steps, warmup=0.02, warmup_floor=100) == least
+
+
+def test_no_warmup_stays_none_and_without_a_floor_the_share_decides():
+    assert warmup_steps(300, warmup=0.0, warmup_floor=100) == 1
+    assert warmup_steps(300, warmup=0.02) == 6

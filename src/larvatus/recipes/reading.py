@@ -121,7 +121,18 @@ def _table(name: str, seen: tuple[str, ...]) -> Table:
         raise RecipeError(f'{name}: base is the name of a recipe, such as base = "bert"')
     if base.endswith(".toml"):
         base = str(Path(name).parent / base)
-    return _merge(_table(base, (*seen, name)), table)
+    return _inherited_sizes(_merge(_table(base, (*seen, name)), table), table)
+
+
+def _inherited_sizes(merged: Table, own: Table) -> Table:
+    """The sizes of the base without what they set in objectives and phases that this recipe does not have."""
+    sizes, said = merged.get("sizes"), own.get("sizes", {})
+    if isinstance(sizes, dict):
+        merged["sizes"] = {
+            size: settings if size in said else [setting for setting in settings if _has_element(merged, setting)]
+            for size, settings in sizes.items()
+        }
+    return merged
 
 
 def _merge(base: Table, own: Table) -> Table:
@@ -156,12 +167,23 @@ def _set(table: Table, setting: str, *, word: str = "--set") -> None:
     place[keys[-1]] = value
 
 
+def _has_element(table: Table, setting: str) -> bool:
+    """Whether the element of a list that a setting names is there; settings outside lists have nothing to miss."""
+    first, _, rest = setting.partition("=")[0].strip().partition(".")
+    inner = table.get(first)
+    return not isinstance(inner, list) or _element(inner, rest.partition(".")[0]) is not None
+
+
+def _element(place: list[Any], key: str) -> Any:
+    """The element of a list by its number or its type; None where there is none."""
+    return next((e for number, e in enumerate(place) if key == str(number) or e.get("type") == key), None)
+
+
 def _enter(place: Any, key: str, path: str) -> Any:
     if isinstance(place, list):
-        for number, element in enumerate(place):
-            if key == str(number) or element.get("type") == key:
-                return element
-        raise RecipeError(f"{path}: there is no element {key} in the list of {len(place)}")
+        if (element := _element(place, key)) is None:
+            raise RecipeError(f"{path}: there is no element {key} in the list of {len(place)}")
+        return element
     inner = place.setdefault(key, {})
     if not isinstance(inner, dict | list):
         raise RecipeError(f"{path}: {key} has no fields of its own")

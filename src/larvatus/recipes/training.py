@@ -44,6 +44,9 @@ class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     type: Literal["linear", "cosine", "trapezoid", "constant"] = "linear"
     warmup: float = 0.01
     """Share of all steps over which the rate rises from 0 (BERT: 10,000 of 1,000,000)."""
+    warmup_floor: int = 0
+    """At least so many steps of warm-up in a short run, though never more than a quarter of it. A share alone leaves a
+    run of 300 steps with six, after which the moments of Adam are still noise. No warm-up at all stays none."""
     cooldown: float = 0.1
     """Share of all steps over which a trapezoid comes down."""
     floor: float = 0.0
@@ -55,8 +58,20 @@ class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name in ("warmup", "cooldown", "floor"):
             if not 0 <= getattr(self, name) <= 1:
                 raise RecipeError(f"schedule.{name} is a share between 0 and 1, not {getattr(self, name)}")
+        if self.warmup_floor < 0:
+            raise RecipeError(f"schedule.warmup_floor is a number of steps from 0 up, not {self.warmup_floor}")
         if self.steps < 1:
             raise RecipeError(f"schedule.steps must be at least 1, not {self.steps}")
+
+    def warmup_steps(self, steps: int) -> int:
+        """Steps of warm-up in a run of so many.
+
+        >>> ScheduleConfig(warmup=0.02, warmup_floor=100).warmup_steps(300)
+        75
+        """
+        if not self.warmup:
+            return 0
+        return max(1, round(self.warmup * steps), min(self.warmup_floor, steps // 4))
 
 
 class Phase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ def learning_rate(config: ScheduleConfig, peak: float, *, step: int, steps: int)
     >>> learning_rate(ScheduleConfig(type="linear", warmup=0.1), 1.0, step=10, steps=100)
     1.0
     """
-    warmup = max(1, round(config.warmup * steps)) if config.warmup else 0
+    warmup = config.warmup_steps(steps)
     if step < warmup:
         return peak * (step + 1) / warmup
     left = (steps - step) / max(1, steps - warmup)  # from 1 down to just above 0
