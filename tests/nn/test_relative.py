@@ -167,7 +167,7 @@ def test_on_cuda_a_bias_makes_groups_where_packing_has_no_place_for_it(
 
 
 def test_half_precision_differs_by_the_rounding_of_bfloat16_and_no_more() -> None:
-    """Numbers of about 2 with 8 bits are rounded by 0.004 in each layer; a lost or turned bias would cost ten times that."""
+    """Numbers of about 2 with 8 bits are rounded by 0.004 in each layer; a wrong bias would cost ten times that."""
     model = Transformer(SMALL, vocabulary=30).eval()
     initialise(model, seed=1, std=0.3)
     batch = on_device(TokenBatch.of([[2, 7, 8, 3], [2, 9, 3]]), "cpu")
