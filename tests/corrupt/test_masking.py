@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import msgspec
@@ -12,9 +11,9 @@ from scipy import stats
 
 from larvatus.batch import Ints, MaskedTokens, PairLabels, TokenBatch, TrainingBatch, ranges
 from larvatus.corrupt import CorruptionConfig, MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
-from larvatus.corrupt.whole_words import take_while_they_fit
+from larvatus.corrupt.units import take_while_they_fit
 from larvatus.errors import RecipeError
-from larvatus.rng import stream
+from larvatus.rng import random_bits, stream
 
 CLS, SEP, MASK, PAD, UNK = 0, 1, 2, 3, 4
 SPECIAL = frozenset({CLS, SEP, MASK, PAD, UNK})
@@ -111,7 +110,7 @@ def test_special_ids_in_the_text_are_never_chosen_even_inside_words() -> None:
 
 
 def greedy(sizes: list[int], room: int) -> list[bool]:
-    """BERT's own loop."""
+    """One unit after another."""
     taken, total = [], 0
     for size in sizes:
         fits = total + size <= room
@@ -122,7 +121,7 @@ def greedy(sizes: list[int], room: int) -> list[bool]:
 
 @given(cases=st.lists(st.tuples(st.lists(st.integers(1, 6), min_size=1, max_size=25), st.integers(0, 20)), max_size=6))
 @settings(max_examples=200)
-def test_all_sequences_at_once_take_the_words_that_the_greedy_loop_takes(cases: list[tuple[list[int], int]]) -> None:
+def test_all_sequences_at_once_take_the_units_that_the_greedy_loop_takes(cases: list[tuple[list[int], int]]) -> None:
     sizes = np.array([size for row, _ in cases for size in row], dtype=np.int64)
     where = np.array([i for i, (row, _) in enumerate(cases) for _ in row], dtype=np.int64)
     room = np.array([room for _, room in cases], dtype=np.int64)
@@ -130,22 +129,34 @@ def test_all_sequences_at_once_take_the_words_that_the_greedy_loop_takes(cases: 
     assert fast.tolist() == [taken for row, room in cases for taken in greedy(row, room)]
 
 
+def words_in_window(sequence: list[int], keys: list[int], start: float, rate: float) -> set[int]:
+    """Which words are hidden: word after word around the circle, in the order of their keys."""
+    total = sum(sequence)
+    window = min(total, max(1.0, rate * total))
+    chosen, begins = set(), 0
+    for word in sorted(range(len(sequence)), key=lambda n: keys[n]):
+        # the window goes from start · total on, and on again from 0 where it passes the end
+        if start * total <= begins < start * total + window or begins < start * total + window - total:
+            chosen.add(word)
+        begins += sequence[word]
+    return chosen
+
+
 @given(sizes=sequences, rate=st.floats(0.05, 1.0))
 @settings(max_examples=100)
-def test_whole_words_are_chosen_whole_and_fill_the_budget_as_far_as_words_fit(
-    sizes: list[list[int]], rate: float
-) -> None:
+def test_whole_words_are_those_that_begin_in_a_window_of_the_rate(sizes: list[list[int]], rate: float) -> None:
     batch = make(sizes)
     places = hide(batch, WholeWordConfig(rate=rate)).targets[MaskedTokens].places
     start = 0
-    for sequence in sizes:
+    for item, sequence in enumerate(sizes):
         inside = {int(p) - start - 1 for p in places if start <= p < start + sum(sequence) + 2}
         edges = np.concatenate([[0], np.cumsum(sequence)]).astype(int)
-        words = [set(range(a, b)) for a, b in itertools.pairwise(edges)]
-        assert all(word <= inside or not word & inside for word in words)
-        left = (max(1, round(rate * sum(sequence))) if sequence else 0) - len(inside)
-        assert left >= 0
-        assert all(len(word) > left for word in words if not word & inside)
+        names = np.full(len(sequence), item)
+        keys = random_bits(7, "mask", 0, items=names, draws=edges[:-1] + 1)[0].tolist()
+        place = float(random_bits(7, "whole-words", 0, items=np.array([item]), draws=np.array([0]))[0, 0]) / 2**32
+        chosen = words_in_window(sequence, keys, place, rate)
+        assert inside == {i for word in chosen for i in range(edges[word], edges[word + 1])}
+        assert abs(len(inside) - min(sum(sequence), max(1, rate * sum(sequence)))) < max([1, *sequence])
         start += sum(sequence) + 2
 
 

@@ -1,8 +1,9 @@
-"""Span masking (SpanBERT): the law of the lengths, uniform starts, whole words, the budget, one decision a span."""
+"""Span masking (SpanBERT): the law of the lengths, uniform starts, whole words, the rate, one decision a span."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 
 import msgspec
 import numpy as np
@@ -49,7 +50,7 @@ def hide(batch: TrainingBatch[Ints], config: SpansConfig = PLAIN, *, first: int 
 
 @functools.cache
 def many() -> TrainingBatch[Ints]:
-    """100,000 sequences of 100 words of one or two pieces: a first span of ten words always fits the budget."""
+    """100,000 sequences of 100 words of one or two pieces."""
     draw = stream(2, "test spans")
     count, words = 100_000, 100
     sizes = draw.choice([1, 1, 1, 2], size=(count, words + 2))
@@ -66,11 +67,26 @@ def many() -> TrainingBatch[Ints]:
     )
 
 
+def alike(count: int, *, words: int) -> TrainingBatch[Ints]:
+    """Sequences of so many words of one piece."""
+    row, names = [CLS, *range(4, 4 + words), SEP], [-1, *range(words), -1]
+    ids, flat = np.tile(np.minimum(row, SIZE - 1), count), np.tile(names, count)
+    ids[len(row) - 1 :: len(row)] = SEP
+    lengths = np.full(count, len(row))
+    tokens = TokenBatch(ids=ids, lengths=lengths, positions=ranges(lengths), segments=np.zeros_like(ids), words=flat)
+    return TrainingBatch(tokens=tokens, targets={})
+
+
 @functools.cache
 def drawn() -> tuple[Words, Spans]:
     text = text_of(many())
-    words = Words.of(text, rate=PLAIN.rate)
+    words = Words.of(text)
     return words, draw_spans(words, PLAIN, text)
+
+
+@functools.cache
+def hidden_of_many() -> TrainingBatch[Ints]:
+    return hide(many())
 
 
 # — the law —
@@ -86,68 +102,56 @@ def test_the_law_is_the_geometric_one_renormalised_which_has_the_papers_mean_of_
     assert SpansConfig(geometric=1.0).law.tolist() == [1.0] + [0.0] * 9
 
 
-def test_span_lengths_over_100_000_sequences_follow_the_law_and_end_at_ten() -> None:
+def test_lengths_of_all_spans_of_100_000_sequences_follow_the_law_and_end_at_ten() -> None:
+    """All of them, not only the first of each sequence: none is cut because a budget was spent."""
     _, spans = drawn()
-    first = spans.lengths[spans.rounds == 0]
-    assert len(first) == 100_000
     lengths = np.arange(1, 11)
     mean = PLAIN.law @ lengths
     deviation = np.sqrt(PLAIN.law @ lengths**2 - mean**2)
-    assert abs(first.mean() - mean) < 4 * deviation / np.sqrt(len(first))
-    assert stats.chisquare(np.bincount(first, minlength=11)[1:], PLAIN.law * len(first)).pvalue > 0.001
-    assert spans.lengths.max() == 10
+    assert len(spans.lengths) == pytest.approx(100_000 * 15 / mean, rel=0.005)
+    assert abs(spans.lengths.mean() - mean) < 4 * deviation / np.sqrt(len(spans.lengths))
+    assert stats.chisquare(np.bincount(spans.lengths, minlength=11)[1:], PLAIN.law * len(spans.lengths)).pvalue > 0.001
 
 
-def lengths_by_law_and_budget(budget: int, draw: np.random.Generator) -> list[int]:
-    """Spans of one sequence from the law and the budget alone, as if there were room for them anywhere."""
-    lengths = []
-    while budget:
-        wanted, taken = int(draw.choice(10, p=PLAIN.law)) + 1, 0
-        while taken < wanted:
-            size = int(draw.choice([1, 1, 1, 2])) if taken or budget > 1 else 1  # the first word is one that fits
-            if size > budget:
-                break
-            budget, taken = budget - size, taken + 1
-        lengths.append(taken)
-        budget = budget if taken == wanted else 0
-    return lengths
+def test_in_the_text_of_long_sequences_spans_follow_the_law_but_for_those_at_the_ends() -> None:
+    """At the published length, counted in the text: a span that would run over an end becomes two shorter ones."""
+    batch = alike(1_500, words=510)
+    spans = hide(batch).targets[SpanTargets]
+    starts = np.flatnonzero(spans.place == 0)
+    lengths = np.diff(starts, append=spans.count)
+    place = spans.left[starts] % 512
+    inner = (place > 0) & (place + lengths + 1 < 511)
+    assert 0.98 < inner.mean() < 0.995
+    assert stats.chisquare(np.bincount(lengths, minlength=11)[1:], PLAIN.law * len(lengths)).pvalue > 0.001
+    assert abs(lengths.mean() - PLAIN.mean) < 0.05
 
 
-def test_the_mean_of_all_spans_is_that_of_the_law_less_what_the_last_span_is_cut_by() -> None:
-    words, spans = drawn()
-    draw = stream(5, "test spans")
-    budgets = draw.choice(words.budgets, size=1_500)
-    expected = np.array([n for budget in budgets for n in lengths_by_law_and_budget(int(budget), draw)])
-    error = np.sqrt(expected.var() / len(expected) + spans.lengths.var() / len(spans.lengths))
-    assert abs(spans.lengths.mean() - expected.mean()) < 4 * error
-    assert abs(spans.lengths.mean() - 3.27) < 0.02  # five spans a sequence, one of them cut
-    full = text_of(make([[1] * 510] * 1_000))
-    lengths = draw_spans(Words.of(full, rate=PLAIN.rate), PLAIN, full).lengths
-    assert 3.6 < lengths.mean() < 3.8  # at the published length the cut hardly shows
+def test_every_word_of_a_sequence_is_hidden_equally_often_also_the_first_and_the_last() -> None:
+    batch = alike(40_000, words=30)
+    places = hide(batch).targets[MaskedTokens].places % 32
+    assert stats.chisquare(np.bincount(places, minlength=32)[1:31]).pvalue > 0.001
+    assert len(places) / (30 * 40_000) == pytest.approx(0.15, rel=0.01)
 
 
-def test_starts_are_uniform_among_those_consistent_with_the_length() -> None:
+def test_starts_are_uniform_on_the_circle() -> None:
     _, spans = drawn()
     first = spans.rounds == 0
     starts = spans.words[first] % 100
     for length in (1, 3, 10):
-        seen = np.bincount(starts[spans.lengths[first] == length], minlength=100)
-        assert seen[101 - length :].sum() == 0
-        assert stats.chisquare(seen[: 101 - length]).pvalue > 0.001
+        assert stats.chisquare(np.bincount(starts[spans.lengths[first] == length], minlength=100)).pvalue > 0.001
 
 
-# — the budget, words, targets —
+# — the rate, words, targets —
 
 
-def test_the_budget_over_100_000_sequences_is_kept_and_missed_by_less_than_a_word() -> None:
+def test_the_rate_is_met_on_average_and_missed_by_at_most_the_longest_span() -> None:
     words, spans = drawn()
     spent = np.zeros(100_000, dtype=np.int64)
-    tokens = words.ends[spans.words + spans.lengths - 1] - words.firsts[spans.words]
-    np.add.at(spent, words.sequences[spans.words], tokens)
-    assert np.array_equal(words.budgets, np.rint(0.15 * (many().tokens.lengths - 2)).astype(np.int64))
-    short = words.budgets - spent
-    assert set(np.unique(short)) == {0, 1}  # words have at most two tokens
-    assert 0.147 < spent.sum() / (many().tokens.lengths - 2).sum() <= 0.1505
+    np.add.at(spent, words.sequences[spans.words], spans.lengths)
+    assert np.abs(spent - 15).max() <= 10
+    assert abs(spent.mean() - 15) < 4 * spent.std() / np.sqrt(100_000) < 0.06
+    tokens = hidden_of_many().targets[MaskedTokens].count
+    assert tokens / (many().tokens.lengths - 2).sum() == pytest.approx(0.15, abs=0.0005)
 
 
 rows = st.lists(st.lists(st.integers(1, 5), max_size=40), min_size=1, max_size=6)
@@ -158,7 +162,7 @@ configs = st.builds(
 
 @given(sizes=rows, config=configs, unknown=st.frozensets(st.integers(0, 39), max_size=4))
 @settings(max_examples=150)
-def test_targets_are_whole_words_in_spans_that_never_overlap(
+def test_targets_are_whole_words_in_spans_that_never_overlap_or_touch(
     sizes: list[list[int]], config: SpansConfig, unknown: frozenset[int]
 ) -> None:
     batch = make(sizes, unknown)
@@ -177,6 +181,7 @@ def test_targets_are_whole_words_in_spans_that_never_overlap(
     names = list(zip(sequence.tolist(), tokens.words.tolist(), strict=True))
     whole = {name: {i for i, other in enumerate(names) if other == name} for name in {names[i] for i in hidden}}
     assert all(places <= hidden for places in whole.values())
+    assert not hidden & {*spans.left.tolist(), *spans.right.tolist()}
     for left, right in set(zip(spans.left.tolist(), spans.right.tolist(), strict=True)):
         assert set(range(left + 1, right)) <= hidden
         assert sequence[left] == sequence[right]
@@ -193,28 +198,39 @@ def naive(batch: TrainingBatch[Ints], config: SpansConfig, item: int) -> list[tu
         else:
             spans.append([i])
     good = [not {ids[i] for i in word} & SPECIAL and word[0] > 0 and word[-1] < len(ids) - 1 for word in spans]
-    total = sum(len(word) for word, fine in zip(spans, good, strict=True) if fine)
-    left, found = min(total, max(1, round(config.rate * total))), []
-    law = np.cumsum(config.law)
+    circle = [word for word, fine in zip(spans, good, strict=True) if fine]
+    count, free, found, law = len(circle), [True] * sum(good), [], np.cumsum(config.law)
+
+    def room(start: int) -> int:
+        return next((n for n in range(count) if not free[(start + n) % count]), count)
+
+    left = max(1.0, config.rate * count)
     for k in range(10**6):
-        free = [0] * (len(spans) + 1)
-        for w in reversed(range(len(spans))):
-            free[w] = free[w + 1] + 1 if good[w] else 0
-        fit = [w for w in range(len(spans)) if free[w] and len(spans[w]) <= left]
-        if not fit:
-            return sorted(found)
         bits = random_bits(7, "spans", 0, items=np.array([item]), draws=np.array([k]))[:, 0].tolist()
-        length = min(int((law <= bits[0] / 2**32).sum()) + 1, config.longest, max(free[w] for w in fit))
-        starts = [w for w in fit if free[w] >= length]
+        left -= age(config, bits[3] / 2**32) if k == 0 else 0
+        if left <= 0 or not any(free):
+            return sorted(found)
+        length = min(int((law <= bits[0] / 2**32).sum()) + 1, config.longest, max(map(room, range(count))))
+        starts = [w for w in range(count) if room(w) >= length]
         start = starts[bits[1] * len(starts) >> 32]
-        taken = 0
-        while taken < length and len(spans[start + taken]) <= left:
-            left -= len(spans[start + taken])
-            good[start + taken] = False
-            taken += 1
-        left = 0 if taken < length else left
-        found.append((spans[start][0], spans[start + taken - 1][-1] + 1, bits[2]))
+        left -= length
+        for n in range(-1, length + 1):
+            free[(start + n) % count] = False
+        pieces = sorted(i for n in range(length) for i in circle[(start + n) % count])
+        cuts = [0, *(n for n in range(1, len(pieces)) if pieces[n] != pieces[n - 1] + 1), len(pieces)]
+        found += [(pieces[a], pieces[b - 1] + 1, bits[2]) for a, b in itertools.pairwise(cuts)]
     raise AssertionError("spans without end")
+
+
+def age(config: SpansConfig, share: float) -> float:
+    """x with P(d ≤ x) = share, by bisection of 1 − Σ_{l > x} (l − x) P(l) / Σ l P(l)."""
+    lengths = np.arange(1, config.longest + 1)
+    low, high = 0.0, float(config.longest)
+    for _ in range(80):
+        x = (low + high) / 2
+        below = 1 - np.maximum(lengths - x, 0) @ config.law / (lengths @ config.law)
+        low, high = (x, high) if below < share else (low, x)
+    return low
 
 
 @given(sizes=rows, config=configs, unknown=st.frozensets(st.integers(0, 39), max_size=4), first=st.integers(0, 9))
@@ -225,8 +241,8 @@ def test_all_sequences_at_once_have_the_spans_that_the_plain_loop_draws(
     """The loop sees one sequence at a time: so this also says that spans do not depend on the batch."""
     batch = make(sizes, unknown)
     text = text_of(batch, first=first)
-    words = Words.of(text, rate=config.rate)
-    spans = draw_spans(words, config, text).in_order()
+    words = Words.of(text)
+    spans = draw_spans(words, config, text).within_runs(words)
     ends = words.ends[spans.words + spans.lengths - 1]
     ours = list(zip(words.firsts[spans.words].tolist(), ends.tolist(), spans.bits.tolist(), strict=True))
     edge = edges(batch.tokens.lengths).tolist()
@@ -267,8 +283,7 @@ def test_spans_are_fresh_each_epoch_and_item() -> None:
 
 
 def test_one_decision_for_a_whole_span_80_10_10_over_100_000_sequences() -> None:
-    batch = many()
-    out = hide(batch)
+    out = hidden_of_many()
     spans, now = out.targets[SpanTargets], out.tokens.ids[out.targets[MaskedTokens].places]
     starts = np.flatnonzero(spans.place == 0)
     tokens = np.diff(starts, append=len(now))
@@ -302,23 +317,24 @@ def test_one_way_only() -> None:
 # — what cannot work —
 
 
-def test_a_sequence_in_which_no_word_fits_has_no_targets_and_a_batch_of_such_is_refused() -> None:
-    short, long = [[9]], [[1] * 30]
-    mixed = hide(make(short + long))
-    assert mixed.targets[SpanTargets].count == 4
-    assert mixed.targets[SpanTargets].left.min() >= 11  # none in the first sequence
+def test_a_word_longer_than_the_rate_is_hidden_now_and_then_and_text_without_words_is_refused() -> None:
+    alone = hide(make([[9]] * 1_000)).targets[MaskedTokens].count / 9
+    assert alone / 1_000 == pytest.approx(1 / PLAIN.mean, abs=0.06)  # P(d < 1)
     call = Corruption(PLAIN, VOCABULARY, 7)
-    assert call(make(short + long), 0, 0).targets[MaskedTokens].count == 4
-    with pytest.raises(DataError, match=r"nothing can be hidden in 2 sequences of 22 tokens.*raise corruption\.rate"):
-        call(make(short + short), 0, 0)
-    nothing = Corruption(SpansConfig(rate=0.0), VOCABULARY, 7)(make(long), 0, 0)
+    with pytest.raises(
+        DataError, match=r"nothing can be hidden in 2 sequences of 6 tokens: it has no word of ordinary"
+    ):
+        call(make([[1], [1]], unknown=frozenset({0})), 0, 0)
+    unlucky = next(i for i in range(50) if not hide(make([[1]]), first=i).targets[MaskedTokens].count)
+    assert call(make([[1]]), 0, unlucky).targets[MaskedTokens].count == 0  # by chance: no reason to stop
+    nothing = Corruption(SpansConfig(rate=0.0), VOCABULARY, 7)(make([[1] * 30]), 0, 0)
     assert nothing.targets[SpanTargets].count == 0
 
 
 def test_without_special_tokens_around_it_a_text_keeps_its_first_and_last_word() -> None:
     batch = TrainingBatch(tokens=TokenBatch.of([[7, 8, 9, 10, 11]], words=[[0, 0, 1, 2, 3]]), targets={})
-    out = hide(batch, SpansConfig(rate=1.0))
-    assert out.targets[MaskedTokens].places.tolist() == [2, 3]
+    hidden = [hide(batch, first=item).targets[MaskedTokens].places.tolist() for item in range(100)]
+    assert {place for places in hidden for place in places} == {2, 3}
     assert hide(make([])).targets[SpanTargets].count == 0
 
 

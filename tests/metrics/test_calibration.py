@@ -15,6 +15,7 @@ from larvatus.errors import DataError, UsageError
 from larvatus.metrics.calibration import (
     COLDEST,
     HOTTEST,
+    at_bound,
     brier,
     fit_temperature,
     negative_log_likelihood,
@@ -79,7 +80,7 @@ def test_likelihood_and_brier_score_equal_those_of_scikit_learn(seed):
 
 @settings(max_examples=40)
 @given(
-    seed=st.integers(0, 1000), kind=st.sampled_from(["softmax", "sigmoid"]), scale=st.sampled_from([0.01, 1.0, 30.0])
+    seed=st.integers(0, 1000), kind=st.sampled_from(["softmax", "sigmoid"]), scale=st.sampled_from([0.001, 1.0, 300.0])
 )
 def test_the_temperature_is_that_of_scipys_minimiser(seed, kind, scale):
     logits, labels = drawn(seed)
@@ -106,10 +107,14 @@ def test_a_temperature_is_found_again_and_mends_the_calibration():
     assert after < 0.02 < 0.1 < before
 
 
-def test_temperatures_stay_within_their_limits():
+def test_temperatures_without_an_optimum_end_at_a_bound_and_say_so():
     sure = np.array([[5.0, 0.0], [0.0, 5.0]])
     assert_allclose(fit_temperature(sure, [0, 1]), COLDEST)
     assert_allclose(fit_temperature(sure, [1, 0]), HOTTEST)
+    assert all(at_bound(fit_temperature(sure, labels)) for labels in ([0, 1], [1, 0]))
+    logits, labels = drawn(3)
+    for scale in (1e-3, 1.0, 1e3):  # far from 1, but an optimum
+        assert not at_bound(fit_temperature(logits * scale, labels))
     assert fit_temperature(np.zeros((2, 2)), [0, 1]) == 1.0
     assert np.isfinite(fit_temperature(sure * 1e6, [0, 0]))
 

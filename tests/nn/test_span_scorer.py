@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from larvatus.nn.span_index import SpanIndex
 from larvatus.nn.span_scorer import SpanScorer
 from larvatus.rng import stream
 
-REPRESENTATIONS = ["mean", "boundaries", "attention"]
+REPRESENTATIONS = ["mean", "boundaries", "attention", "self-attention"]
 
 
 def normal(item: int, *shape: int, scale: float = 1.0) -> Tensor:
@@ -36,7 +37,13 @@ def naive(made: SpanScorer, z: Tensor, counts: list[int], starts: list[int] | No
         for i in range(place, place + (count if starts is None else starts[number])):
             for j in range(i, min(i + made.longest, place + count)):
                 inside = z[i : j + 1]
-                if made.attention is None:
+                if made.query is not None and made.key is not None:
+                    outputs = []  # eq. 11.26: each word of the span looks at the words of the span, and no others
+                    for one in inside:
+                        scores = torch.stack([made.query(one) @ made.key(other) for other in inside])
+                        outputs.append(torch.softmax(scores / len(made.query.weight) ** 0.5, 0) @ inside)
+                    g = torch.stack(outputs).mean(0)
+                elif made.attention is None:
                     g = torch.stack(list(inside)).sum(0) / (j - i + 1)
                 else:
                     g = torch.softmax(inside @ made.attention.weight[0], 0) @ inside
@@ -94,8 +101,9 @@ def test_an_index_knows_the_number_of_each_of_its_spans() -> None:
     assert outside.tolist() == [-1, -1, -1]
 
 
-def test_attention_of_any_size_neither_overflows_nor_underflows() -> None:
-    made = scorer("attention", longest=6).float()
+@pytest.mark.parametrize("representation", ["attention", "self-attention"])
+def test_attention_of_any_size_neither_overflows_nor_underflows(representation: str) -> None:
+    made = scorer(representation, longest=6).float()
     z = (normal(9, 12, 6) * 1e3).float()
     wanted = naive(made.double(), z.double(), [12])
     found = made.float()(z, SpanIndex.of(torch.tensor([12]), longest=6))
@@ -113,8 +121,52 @@ def test_means_of_a_long_text_in_float32_lose_nothing_to_cancelling() -> None:
     assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_self_attention_is_torchs_own_over_each_span() -> None:
+    """W^Q, W^K, W^V as papers have them, through torch's attention: `content` is W_c W^V."""
+    made = scorer("self-attention", longest=3, widths=False)
+    assert made.query is not None
+    assert made.key is not None
+    value, z = normal(20, 6, 6), normal(21, 5, 6)
+    contents = made.content.weight.detach().clone()
+    with torch.no_grad():
+        made.content.weight.copy_(contents @ value)
+    found = made(z, SpanIndex.of(torch.tensor([5]), longest=3))
+    row = 0
+    for i in range(5):
+        for j in range(i, min(i + 3, 5)):
+            own = z[i : j + 1]
+            q, k = made.query(own), made.key(own)
+            seen = torch.nn.functional.scaled_dot_product_attention(q[None], k[None], (own @ value.T)[None])[0]
+            hidden = made.start(made.start_ffn(z[i])) + made.end(made.end_ffn(z[j]))
+            hidden = hidden + seen.mean(0) @ contents.T + made.content.bias
+            assert_close(found[row], made.output(hidden.relu()), rtol=1e-10, atol=1e-10)
+            row += 1
+    assert row == len(found)
+
+
+@pytest.mark.parametrize("words", [200, 800])
+def test_memory_of_self_attention_does_not_grow_with_the_square_of_the_text(words: int) -> None:
+    """What a block holds is bounded by its budget, however long the text is."""
+    made = scorer("self-attention", longest=8).float()
+    index = SpanIndex.of(torch.tensor([words]), longest=8)
+    z = normal(22, words, 6).float().requires_grad_()
+    largest = 0
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, (tuple, list)) else (out,):
+                largest = max(largest, tensor.numel() if isinstance(tensor, Tensor) else 0)
+            return out
+
+    with Largest():
+        made(z, index, budget=8 * 8 * 5 * 16).square().sum().backward()
+    assert largest <= max(3 * index.count, 6 * words, 16 * 8 * 8 * 5)  # scores, words, a block of 16 words
+
+
 def test_frozen_words_and_autocast_give_gradients_to_the_scorer_alone() -> None:
-    made = scorer("attention", longest=4).float()
+    made = scorer("self-attention", longest=4).float()
     z = normal(11, 9, 6).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         scores = made(z, SpanIndex.of(torch.tensor([9]), longest=4))

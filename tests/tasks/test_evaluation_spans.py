@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,6 @@ from hypothesis import strategies as st
 
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.spans import span_f1
-from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.objectives import AnsweringConfig, ClassificationConfig, SpansConfig
 from larvatus.tasks.answers.evaluation import evaluate_answers, resampled_answers
 from larvatus.tasks.data.records import Dataset, Place, QuestionExample, SpannedWords
@@ -95,19 +96,40 @@ def question(number: int, *answers: str) -> QuestionExample:
 ASKED = Dataset((question(1, "river bank"), question(2, "wide", "deep"), question(3), question(4)), "dev.json")
 
 
+def tokens_of(text: str) -> list[str]:
+    """Lower case, no ASCII punctuation, no articles, split at white space: SQuAD's rules, written out again."""
+    kept = "".join(c for c in text.lower() if c not in string.punctuation)
+    return [word for word in kept.split() if word not in ("a", "an", "the")]
+
+
+def by_hand(golds: Sequence[str], prediction: str) -> tuple[float, float]:
+    """F1 and exact match of one question under the rules of version 2, the best over its right answers."""
+    found = []
+    for gold in golds or [""]:
+        wanted, given = tokens_of(gold), tokens_of(prediction)
+        shared = 0
+        rest = list(wanted)
+        for token in given:
+            if token in rest:
+                rest.remove(token)
+                shared += 1
+        f1 = float(wanted == given) if not wanted or not given else 2 * shared / (len(wanted) + len(given))
+        found.append((f1, float(wanted == given)))
+    return max(f1 for f1, _ in found), max(exact for _, exact in found)
+
+
 @pytest.mark.parametrize("null", [True, False])
-def test_answers_score_as_the_official_scripts_do(tuned: Any, null: bool) -> None:
+def test_answers_score_by_squads_rules_written_out_again(tuned: Any, null: bool) -> None:
     bundle = tuned(AnsweringConfig(null=null, threshold=-0.5 if null else 0.0))
     found = evaluate_answers(bundle, ASKED, FEW)
-    golds = {one.id: one.golds for one in ASKED}
-    theirs = squad2_scores(golds, found.predictions)
-    assert (found.metrics["f1"].value, found.metrics["exact-match"].value) == pytest.approx((theirs.f1, theirs.exact))
+    rows = [by_hand(one.golds, found.predictions[one.id]) for one in ASKED]
+    assert (found.metrics["f1"].value, found.metrics["exact-match"].value) == pytest.approx(np.mean(rows, axis=0))
     assert (found.threshold is not None, bool(found.best), len(found.null_scores)) == (null, null, 4 if null else 0)
     answered = Dataset(ASKED.examples[:2], "dev.json")
     plain = evaluate_answers(tuned(AnsweringConfig(null=False)), answered, FEW)
-    one = squad_scores({own.id: own.golds for own in answered}, plain.predictions)
     assert (plain.version, set(plain.metrics)) == ("1.1", {"f1", "exact-match"})
-    assert plain.metrics["f1"].value == pytest.approx(one.f1)
+    both = [by_hand(own.golds, plain.predictions[own.id]) for own in answered]
+    assert (plain.metrics["f1"].value, plain.metrics["exact-match"].value) == pytest.approx(np.mean(both, axis=0))
 
 
 def test_a_kind_of_question_that_is_not_drawn_has_no_score() -> None:

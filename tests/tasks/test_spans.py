@@ -141,7 +141,7 @@ def test_scores_of_windows_and_batches_are_those_of_each_text_alone(bundle) -> N
             assert part.gold[n] == wanted
 
 
-@pytest.mark.parametrize("representation", ["mean", "boundaries", "attention"])
+@pytest.mark.parametrize("representation", ["mean", "boundaries", "attention", "self-attention"])
 def test_united_airlines_comes_out_inside_united_airlines_holding(bundle, representation, tmp_path) -> None:
     said: list[str] = []
     options = SpanOptions(representation=representation, hidden=32)

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from larvatus.batch import MaskedTokens
 from larvatus.bundle.directory import load_bundle
 from larvatus.corpus import Corpus, build_corpus
+from larvatus.corrupt import WholeWordConfig
 from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.nn.device import on_device
 from larvatus.recipes import read_recipe
@@ -27,7 +28,7 @@ from larvatus.text.vocabulary import WordPieceConfig, train_vocabulary
 from larvatus.train import checkpoint as checkpoints
 from larvatus.train.adapt import AdaptedTexts, ModelsVocabulary
 from larvatus.train.adapted_recipe import adapted_recipe
-from larvatus.train.domains import AnyWordConfig, hidden_words, word_loss
+from larvatus.train.domains import hidden_words, word_loss
 from larvatus.train.held_out import held_out_batches
 from larvatus.train.origin import Origin
 from larvatus.train.prepare import TextOptions, prepare
@@ -156,7 +157,7 @@ def test_new_words_start_as_the_mean_of_their_old_pieces(parent, adapt, tmp_path
 def test_nats_a_word_are_the_sum_over_the_pieces_of_hidden_words(prepared, parent):
     corpus, recipe = Corpus.open(prepared.valid), read_recipe("bert", settings=SMALL)
     model = load_bundle(parent[0]).pretraining
-    whole = AnyWordConfig(rate=0.15, mask=1.0, random=0.0, keep=0.0)
+    whole = WholeWordConfig(rate=0.15, mask=1.0, random=0.0, keep=0.0)
     batches = list(held_out_batches(corpus, recipe.packing, whole, length=48, tokens=131_072, microbatch=16_384))
     words, hidden, total, tokens = set(), 0, 0.0, 0
     for number, batch in enumerate(batches):

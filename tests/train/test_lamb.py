@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from larvatus.errors import NumericsError
+from larvatus.nn import Transformer, TransformerConfig, initialise
 from larvatus.objectives import Pretraining
 from larvatus.recipes import OptimizerConfig
 from larvatus.train.distribution import Ranks
@@ -77,6 +78,44 @@ def test_20_steps_equal_the_papers_equations() -> None:
     for name, wanted in naive(start, 20, gradients).items():
         np.testing.assert_allclose(model.get_parameter(name).detach().numpy(), wanted, rtol=1e-9)
         assert np.abs(wanted - before[name]).max() > 0.01
+
+
+def apart(name: str, array: Any) -> dict[str, Any]:
+    """A parameter as the matrices of the papers: query, key and value, the two halves of a gated layer."""
+    if name.endswith("qkv.weight"):
+        return dict(zip([f"{name}/{part}" for part in ("query", "key", "value")], np.split(array, 3), strict=True))
+    if name.endswith("up.weight"):
+        return dict(zip([f"{name}/{part}" for part in ("in", "gate")], np.split(array, 2), strict=True))
+    return {name: array}
+
+
+def test_query_key_and_value_have_ratios_of_their_own_and_so_have_the_halves_of_a_gated_layer() -> None:
+    """A whole gated encoder in float64, against the equations over the matrices that the papers name."""
+    config = TransformerConfig(layers=1, hidden=6, heads=2, max_positions=8, gated=True, norm="pre")
+    model = Transformer(config, vocabulary=9).double()
+    initialise(model, seed=1, std=0.3)
+    with torch.no_grad():  # so unlike each other that one ratio for all would be far off
+        for block in model.blocks:
+            block.attention.qkv.weight.mul_(torch.repeat_interleave(torch.tensor([1.0, 5.0, 0.1]), 6)[:, None])
+            block.feedforward.up.weight.chunk(2)[1].mul_(7)
+    start = {
+        n: array for name, p in model.named_parameters() for n, array in apart(name, p.detach().numpy().copy()).items()
+    }
+    optimizer = build_optimizer(model, CONFIG)
+    gradients: list[dict[str, Any]] = []
+    for step in range(5):
+        random = np.random.default_rng((7, step))
+        gradients.append({})
+        for name, parameter in model.named_parameters():
+            drawn = random.normal(size=tuple(parameter.shape))
+            parameter.grad = torch.from_numpy(drawn)
+            gradients[-1].update(apart(name, drawn))
+        optimizer.step()
+    wanted = naive(start, 5, gradients)
+    assert sum("qkv.weight" in name or "up.weight" in name for name in wanted) == 5
+    for name, parameter in model.named_parameters():
+        for part, array in apart(name, parameter.detach().numpy()).items():
+            np.testing.assert_allclose(array, wanted[part], rtol=1e-9, atol=1e-12, err_msg=part)
 
 
 def test_a_matrix_moves_in_proportion_to_its_norm_and_a_vector_does_not() -> None:

@@ -1,7 +1,5 @@
 """One step: the same whatever the microbatch; no targets count for nothing; nothing unsound reaches the weights."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -76,11 +74,29 @@ def test_norms_and_biases_are_not_decayed(small_recipe):
         assert (id(parameter) in plain) == (name.endswith("bias") or "norm" in name), name
 
 
-def test_clipping_bounds_the_update_and_reports_the_true_norm(small_recipe):
-    batch = batch_of([30, 7, 12])
-    free = stepper(small_recipe("optimizer.clip=0", *NO_DROPOUT))
-    tight = stepper(small_recipe("optimizer.clip=0.001", *NO_DROPOUT))
-    before = copy.deepcopy(weights(free))
-    a, b = (s(batch, step=0, rate=1e-3, limit=48) for s in (free, tight))
-    assert a.gradient == pytest.approx(b.gradient, rel=1e-5)
-    assert any(not torch.equal(tensor, before[name]) for name, tensor in weights(free).items())
+@pytest.mark.parametrize("share", [0.0, 0.25, 4.0])
+def test_clipping_shortens_the_gradient_to_the_bound_and_reports_its_true_norm(small_recipe, share):
+    """Under plain descent, whose update is as long as its gradient: Adam's would hardly show the clipping."""
+    batch, rate = batch_of([30, 7, 12]), 0.5
+    loss = stepper(small_recipe(*NO_DROPOUT))(batch, step=0, rate=rate, limit=48)
+    norm = loss.gradient
+    found = stepper(small_recipe(f"optimizer.clip={share * norm}", *NO_DROPOUT))
+    found.optimizer = torch.optim.SGD(found.model.parameters(), lr=rate, fused=True)
+    before = weights(found)
+    report = found(batch, step=0, rate=rate, limit=48)
+    assert report.gradient == pytest.approx(norm, rel=1e-5)
+    step = torch.cat([(tensor - before[name]).double().flatten() for name, tensor in weights(found).items()])
+    kept = share if 0 < share < 1 else 1.0  # a bound of 0 is none; one above the norm changes nothing
+    assert float(step.norm()) == pytest.approx(rate * norm * kept, rel=1e-3)
+
+
+def test_clipping_keeps_the_direction_of_the_whole_gradient(small_recipe):
+    batch, steps = batch_of([30, 7, 12]), []
+    for clip in (0.0, 0.01):
+        found = stepper(small_recipe(f"optimizer.clip={clip}", *NO_DROPOUT))
+        found.optimizer = torch.optim.SGD(found.model.parameters(), lr=1.0, fused=True)
+        before = weights(found)
+        found(batch, step=0, rate=1.0, limit=48)
+        steps.append(torch.cat([(t - before[name]).double().flatten() for name, t in weights(found).items()]))
+    assert float(steps[1].norm()) == pytest.approx(0.01, rel=1e-3)
+    assert float(torch.cosine_similarity(*steps, dim=0)) > 0.99999

@@ -94,12 +94,8 @@ def show_result(console: Console, tuned: Tuned, out: Path) -> None:
         console.print(f"* by which what is kept was chosen: {chosen}", highlight=False)
         if many and tuned.fitted:
             console.print("kept: with the fitted threshold; mean and deviation of seeds: before it", highlight=False)
-        fit = tuned.calibration
-        if not math.isnan(fit.before):
-            console.print(
-                f"calibration error {fit.before:.4f}, and {fit.after:.4f} with a temperature of {fit.temperature:.3f}",
-                highlight=False,
-            )
+        if line := tuned.calibration.line:
+            console.print(line, highlight=False, soft_wrap=True)
     taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     console.print(
         f"saved {escape(str(out))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)",

@@ -66,7 +66,7 @@ class Corruption:
     def __call__(self, batch: TrainingBatch[Ints], epoch: int, first: int, /) -> TrainingBatch[Ints]:
         """`first` is the item of the batch's first sequence; the others follow. A large batch goes in parts.
 
-        A sequence in which nothing can be hidden simply has no targets; a batch of nothing else is refused.
+        A sequence in which nothing is hidden simply has no targets; a batch in which nothing can be is refused.
         """
         parts = []
         for part in batch.cuts(AT_ONCE):
@@ -84,9 +84,13 @@ class Corruption:
                 )
             )
         whole = TrainingBatch.join(parts)
-        if self.config.rate > 0 and whole.targets[MaskedTokens].count == 0:
+        if self.config.rate > 0 and whole.targets[MaskedTokens].count == 0 and not self._may_hide(batch, epoch):
             raise DataError(
                 f"nothing can be hidden in {batch.tokens.count:,} sequences of {batch.tokens.size:,} tokens: "
                 f"{self.config.why_nothing}"
             )
         return whole
+
+    def _may_hide(self, batch: TrainingBatch[Ints], epoch: int) -> bool:
+        items = np.arange(batch.tokens.count)
+        return self.config.may_hide(Text(batch.tokens, self.vocabulary, self.seed, epoch, items))

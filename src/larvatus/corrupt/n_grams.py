@@ -2,7 +2,7 @@
 
     p(n) = (1/n) / Σ_k (1/k) over 1 … 3         0.545, 0.273, 0.182, in words; mean 1.64
 
-An n-gram is a span with another law: where it may stand, how the budget is spent, what happens in short texts and which
+An n-gram is a span with another law: where it may stand, how many there are, what happens in short texts and which
 targets come with it are as in `spans.py`.
 
 The paper does not say whether 80/10/10 is decided once for an n-gram or for each of its tokens. The authors' release

@@ -41,8 +41,7 @@ from msgspec import Struct
 from larvatus.batch import NO_WORD, Ints, MaskedTokens, TokenBatch, edges, ranges
 from larvatus.corrupt.masking import by_sequence_at_random
 from larvatus.corrupt.replacement import Bits, Flags, Text, draw
-from larvatus.corrupt.units import Units, shuffled
-from larvatus.corrupt.whole_words import take_while_they_fit
+from larvatus.corrupt.units import Units, shuffled, take_while_they_fit
 from larvatus.errors import RecipeError
 
 INSERTED = -1
@@ -94,6 +93,10 @@ class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=Tr
     def why_nothing(self) -> str:
         """Why nothing of a whole block was hidden, and what to do."""
         return "no word was drawn; give more text, or raise corruption.mask"
+
+    def may_hide(self, text: Text) -> bool:
+        """Nothing drawn in a whole block: at such shares there is nothing to learn from it either."""
+        return False
 
     def text_length(self, length: int) -> int:
         """How long sequences are packed: what grows to `length` where insertions outdo deletions by two deviations.

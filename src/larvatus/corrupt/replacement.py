@@ -144,8 +144,12 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def why_nothing(self) -> str:
-        """Why nothing of a whole block was hidden, and what to do."""
-        return f"no word fits {self.rate:g} of its sequence; give longer texts, or raise corruption.rate"
+        """Why nothing of a whole block can be hidden, and what to do."""
+        return "it has no word of ordinary tokens; give other text, or train a vocabulary on it"
+
+    def may_hide(self, text: Text) -> bool:
+        """Whether anything can be hidden at all, though it may not have been drawn."""
+        return len(text.ordinary_T) > 0
 
     def text_length(self, length: int) -> int:
         """How long sequences are packed so that they have at most `length` tokens afterwards: here none grows."""

@@ -5,15 +5,23 @@
     80 / 10 / 10 decided once for the whole span
 
 The law is renormalised over 1 … `longest`, as in the authors' release: that has their mean of 3.8, where min(l, 10)
-would have 4.5. Spans of a sequence are drawn one after another until its budget (as in `masking.budgets`) is spent:
+would have 4.5. Spans of a sequence are drawn one after another:
 
-- A word may be hidden if all its tokens are ordinary and a token stands on either side of it in the sequence.
-- A span begins at a word that fits what is left of the budget, overlaps no earlier span and crosses no special token;
-  it may touch another. Where no l such words stand together, l is the most that do.
-- The budget is never exceeded. The span that would is cut before the word that does not fit, and is the last: so a
-  sequence falls short by less than that one word. (The release cuts its last span too, inside a word if need be.)
-- Where no word fits at all (its only words are longer than its budget), the sequence has no targets; a block of
-  nothing else is refused. A recipe whose full sequences cannot hide one span of mean length is refused when read.
+- A word may be hidden if all its tokens are ordinary and a token stands on either side of it in the sequence. The W
+  words that may be stand on a circle, the first after the last: so each of them is hidden with the same probability.
+- Spans neither overlap nor touch: a word stays between two of them, so that the tokens just outside a span, which
+  `objectives/span_boundary.py` predicts from, are always seen. Where no l words are free in a row, l is the most
+  that are. A span that crosses a special token, or runs on from the last word to the first, becomes two.
+- Another span is drawn while fewer than rate · W − d words are hidden. d is random, the age of a renewal process with
+  the law's steps: P(d > x) = Σ_{l > x} (l − x) P(l) / Σ l P(l). Then rate · W words are hidden on average, no span is
+  cut to fit, and the lengths have the law, since whether a span is drawn depends on those before it alone (Wald). A
+  sequence misses rate · W by at most `longest` words. (In texts of a few words 1 takes the place of rate · W.)
+- No choice looks at how many tokens a word has: a word of many pieces is hidden as often as one of a single piece,
+  and the share of hidden tokens is the rate, too. (The release spends a budget of tokens, which long words do not fit
+  in short sequences.)
+
+A recipe whose full sequences cannot hide one span of mean length is refused when read, and one whose rate cannot be
+reached by spans that do not touch.
 
 Another law over the same algorithm is a config with its own `law`: see `n_grams.py`.
 
@@ -35,6 +43,8 @@ from larvatus.corrupt.masking import budgets
 from larvatus.corrupt.replacement import Bits, Flags, Hidden, ReplacementConfig, Text
 from larvatus.errors import RecipeError
 from larvatus.rng import random_bits
+
+Doubles = npt.NDArray[np.float64]
 
 _TWO_32 = float(1 << 32)
 
@@ -62,18 +72,34 @@ class SpanMaskingConfig(ReplacementConfig, frozen=True, kw_only=True, forbid_unk
         """Whether a whole span is hidden, replaced or kept by one draw, not each of its tokens by its own."""
         return True
 
+    @property
+    def mean(self) -> float:
+        """Words of a span on average."""
+        return float(self.law @ np.arange(1, self.longest + 1))
+
     def check(self, room: int) -> None:
-        """Where even an average span of one-token words overshoots the budget, what is hidden is not the law's."""
-        mean, budget = float(self.law @ np.arange(1, self.longest + 1)), int(budgets(np.array([room]), self.rate)[0])
+        """Where even an average span of one-token words overshoots the rate, what is hidden is not the law's.
+
+        Where no further span finds a place, at most two words stand between spans: so `mean / (mean + 2)` is reached.
+        """
+        mean, budget = self.mean, int(budgets(np.array([room]), self.rate)[0])
+        if self.rate > (most := mean / (mean + 2)):
+            raise RecipeError(
+                f"corruption.rate = {self.rate:g} is more than spans of {mean:.1f} words (the mean) that do not touch "
+                f"are sure to hide; set it to at most {int(100 * most) / 100:g}, or raise corruption.longest"
+            )
         if self.rate > 0 and mean > budget:
             raise RecipeError(
                 f"{room} tokens of text at corruption.rate = {self.rate:g} may hide {budget}, too few for a span of "
                 f"{mean:.1f} words (the mean); lengthen the phase, raise corruption.rate or lower corruption.longest"
             )
 
+    def may_hide(self, text: Text) -> bool:
+        return len(Words.of(text).firsts) > 0
+
     def hide(self, text: Text) -> Hidden:
-        words = Words.of(text, rate=self.rate)
-        spans = draw_spans(words, self, text).in_order()
+        words = Words.of(text)
+        spans = draw_spans(words, self, text).within_runs(words)
         first_S, end_S = words.firsts[spans.words], words.ends[spans.words + spans.lengths - 1]
         sizes_S = end_S - first_S
         place_M = ranges(sizes_S)
@@ -114,11 +140,10 @@ class Words:
     firsts: Ints  # [W] where each begins in the flat batch
     ends: Ints  # [W] where it ends
     sequences: Ints  # [W]
-    rooms: Ints  # [W] how many words stand together from it on: itself and those after it, with nothing between
-    budgets: Ints  # [B] tokens to hide
+    edges: Ints  # [B + 1] where the words of each sequence begin
 
     @classmethod
-    def of(cls, text: Text, *, rate: float) -> Words:
+    def of(cls, text: Text) -> Words:
         tokens = text.tokens
         new_N = text.places_N == 0
         new_N[1:] |= tokens.words[1:] != tokens.words[:-1]
@@ -129,13 +154,15 @@ class Words:
         good_N[edges(tokens.lengths)[1:][tokens.lengths > 0] - 1] = False
         good = np.logical_and.reduceat(good_N, starts) if len(starts) else np.empty(0, np.bool_)
         firsts, ends = starts[good], np.append(starts[1:], tokens.size)[good]
-        last_of_run = np.ones(len(firsts), dtype=np.bool_)
-        last_of_run[:-1] = firsts[1:] != ends[:-1]
-        runs = np.diff(np.flatnonzero(last_of_run) + 1, prepend=0)
         sequences = text.sequences_N[firsts]
-        present = np.bincount(sequences, weights=ends - firsts, minlength=tokens.count).astype(np.int64)
-        rooms = np.repeat(runs, runs) - ranges(runs)
-        return cls(firsts=firsts, ends=ends, sequences=sequences, rooms=rooms, budgets=budgets(present, rate))
+        each = np.bincount(sequences, minlength=tokens.count)
+        return cls(firsts=firsts, ends=ends, sequences=sequences, edges=edges(each))
+
+    def on_circle(self, starts: Ints, lengths: Ints, sequences: Ints) -> Ints:
+        """`lengths` words from each start on, end to end; after the last word of a sequence comes its first."""
+        first, count = (np.repeat(x[sequences], lengths) for x in (self.edges[:-1], np.diff(self.edges)))
+        found: Ints = first + (np.repeat(starts, lengths) - first + ranges(lengths)) % count
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,20 +172,26 @@ class Spans:
     bits: Bits  # [S] hidden, replaced or kept?
     rounds: Ints  # [S] how many spans its sequence had before
 
-    def in_order(self) -> Spans:
-        """As they stand in the text, not as they were drawn."""
-        by = np.argsort(self.words)
-        return Spans(self.words[by], self.lengths[by], self.bits[by], self.rounds[by])
+    def within_runs(self, words: Words) -> Spans:
+        """As they stand in the text, not as they were drawn: in order, and parted where something stands between."""
+        each = words.on_circle(self.words, self.lengths, words.sequences[self.words])
+        span = np.repeat(np.arange(len(self.words)), self.lengths)
+        in_order = np.argsort(each)
+        each, span = each[in_order], span[in_order]
+        new = np.ones(len(each), dtype=np.bool_)
+        new[1:] = (span[1:] != span[:-1]) | (words.firsts[each[1:]] != words.ends[each[:-1]])
+        begins = np.flatnonzero(new)
+        lengths = np.diff(begins, append=len(each))
+        return Spans(each[begins], lengths, self.bits[span[begins]], self.rounds[span[begins]])
 
 
 def draw_spans(words: Words, config: SpanMaskingConfig, text: Text) -> Spans:
-    """The spans of all sequences: a round draws one for each sequence that is not done."""
+    """The spans of all sequences, on their circles: a round draws one for each sequence that is not done."""
     sums = np.cumsum(config.law)
-    sizes = words.ends - words.firsts
-    before = edges(sizes)  # [W + 1] tokens of earlier words
-    rooms, left = np.minimum(words.rooms, config.longest), words.budgets.copy()
+    rooms = np.minimum(np.diff(words.edges)[words.sequences], config.longest)  # [W] free words from each on
+    left = _words_to_hide(words, config, text)
     drawn: list[Spans] = []
-    while len(fit := np.flatnonzero((rooms > 0) & (sizes <= left[words.sequences]))):
+    while len(fit := np.flatnonzero((rooms > 0) & (left[words.sequences] > 0))):
         begins = np.flatnonzero(np.diff(words.sequences[fit], prepend=-1))
         sequences = words.sequences[fit[begins]]  # [A]
         number = np.full(len(sequences), len(drawn), dtype=np.int64)
@@ -166,15 +199,27 @@ def draw_spans(words: Words, config: SpanMaskingConfig, text: Text) -> Spans:
         lengths = np.minimum(np.searchsorted(sums, bits[0] / _TWO_32, side="right") + 1, config.longest)
         lengths = np.minimum(lengths, np.maximum.reduceat(rooms[fit], begins))
         starts = fit[_pick(rooms[fit] >= np.repeat(lengths, np.diff(begins, append=len(fit))), begins, bits[1])]
-        whole = np.searchsorted(before, before[starts] + left[sequences], side="right") - 1 - starts  # words that fit
-        taken = np.minimum(lengths, whole)
-        hidden = before[starts + taken] - before[starts]
-        left[sequences] = np.where(taken < lengths, 0, left[sequences] - hidden)  # a span that was cut is the last
-        drawn.append(Spans(starts, taken, bits[2], number))
-        _occupy(rooms, starts, taken, config.longest)
+        left[sequences] -= lengths
+        drawn.append(Spans(starts, lengths, bits[2], number))
+        _occupy(rooms, words, drawn[-1], longest=config.longest)
     none = np.empty(0, dtype=np.int64)
     drawn.append(Spans(none, none, none.astype(np.uint64), none))
     return Spans(*(np.concatenate([getattr(part, f.name) for part in drawn]) for f in fields(Spans)))
+
+
+def _words_to_hide(words: Words, config: SpanMaskingConfig, text: Text) -> Doubles:
+    """While fewer words of a sequence are hidden, another span is drawn: rate · W − d, [B]."""
+    count = text.tokens.count
+    if config.rate == 0.0:
+        return np.zeros(count)
+    zeros = np.zeros(count, dtype=np.int64)
+    share = random_bits(text.seed, "spans", text.epoch, items=text.items, draws=zeros)[3] / _TWO_32
+    longer = (
+        1.0 - np.cumsum(config.law) + config.law
+    )  # P(l > x) for x in [0, 1), [1, 2) …: the density of d, times mean
+    so_far = np.concatenate([[0.0], np.cumsum(longer)]) / longer.sum()
+    since: Doubles = np.interp(share, so_far, np.arange(config.longest + 1))
+    return np.maximum(1.0, config.rate * np.diff(words.edges)) - since
 
 
 def _pick(good: Flags, begins: Ints, bits: Bits) -> Ints:
@@ -185,14 +230,10 @@ def _pick(good: Flags, begins: Ints, bits: Bits) -> Ints:
     return np.searchsorted(so_far, before + 1 + ((bits * count.astype(np.uint64)) >> np.uint64(32)).astype(np.int64))
 
 
-def _occupy(rooms: Ints, starts: Ints, lengths: Ints, longest: int) -> None:
-    """Take the words of new spans away, in place: none may begin there, none before may reach there.
-
-    Room never exceeds `longest`, nor does it reach into another sequence: only the words just before are touched.
-    """
-    back = np.arange(1, longest + 1)
-    ahead = starts[:, None] - back  # [A, longest]
-    distance = np.broadcast_to(back, ahead.shape)[ahead >= 0]
-    ahead = ahead[ahead >= 0]
-    np.minimum.at(rooms, ahead, distance)  # near the edge of a sequence the same word may come twice
-    rooms[np.repeat(starts, lengths) + ranges(lengths)] = 0
+def _occupy(rooms: Ints, words: Words, spans: Spans, *, longest: int) -> None:
+    """Take away the words of new spans and those on either side, in place: none may begin there or reach there."""
+    sequences = words.sequences[spans.words]
+    back = np.full(len(sequences), longest + 1)
+    before = words.on_circle(spans.words - longest - 1, back, sequences)  # up to the word before the span
+    np.minimum.at(rooms, before, np.tile(np.arange(longest, -1, -1), len(sequences)))  # small circles: some come twice
+    rooms[words.on_circle(spans.words, spans.lengths + 1, sequences)] = 0

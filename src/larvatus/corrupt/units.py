@@ -87,3 +87,24 @@ def shuffled(units: Units, text: Text, *, share: float, window: int) -> Ints:
     follows_M[np.cumsum(sizes) - 1] -= sizes  # the last of a window is followed by its first
     order[cycle_M] = cycle_M[follows_M]
     return order
+
+
+def take_while_they_fit(sizes: Ints, sequences: Ints, room: Ints) -> Flags:
+    """Go through the units of each sequence in order, take each one that still fits its room: [W] → [W].
+
+    All sequences go at once. A round takes the longest run of units that fit, then drops those that no longer can:
+    room only shrinks, so what does not fit now never will. The first one left always fits, so few rounds are needed.
+    """
+    taken = np.zeros(len(sizes), dtype=np.bool_)
+    left, open_units = room.copy(), np.flatnonzero(sizes <= room[sequences])
+    while len(open_units):
+        size, sequence = sizes[open_units], sequences[open_units]
+        so_far = np.cumsum(size)
+        begins = np.ones(len(size), dtype=np.bool_)
+        begins[1:] = sequence[1:] != sequence[:-1]
+        before = np.repeat((so_far - size)[begins], np.diff(np.flatnonzero(begins), append=len(size)))
+        fits = so_far - before <= left[sequence]
+        taken[open_units[fits]] = True
+        left -= np.bincount(sequence, weights=np.where(fits, size, 0), minlength=len(left)).astype(np.int64)
+        open_units = open_units[~fits & (size <= left[sequence])]
+    return taken

@@ -1,7 +1,13 @@
 """Whole-word masking (BERT's release of May 2019): all pieces of a word are chosen together.
 
-Words are taken in random order while they fit the sequence's budget; one that would overshoot it is skipped. Each token
-of a chosen word is then hidden, replaced or kept by a draw of its own, as in the release.
+    words in random order, laid end to end on a circle of T tokens        |chan·ges|the|un·be·liev·able|of|…
+    a window of rate · T tokens of it, from a random place on                  └──────────────────┘
+    hidden: the words that begin in the window                                  the, un·be·liev·able
+
+A word begins in the window with probability rate, however many pieces it has: the expected number of hidden tokens is
+exactly rate · T, and a sequence misses it by less than its longest word (systematic sampling, Madow 1949). The release
+takes words in random order while they fit a budget, so that words of many pieces are passed over in short sequences.
+The window has at least one token. Each token of a chosen word is then hidden, replaced or kept by a draw of its own.
 """
 
 from __future__ import annotations
@@ -9,10 +15,16 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from larvatus.batch import Ints, MaskedTokens
-from larvatus.corrupt.masking import budgets, by_sequence_at_random
-from larvatus.corrupt.replacement import Bits, Flags, ReplacementConfig
+from larvatus.batch import Ints, MaskedTokens, edges
+from larvatus.corrupt.masking import by_sequence_at_random
+from larvatus.corrupt.replacement import Flags, Hidden, ReplacementConfig, Text
+from larvatus.rng import random_bits
+
+Doubles = npt.NDArray[np.float64]
+
+_TWO_32 = float(1 << 32)
 
 
 class WholeWordConfig(
@@ -20,37 +32,33 @@ class WholeWordConfig(
 ):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens,)
 
-    def choose(self, keys: Bits, sequences: Ints, words: Ints, *, count: int) -> Ints:
-        """As `MaskingConfig.choose`; at most the budget of a sequence, and short of it only if no further word fits."""
-        if not len(keys):
-            return np.empty(0, dtype=np.int64)
-        new = np.ones(len(keys), dtype=np.bool_)
-        new[1:] = (sequences[1:] != sequences[:-1]) | (words[1:] != words[:-1])
-        firsts = np.flatnonzero(new)  # [W] first token of each word
-        sizes = np.diff(firsts, append=len(keys))
-        order = by_sequence_at_random(keys[firsts], sequences[firsts])
-        room = budgets(np.bincount(sequences, minlength=count), self.rate)
+    def hide(self, text: Text) -> Hidden:
+        ordinary_T = text.ordinary_T
+        bits_4T = text.bits(ordinary_T)
+        sequences_T, words_T = text.sequences_N[ordinary_T], text.tokens.words[ordinary_T]
+        new_T = np.ones(len(ordinary_T), dtype=np.bool_)
+        new_T[1:] = (sequences_T[1:] != sequences_T[:-1]) | (words_T[1:] != words_T[:-1])
+        firsts = np.flatnonzero(new_T)  # [W] first token of each word, among the ordinary ones
+        sizes = np.diff(firsts, append=len(ordinary_T))
+        order = by_sequence_at_random(bits_4T[0, firsts], sequences_T[firsts])
+        zeros_B = np.zeros_like(text.items)
+        starts_B = random_bits(text.seed, "whole-words", text.epoch, items=text.items, draws=zeros_B)[0] / _TWO_32
+        chosen = order[begins_in_window(sizes[order], sequences_T[firsts[order]], starts_B, rate=self.rate)]
         taken = np.zeros(len(firsts), dtype=np.bool_)
-        taken[order] = take_while_they_fit(sizes[order], sequences[firsts][order], room)
-        return np.flatnonzero(np.repeat(taken, sizes))
+        taken[chosen] = True
+        chosen_M = np.flatnonzero(np.repeat(taken, sizes))
+        return Hidden(places_M=ordinary_T[chosen_M], bits_3M=bits_4T[1:, chosen_M])
 
 
-def take_while_they_fit(sizes: Ints, sequences: Ints, room: Ints) -> Flags:
-    """Go through the words of each sequence in order, take each one that still fits its room: [W] → [W].
+def begins_in_window(sizes: Ints, sequences: Ints, starts_B: Doubles, *, rate: float) -> Flags:
+    """Which words begin in the window of their sequence: [W], in the order of its circle, and [B] in [0, 1) → [W].
 
-    All sequences go at once. A round takes the longest run of words that fit, then drops the words that no longer can:
-    room only shrinks, so what does not fit now never will. The first word left always fits, so few rounds are needed.
+    >>> begins_in_window(np.array([2, 1, 4, 1]), np.array([0, 0, 0, 0]), np.array([0.2]), rate=0.5).tolist()
+    [False, True, True, False]
     """
-    taken = np.zeros(len(sizes), dtype=np.bool_)
-    left, open_words = room.copy(), np.flatnonzero(sizes <= room[sequences])
-    while len(open_words):
-        size, sequence = sizes[open_words], sequences[open_words]
-        so_far = np.cumsum(size)
-        begins = np.ones(len(size), dtype=np.bool_)
-        begins[1:] = sequence[1:] != sequence[:-1]
-        before = np.repeat((so_far - size)[begins], np.diff(np.flatnonzero(begins), append=len(size)))
-        fits = so_far - before <= left[sequence]
-        taken[open_words[fits]] = True
-        left -= np.bincount(sequence, weights=np.where(fits, size, 0), minlength=len(left)).astype(np.int64)
-        open_words = open_words[~fits & (size <= left[sequence])]
-    return taken
+    totals_B = np.bincount(sequences, weights=sizes, minlength=len(starts_B))
+    windows_B = np.minimum(totals_B, np.maximum(1.0, rate * totals_B)) if rate > 0 else np.zeros_like(totals_B)
+    before = edges(sizes)[:-1] - edges(totals_B.astype(np.int64))[sequences]  # tokens of the circle before each word
+    far = (before - starts_B[sequences] * totals_B[sequences]) % totals_B[sequences]
+    inside: Flags = far < windows_B[sequences]
+    return inside

@@ -6,7 +6,9 @@
     (3.641, 0.75)
 
 Temperature scaling (Guo et al. 2017) divides all logits by one number, fitted on a dev set: the answer stays, the
-confidence changes. Its likelihood is convex in 1 / T, so Newton's steps within a bracket find the one minimum.
+confidence changes. Its likelihood is convex in 1 / T, so Newton's steps within a bracket find the one minimum, where
+there is one: all answers right ask for T → 0, answers worse than chance for T → ∞. Then the temperature is `COLDEST` or
+`HOTTEST`, and `at_bound` says so of it: whoever fits decides what to do with it.
 Labels are classes [n] of logits [n, K] (softmax), or truths of the shape of the logits (sigmoid: binary, multi-label).
 """
 
@@ -24,8 +26,8 @@ from larvatus.errors import DataError, UsageError
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Kind = Literal["softmax", "sigmoid"]
-COLDEST, HOTTEST = 0.05, 20.0
-"""Temperatures are kept within these: few examples, all right, would ask for 0."""
+COLDEST, HOTTEST = 1e-4, 1e4
+"""Where the likeliest temperature is none of these, there is none: examples that are all right would ask for 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +108,7 @@ def brier(probabilities: npt.ArrayLike, labels: npt.ArrayLike, *, kind: Kind = "
 
 
 def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike, *, kind: Kind = "softmax") -> float:
-    """The T that makes labels likeliest under softmax or sigmoid of logits / T."""
+    """The T that makes labels likeliest under softmax or sigmoid of logits / T; 1 where any T does equally well."""
     x = np.asarray(logits, np.float64)
     y = _checked(x, labels, kind)
     if not np.isfinite(x).all():
@@ -123,6 +125,15 @@ def fit_temperature(logits: npt.ArrayLike, labels: npt.ArrayLike, *, kind: Kind 
         return float((mean - np.take_along_axis(x, y[:, None], 1)[:, 0]).mean()), float(spread.mean())
 
     return 1.0 / _root(slopes, 1.0 / HOTTEST, 1.0 / COLDEST)
+
+
+def at_bound(temperature: float) -> bool:
+    """Whether a fit ended at a bound, so that the examples have no likeliest temperature.
+
+    >>> at_bound(fit_temperature([[5.0, 0.0], [0.0, 5.0]], [0, 1])), at_bound(1.7)
+    (True, False)
+    """
+    return not COLDEST * 1.001 < temperature < HOTTEST / 1.001
 
 
 def _root(slopes: Callable[[float], tuple[float, float]], low: float, high: float) -> float:

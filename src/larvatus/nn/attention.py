@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -119,6 +119,9 @@ def attend_packed(qkv_N3HK: Tensor, layout: Packed, *, dropout: float = 0.0) -> 
 
 
 class Attention(nn.Module):
+    stacked: ClassVar[dict[str, int]] = {"qkv.weight": 3}
+    """Parameters that hold several matrices, one above the other: for optimizers that treat each by itself."""
+
     def __init__(self, *, hidden: int, heads: int, dropout: float, biases: bool = True) -> None:
         super().__init__()
         self.heads = heads

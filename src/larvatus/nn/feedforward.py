@@ -32,6 +32,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.gated = gated
+        self.stacked = {"up.weight": 2} if gated else {}  # as in `Attention`
         self.up = nn.Linear(hidden, 2 * inner if gated else inner, bias=biases)
         self.down = nn.Linear(inner, hidden, bias=biases)
         self.activation = ACTIVATIONS[activation]

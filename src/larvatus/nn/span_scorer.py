@@ -6,17 +6,24 @@
 | --- | --- | --- |
 | mean | z_i, z_j (11.22) | mean of z_i … z_j (11.21) |
 | boundaries | FFN_start(z_i), FFN_end(z_j) (11.23 to 11.25) | mean |
-| attention | FFN_start(z_i), FFN_end(z_j) | Σ softmax(a_i … a_j)_k z_k, with a_k = w · z_k (11.26; Lee et al. 2017) |
+| attention | FFN_start(z_i), FFN_end(z_j) | Σ softmax(a_i … a_j)_k z_k, with a_k = w · z_k (Lee et al. 2017) |
+| self-attention | FFN_start(z_i), FFN_end(z_j) | mean of SelfAttention(z_i … z_j), with W^Q, W^K and W^V (11.26) |
+
+Self-attention gives a vector for each word of the span, softmax(Q K^T / √H) V over the words of the span alone; g is
+their mean. `content` is the product of W_c and W^V: two linear maps in a row are one. The scores q · k of the words
+near each start are computed once, and the spans that begin there are the corners of that L × L square.
 
 The first layer is linear in the concatenation, so W = [W_s W_e W_c] is applied to words, not to spans, and its three
 parts are added: h_ij = S_i + E_j + C_ij. C_ij, a (weighted) mean of projected words, grows with j by sums that run
 from each start, so nothing cancels; softmax weights are rescaled as their maximum grows. That is W·L·H additions in
-place of W·L·3D·H products. Blocks of words bound the memory: a block's hidden layer is made anew for the gradient.
+place of W·L·3D·H products (self-attention: W·L²·H, and squares of W·L² scores). Blocks of words bound the memory: a
+block's hidden layer is made anew for the gradient.
 W words, M spans, L longest span, D hidden size, H size of the scorer's hidden layer, K scores of a span.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -26,7 +33,7 @@ from torch import Tensor, nn
 
 from larvatus.nn.span_index import SpanIndex
 
-Representation = Literal["mean", "boundaries", "attention"]
+Representation = Literal["mean", "boundaries", "attention", "self-attention"]
 BUDGET = {"cpu": 1 << 19, "cuda": 1 << 25}
 """Numbers of a block's hidden layer: on a CPU few, so that they stay near its cache."""
 
@@ -45,6 +52,9 @@ class SpanScorer(nn.Module):
         self.end = nn.Linear(boundary, hidden, bias=False)
         self.content = nn.Linear(size, hidden)
         self.attention = nn.Linear(size, 1, bias=False) if representation == "attention" else None
+        own = representation == "self-attention"
+        self.query = nn.Linear(size, hidden, bias=False) if own else None
+        self.key = nn.Linear(size, hidden, bias=False) if own else None
         self.width = nn.Embedding(longest, hidden) if widths else None
         self.output = nn.Linear(hidden, outputs)
 
@@ -68,12 +78,15 @@ class SpanScorer(nn.Module):
             end=_wide(self.end(end_WX)),
             content=_wide(self.content(z_WD)),
             attention=None if self.attention is None else _wide(self.attention(z_WD)),
+            query=None if self.query is None else _wide(self.query(z_WD)),
+            key=None if self.key is None else _wide(self.key(z_WD)),
             width=None if self.width is None else self.width.weight,
             weight=self.output.weight,
             bias=self.output.bias,
         )
         budget = budget or BUDGET.get(z_WD.device.type, BUDGET["cpu"])
-        block = max(1, budget // max(1, index.longest * self.start.out_features))
+        each = index.longest * self.start.out_features * (1 if self.query is None else index.longest)
+        block = max(1, budget // max(1, each))
         with torch.autocast(z_WD.device.type, enabled=False):  # sums of many words want more than 8 bits
             scores_MK: Tensor = _Scores.apply(index, block, *parts)  # type: ignore[no-untyped-call]
         return scores_MK
@@ -94,12 +107,14 @@ class _Parts(NamedTuple):
     end: Tensor  # [W, H]
     content: Tensor  # [W, H]
     attention: Tensor | None  # [W, 1]
+    query: Tensor | None  # [W, H]
+    key: Tensor | None  # [W, H]
     width: Tensor | None  # [L, H]
     weight: Tensor  # [K, H]
     bias: Tensor  # [K]
 
 
-PER_WORD = 4
+PER_WORD = 6
 """So many parts have a row for each word, of which a block takes its own."""
 
 
@@ -153,6 +168,9 @@ def _block_scores(own: _Parts, block: _Block) -> Tensor:
 
 def _contents(own: _Parts, *, lengths: int) -> Iterator[Tensor]:
     """C of the spans of one word, of two words … from each word: sums that grow by a word at a time."""
+    if own.query is not None and own.key is not None:
+        yield from _self_attended(own.query, own.key, own.content, words=len(own.start), lengths=lengths)
+        return
     words, reach = len(own.start), len(own.content)
     if own.attention is None:
         total_nH = own.content[:words]
@@ -176,6 +194,20 @@ def _contents(own: _Parts, *, lengths: int) -> Iterator[Tensor]:
         weight_n1 = weight_n1[:count] * shrink_n1 + grow_n1
         top_n1 = highest_n1
         yield sum_nH / weight_n1
+
+
+def _self_attended(query_RH: Tensor, key_RH: Tensor, value_RH: Tensor, *, words: int, lengths: int) -> Iterator[Tensor]:
+    """Means of self-attention over the spans of one word, of two … from each of the first `words` of R words."""
+    reach = len(value_RH)
+    rest = (0, 0, 0, max(0, words + lengths - 1 - reach))  # so that a square begins at each word
+    query_nHL, key_nHL, value_nHL = (
+        F.pad(x_RH, rest).unfold(0, lengths, 1)[:words] for x_RH in (query_RH, key_RH, value_RH)
+    )
+    scores_nLL = query_nHL.transpose(1, 2) @ key_nHL / math.sqrt(query_RH.shape[1])
+    for size in range(1, lengths + 1):
+        count = max(0, min(words, reach - size + 1))
+        weights_nl = scores_nLL[:count, :size, :size].softmax(-1).mean(1)
+        yield (value_nHL[:count, :, :size] @ weights_nl[..., None]).squeeze(-1)
 
 
 class _Scores(torch.autograd.Function):

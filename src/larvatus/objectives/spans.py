@@ -46,7 +46,8 @@ class SpansConfig(Struct, tag_field="type", tag="spans", frozen=True, kw_only=Tr
     longest: int = 16
     """Words of the longest span that is looked at (L)."""
     representation: Representation = "boundaries"
-    """[z_i; z_j; mean] (mean), start and end through nets of their own (boundaries), or content by attention."""
+    """[z_i; z_j; mean] (mean), start and end through nets of their own (boundaries), or with these content by one
+    learnt vector (attention) or by self-attention over the span (self-attention, eq. 11.26)."""
     hidden: int = 256
     """Size of the hidden layer that spans are scored by, and of the nets of their boundaries."""
     widths: bool = True

@@ -157,14 +157,9 @@ def _results(tuned: Tuned) -> Iterator[str]:
     for name, value in tuned.scores.values.items():
         mean, deviation = tuned.spread[name]
         yield f"| {name} | {value:.4f} |" + (f" {mean:.4f} | {deviation:.4f} |" if many else "")
-    fit = tuned.calibration
-    if not math.isnan(fit.before):
+    if line := tuned.calibration.line:
         yield ""
-        yield (
-            f"Expected calibration error of its probabilities: {fit.after:.4f} with a temperature of "
-            f"{fit.temperature:.3f} (fitted on one half of these examples, measured on the other), {fit.before:.4f} "
-            "without."
-        )
+        yield f"Its {line}. A temperature is fitted on one half of these examples and measured on the other."
     if many and tuned.fitted:
         yield ""
         yield "These weights are scored with the threshold that was fitted for them, the means of seeds before that."

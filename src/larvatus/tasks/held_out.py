@@ -27,7 +27,15 @@ import numpy.typing as npt
 
 from larvatus.batch import Ints, edges
 from larvatus.errors import UsageError, did_you_mean
-from larvatus.metrics.calibration import Kind, fit_temperature, reliability_of, sigmoid, softmax
+from larvatus.metrics.calibration import (
+    Kind,
+    at_bound,
+    fit_temperature,
+    negative_log_likelihood,
+    reliability_of,
+    sigmoid,
+    softmax,
+)
 from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.entities import entity_f1
@@ -42,14 +50,39 @@ from larvatus.text.tag_schemes import Entity, read_entities
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """A temperature, and the expected calibration error without it and with it; NaN where there is nothing to fit.
+    """The temperature that is used, and what was fitted; errors and losses are NaN where they were not measured.
 
-    The error with it is measured on each half of the examples with a temperature fitted on the other half.
+    With a temperature they are measured on each half of the examples with one fitted on the other half. One that makes
+    the likelihood or the calibration error worse there is not used, nor one at a bound; `refused` then says why.
     """
 
     temperature: float = 1.0
+    """By which scores are divided."""
+    fitted: float = math.nan
+    """The likeliest, used or not."""
     before: float = math.nan
+    """Expected calibration error without a temperature."""
     after: float = math.nan
+    """With one."""
+    loss_before: float = math.nan
+    """Negative log-likelihood without a temperature."""
+    loss_after: float = math.nan
+    refused: str = ""
+    """Why the fitted temperature is not used; empty where it is, or where there was nothing to fit."""
+
+    @property
+    def line(self) -> str:
+        """For people: what was fitted, what it is worth, and whether it is used; empty where nothing was fitted."""
+        if math.isnan(self.fitted):
+            return ""
+        figures = f"held-out loss {self.loss_before:.4f}, {self.loss_after:.4f} with it"
+        if not math.isnan(self.before):
+            figures = f"calibration error {self.before:.4f}, {self.after:.4f} with it; {figures}"
+        if math.isnan(self.loss_before):
+            figures = "not measured"
+        if self.refused:
+            return f"probabilities have no temperature: {self.refused} ({self.fitted:.3g} fitted; {figures})"
+        return f"probabilities have a temperature of {self.temperature:.3f} ({figures})"
 
 
 class HeldOut(Protocol):
@@ -129,18 +162,41 @@ class HeldOutTags:
         return calibration(self.logits(model, scoring)[known], self.data.tags[known], kind="softmax")
 
 
-def calibration(logits: Floats, labels: npt.NDArray[np.generic], *, kind: Kind) -> Calibration:
-    """The temperature that fits all examples, and what it is worth on those it was not fitted on."""
-    whole = Calibration(temperature=fit_temperature(logits, labels, kind=kind))
-    if len(labels) < 4:
-        return whole
-    halves = np.arange(len(labels)) % 2 == 0
+def calibration(
+    logits: Floats, labels: npt.NDArray[np.generic], *, kind: Kind, groups: Ints | None = None
+) -> Calibration:
+    """The temperature that fits all examples, and what it is worth on those it was not fitted on.
+
+    Examples of a group [n] (the spans of one text) are never on both sides.
+    """
+    fitted = fit_temperature(logits, labels, kind=kind)
+    halves = (np.arange(len(labels)) if groups is None else groups) % 2 == 0
+    if min(halves.sum(), (~halves).sum()) < 2:
+        return judged(Calibration(fitted=fitted))
     cold = np.empty(logits.shape)
     for own in (halves, ~halves):
         cold[own] = logits[own] / fit_temperature(logits[~own], labels[~own], kind=kind)
     chances = softmax if kind == "softmax" else sigmoid
     before, after = (reliability_of(chances(scores), labels, kind=kind).ece for scores in (logits, cold))
-    return msgspec.structs.replace(whole, before=before, after=after)
+    loss_before, loss_after = (negative_log_likelihood(scores, labels, kind=kind) for scores in (logits, cold))
+    return judged(
+        Calibration(fitted=fitted, before=before, after=after, loss_before=loss_before, loss_after=loss_after)
+    )
+
+
+def judged(fit: Calibration) -> Calibration:
+    """Use the fitted temperature, or say why not."""
+    why = ""
+    if at_bound(fit.fitted):
+        cold = fit.fitted < 1
+        why = "all held-out examples are right" if cold else "held-out answers are no better than chance"
+    elif math.isnan(fit.loss_before):
+        why = "too few held-out examples to check one"
+    elif fit.loss_after > fit.loss_before:
+        why = "it makes the held-out loss worse"
+    elif fit.after > fit.before:
+        why = "it makes the calibration error worse"
+    return msgspec.structs.replace(fit, temperature=1.0 if why else fit.fitted, refused=why)
 
 
 def class_metrics(gold: npt.NDArray[np.generic], scores: Floats, config: ClassificationConfig) -> dict[str, float]:

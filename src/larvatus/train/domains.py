@@ -24,7 +24,6 @@ from torch import nn
 from larvatus.batch import Ints, MaskedTokens, TrainingBatch
 from larvatus.corpus import Corpus
 from larvatus.corrupt import WholeWordConfig
-from larvatus.corrupt.replacement import Bits
 from larvatus.objectives import Pretraining
 from larvatus.recipes import Recipe
 from larvatus.train.evaluation import HeldOut, evaluate
@@ -93,7 +92,7 @@ class Comparison:
 
 def word_loss(model: Pretraining, corpus: Corpus, recipe: Recipe, *, length: int, runtime: Runtime) -> float:
     """Nats for a hidden word: whole words are hidden at the recipe's rate, and the losses of their pieces added up."""
-    whole = AnyWordConfig(rate=recipe.corruption.rate, mask=1.0, random=0.0, keep=0.0)
+    whole = WholeWordConfig(rate=recipe.corruption.rate, mask=1.0, random=0.0, keep=0.0)
     batches = held_out_batches(
         corpus, recipe.packing, whole, length=length, tokens=COMPARED_TOKENS, microbatch=runtime.microbatch
     )
@@ -107,20 +106,6 @@ def word_loss(model: Pretraining, corpus: Corpus, recipe: Recipe, *, length: int
 
     score = evaluate(_masked_lm_alone(model), counted(), runtime=runtime, limit=length).scores[MASKED_LM]
     return score.loss * score.count / max(words, 1)
-
-
-class AnyWordConfig(WholeWordConfig, tag="any-word", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Each word is hidden with probability `rate`. (`whole-words` keeps to a budget of tokens, so it hides fewer of the
-    words that have many: fair to training, not to a comparison of vocabularies.)"""
-
-    def choose(self, keys: Bits, sequences: Ints, words: Ints, *, count: int) -> Ints:
-        if not len(keys):
-            return np.empty(0, dtype=np.int64)
-        new = np.ones(len(keys), dtype=np.bool_)
-        new[1:] = (sequences[1:] != sequences[:-1]) | (words[1:] != words[:-1])
-        firsts = np.flatnonzero(new)  # [W] first token of each word
-        taken = keys[firsts] / 2.0**32 < self.rate  # keys are random numbers of 32 bits
-        return np.flatnonzero(np.repeat(taken, np.diff(firsts, append=len(keys))))
 
 
 def _masked_lm_alone(model: Pretraining) -> Pretraining:

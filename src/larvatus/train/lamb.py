@@ -3,7 +3,9 @@ as long as the matrix itself, so that batches of thousands of sequences keep the
 
     r = m̂ / (√v̂ + ε)        u = r + λ w        w ← w − η (‖w‖ / ‖u‖) u
 
-The ratio ‖w‖ / ‖u‖ is 1 where either norm is 0. Norms and biases are neither decayed nor given a ratio: they take the
+The ratio ‖w‖ / ‖u‖ is 1 where either norm is 0. It belongs to a matrix of the paper: where a parameter holds several,
+one above the other (W^Q, W^K and W^V in `Attention.qkv`, both halves of a gated feedforward layer), each has its own
+(`stacked_matrices`). Norms and biases are neither decayed nor given a ratio: they take the
 plain step of Adam, as in the released code of BERT's LAMB and of ALBERT. Moments are corrected for their bias, as in
 the paper (ALBERT's own code leaves that out: its warm-up hides the difference).
 
@@ -14,11 +16,11 @@ count stay. Nothing here waits for a GPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
@@ -37,7 +39,10 @@ class Lamb(Optimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.0,
         adapt: bool = True,
+        stacked: Mapping[Tensor, int] | None = None,
     ) -> None:
+        """`stacked`: how many matrices of one height a parameter holds, where that is more than one."""
+        self.stacked = dict(stacked or {})
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapt": adapt})
 
     @overload
@@ -65,7 +70,13 @@ class Lamb(Optimizer):
         if group["weight_decay"]:
             torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
         if group["adapt"]:
-            torch._foreach_mul_(updates, _ratios(weights, updates))
+            matrices = [part for weight in weights for part in weight.chunk(self.stacked.get(weight, 1))]
+            steps = [
+                part
+                for weight, update in zip(weights, updates, strict=True)
+                for part in update.chunk(self.stacked.get(weight, 1))
+            ]
+            torch._foreach_mul_(steps, _ratios(matrices, steps))  # the parts are views of the updates
         for update in updates:
             update.masked_fill_(~sound, 0.0)
         torch._foreach_add_(weights, updates, alpha=-group["lr"])
@@ -106,6 +117,12 @@ class Lamb(Optimizer):
             state["step"] = torch.zeros((), device=weight.device)
             state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(weight) for _ in range(2))
         return state
+
+
+def stacked_matrices(model: nn.Module) -> dict[Tensor, int]:
+    """The parameters of a model that hold several matrices, and how many; modules name theirs in `stacked`."""
+    named = ((module, getattr(module, "stacked", {})) for module in model.modules())
+    return {module.get_parameter(name): count for module, parts in named for name, count in parts.items()}
 
 
 def _ratios(weights: list[Tensor], updates: list[Tensor]) -> list[Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from larvatus.errors import ArtefactError
 from larvatus.recipes import OptimizerConfig
-from larvatus.train.lamb import Lamb
+from larvatus.train.lamb import Lamb, stacked_matrices
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -35,9 +35,10 @@ def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
 
 
 def lamb(model: nn.Module, config: OptimizerConfig) -> Lamb:
-    """LAMB over all parameters; norms and biases have no ratio either."""
+    """LAMB over all parameters, each matrix of its own; norms and biases have no ratio either."""
     groups = [{**group, "adapt": group["params"][0].ndim >= 2} for group in _groups(model, config)]
-    return Lamb(groups, config.rate, betas=(config.beta1, config.beta2), eps=config.epsilon)
+    betas = (config.beta1, config.beta2)
+    return Lamb(groups, config.rate, betas=betas, eps=config.epsilon, stacked=stacked_matrices(model))
 
 
 def _groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:

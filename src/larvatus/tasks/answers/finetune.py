@@ -22,6 +22,7 @@ from msgspec import Struct
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_answering
 from larvatus.errors import DataError, UsageError, did_you_mean
+from larvatus.metrics.calibration import COLDEST, HOTTEST
 from larvatus.metrics.squad import BestThreshold, best_threshold, question_scores
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
 from larvatus.tasks.answers.answer import Decoding, Found, best_spans, chosen_text, decode, null_score, passage_scores
@@ -29,7 +30,7 @@ from larvatus.tasks.answers.passages import Asked, AskedAndAnswered, EmptyWindow
 from larvatus.tasks.data.records import Dataset, QuestionExample
 from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
 from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.held_out import Calibration
+from larvatus.tasks.held_out import Calibration, judged
 from larvatus.tasks.loop import Scores, scoring_of
 from larvatus.tasks.scoring import Scoring, head_of, score_sequences
 from larvatus.tasks.settings import FineTuneConfig
@@ -38,7 +39,6 @@ METRICS = ("f1", "exact-match")
 WITH_NULL = ("best-f1", "f1", "exact-match")
 CALIBRATED_ON = 1_000
 """Held-out questions that the temperature is fitted on, at most."""
-COLDEST, HOTTEST = 0.05, 20.0
 
 
 class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,10 +159,7 @@ class HeldOutQuestions:
         return best if np.isfinite(best) else 0.0
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
-        return Calibration(temperature=self.temperature(model, scoring))
-
-    def temperature(self, model: Pretraining, scoring: Scoring) -> float:
-        """That gives the right spans of these questions the highest likelihood among all legal ones."""
+        """A temperature that gives the right spans of these questions the highest likelihood among all legal ones."""
         head = head_of(model)
         assert isinstance(head, Answering)
         config = head.config
@@ -181,19 +178,35 @@ class HeldOutQuestions:
             if np.isfinite(right):
                 cases.append((both_T2, right, null))
         cases = cases[:: max(1, -(-len(cases) // CALIBRATED_ON))]
-        if not cases:
-            return 1.0
+        return _fitted(cases, config)
 
-        def surprise(log_temperature: float) -> float:
-            heat = float(np.exp(log_temperature))
-            losses = []
-            for both_T2, right, null in cases:
-                total = best_spans(both_T2[:, 0], both_T2[:, 1], longest=config.longest, top=1, temperature=heat)[1]
-                total = float(np.logaddexp(total, null / heat)) if config.null else total
-                losses.append(total - right / heat)
-            return float(np.mean(losses))
 
-        return float(np.exp(_lowest(surprise, np.log(COLDEST), np.log(HOTTEST))))
+def _fitted(cases: Sequence[tuple[Any, float, float]], config: AnsweringConfig) -> Calibration:
+    """From the scores of passages, of the right span of each and of no answer."""
+    if not cases:
+        return Calibration()
+
+    def losses(some: Sequence[tuple[Any, float, float]], heat: float) -> list[float]:
+        found = []
+        for both_T2, right, null in some:
+            total = best_spans(both_T2[:, 0], both_T2[:, 1], longest=config.longest, top=1, temperature=heat)[1]
+            total = float(np.logaddexp(total, null / heat)) if config.null else total
+            found.append(total - right / heat)
+        return found
+
+    def likeliest(some: Sequence[tuple[Any, float, float]]) -> float:
+        low, high = np.log(COLDEST), np.log(HOTTEST)
+        found = _lowest(lambda heat: float(np.mean(losses(some, float(np.exp(heat))))), low, high)
+        ends = (abs(found - low) < 0.01, abs(found - high) < 0.01)  # closer the search does not come
+        return COLDEST if ends[0] else HOTTEST if ends[1] else float(np.exp(found))
+
+    fitted, halves = likeliest(cases), (cases[::2], cases[1::2])
+    if len(halves[1]) < 2:
+        return judged(Calibration(fitted=fitted))
+    warm = [loss for own, other in (halves, halves[::-1]) for loss in losses(own, likeliest(other))]
+    return judged(
+        Calibration(fitted=fitted, loss_before=float(np.mean(losses(cases, 1.0))), loss_after=float(np.mean(warm)))
+    )
 
 
 def _lowest(function: Callable[[float], float], low: float, high: float, *, close: float = 0.01) -> float:

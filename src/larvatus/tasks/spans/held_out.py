@@ -17,12 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from larvatus.errors import UsageError, did_you_mean
-from larvatus.metrics.calibration import fit_temperature
 from larvatus.metrics.relations import RelationScore, relation_f1
 from larvatus.metrics.spans import Span, SpanScore, span_f1
 from larvatus.objectives import Pretraining, SpansConfig
 from larvatus.objectives.spans import NULL
-from larvatus.tasks.held_out import Calibration
+from larvatus.tasks.held_out import Calibration, calibration
 from larvatus.tasks.loop import Scores
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.spans.decoding import FLOOR, Candidates, SpanTuple, Threshold, calibrate_threshold, decode_spans
@@ -106,20 +105,17 @@ class HeldOutSpans:
         return Scores(metric=self.metric, values=values)
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
-        return Calibration(temperature=self.temperature(model, scoring))
+        """By which scores must be divided so that probabilities of NULL and the types are right on average."""
+        parts = list(scored_spans(model, self.data.encoded, scoring, self.data.learnt))
+        sizes = [len(part.gold) for part in parts]
+        if not sum(sizes):
+            return Calibration()
+        logits, gold = (np.concatenate(arrays) for arrays in zip(*((p.scores, p.gold) for p in parts), strict=True))
+        return calibration(logits, gold, kind="softmax", groups=np.repeat(np.arange(len(parts)), sizes))
 
     def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOutSpans:
         """Frozen or not, the encoder is run each time."""
         return self
-
-    def temperature(self, model: Pretraining, scoring: Scoring) -> float:
-        """By which scores must be divided so that probabilities of NULL and the types are right on average."""
-        parts = list(scored_spans(model, self.data.encoded, scoring, self.data.learnt))
-        if not sum(len(one.gold) for one in parts):
-            return 1.0
-        return fit_temperature(
-            np.concatenate([one.scores for one in parts]), np.concatenate([one.gold for one in parts])
-        )
 
     def threshold(self, model: Pretraining, scoring: Scoring, *, precision: float | None = None) -> Threshold:
         """The threshold with the best F1, or the lowest with a wished precision."""
