@@ -54,6 +54,10 @@ TaskKind = Annotated[
 Repair = Annotated[
     bool, typer.Option("--repair", help="Read illegal sequences of tags as conlleval does, in place of refusing them.")
 ]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse labels that the training examples lack, in place of counting them as wrong."),
+]
 Merge = Annotated[
     Literal["mean", "max"], typer.Option("--merge", help="How the windows of a long text answer together.")
 ]

@@ -4,10 +4,10 @@
     report.raise_errors()
     report.balance["train"]                       # {'1': 6023, '0': 2528}
 
-Errors: faults of reading, no labels, one class only, labels of dev that train lacks, illegal sequences of tags.
+Errors: faults of reading, no labels, one class only, illegal sequences of tags.
 Warnings: texts that occur twice, in train and dev both (exactly, or but for case and spaces), or with different labels
-(`repeats.py`); labels seen once; classes far from balance; texts longer than a model reads at once, and characters that
-come from broken decoding (`surface.py`).
+(`repeats.py`); labels of dev that train lacks; labels seen once; classes far from balance; texts longer than a model
+reads at once, and characters that come from broken decoding (`surface.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from larvatus.text.tag_schemes import LETTERS, Scheme, detect_scheme, find_illeg
 LONGEST = 512
 """Tokens that most encoders read at once."""
 SHOWN = 5
+UNSEEN = "dev labels unseen in train"
 UNBALANCED = 20
 """How many times rarer than the commonest a label is before it is said."""
 
@@ -115,9 +116,9 @@ def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, d
     places = [_first(train, name) for name in once[: findings.most]]
     findings.add("labels seen once", "warning", message, places, len(once))
     unseen = [name for name in balance.get("dev", {}) if name not in counts]
-    message = f"{many(len(unseen), 'label', 'labels')} of dev that train lacks; no model can give them"
+    message = f"{many(len(unseen), 'label', 'labels')} of dev that train lacks: they will count as wrong"
     places = [_first(parts["dev"], name) for name in unseen[: findings.most]]
-    findings.add("dev labels unseen in train", "error", message, places, len(unseen))
+    findings.add(UNSEEN, "warning", message, places, len(unseen))
     top = max(counts.values(), default=0)
     rare = [f"{name!r}: {count:,}, the commonest {top:,}" for name, count in counts.items() if count * UNBALANCED < top]
     message = f"{many(len(rare), 'label is', 'labels are')} more than {UNBALANCED} times rarer than the commonest"
