@@ -211,7 +211,7 @@ def test_what_a_file_holds_is_told_by_its_lines(tmp_path, larvatus):
         (tmp_path / name).write_text(content)
         assert guess_task(str(tmp_path / name)) == task, name
     code, _, error = larvatus("data", "check", "-")
-    assert (code, "--kind classify or --kind tag" in error) == (2, True)
+    assert (code, "--for classify, tag or spans" in error) == (2, True)
 
 
 def test_reading_and_checking_go_together(tmp_path):

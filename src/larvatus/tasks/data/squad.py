@@ -219,11 +219,11 @@ def with_unique_ids(data: Dataset[QuestionExample]) -> Dataset[QuestionExample]:
     counts = Counter(one.id for one in data)
     if len(counts) == len(data):
         return data
-    taken, seen = set(counts), set[str]()
+    taken, seen = set(counts), Counter[str]()
     made, numbered = [], []
     for one in data:
-        own = one.id if one.id not in seen else unique_id(one.id, taken)
-        seen.add(one.id)
+        seen[one.id] += 1
+        own = one.id if seen[one.id] == 1 else unique_id(one.id, taken, seen[one.id])
         taken.add(own)
         made.append(one if own == one.id else dataclasses.replace(one, id=own))
         numbered += [own] if own != one.id else []
@@ -233,13 +233,12 @@ def with_unique_ids(data: Dataset[QuestionExample]) -> Dataset[QuestionExample]:
     return dataclasses.replace(data, examples=tuple(made), notes=(*data.notes, note))
 
 
-def unique_id(own: str, taken: Container[str]) -> str:
-    """An id that is not taken.
+def unique_id(own: str, taken: Container[str], number: int = 2) -> str:
+    """An id with a number, from this one on, that is not taken.
 
     >>> unique_id("12", {"12", "12#2"})
     '12#3'
     """
-    number = 2
     while f"{own}#{number}" in taken:
         number += 1
     return f"{own}#{number}"
