@@ -53,6 +53,15 @@ def test_a_model_fills_shows_itself_and_learns_nothing(directory: Path) -> None:
     assert model.device == torch.device("cpu")
 
 
+def test_one_text_gives_one_result_and_a_list_gives_a_list(directory: Path) -> None:
+    model = load(directory, device="cpu")
+    texts = ["The [MASK] was wide.", "[MASK] was [MASK]"]
+    found = model.fill(texts, top=2)
+    assert isinstance(found, list)
+    assert found == [model.fill(text, top=2) for text in texts]
+    assert model.fill([], top=2) == []
+
+
 def test_a_model_without_the_head_says_so_by_its_path(tmp_path: Path, tiny_model: Make, save_tiny: Make) -> None:
     heads = (NextSentenceConfig(),)
     save_tiny(tmp_path, tiny_model(objectives=heads), heads)
@@ -90,6 +99,17 @@ def test_the_command_prints_json_lines_for_lines_of_standard_input(run: Make, di
     first, second = map(json.loads, result.stdout.splitlines())
     assert first == load(directory).fill("the [MASK] .", top=1).to_dict()
     assert second == load(directory).fill("[MASK] was [MASK]", top=1).to_dict()
+
+
+def test_the_command_fills_several_texts_in_their_order(run: Make, directory: Path) -> None:
+    given = ("the [MASK] .", "-", "[MASK] was")
+    result = run(*given, "--model", str(directory), "--json", "--top", "1", input="a [MASK]\n")
+    assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == [
+        "the [MASK] .",
+        "a [MASK]",
+        "[MASK] was",
+    ]
+    assert "give - once" in str(run("-", "-", "--model", str(directory)).exception)
 
 
 def test_the_command_shows_marginals_and_how_much_was_read(run: Make, directory: Path) -> None:

@@ -78,10 +78,28 @@ class Model:
             found.check_model(self.fingerprint, self.bundle.path)
         return found
 
-    def fill(self, text: str, *, top: int = 5, beam: int = 10, joint: bool = True, words_only: bool = False) -> Fills:
+    @overload
+    def fill(  # type: ignore[overload-overlap]  # a text is a sequence of texts
+        self, texts: str, *, top: int = ..., beam: int = ..., joint: bool = ..., words_only: bool = ...
+    ) -> Fills: ...
+
+    @overload
+    def fill(
+        self, texts: Sequence[str], *, top: int = ..., beam: int = ..., joint: bool = ..., words_only: bool = ...
+    ) -> list[Fills]: ...
+
+    def fill(
+        self,
+        texts: str | Sequence[str],
+        *,
+        top: int = 5,
+        beam: int = 10,
+        joint: bool = True,
+        words_only: bool = False,
+    ) -> Fills | list[Fills]:
         """The best words for the blanks of a text, each marked with the mask token; several are filled jointly.
 
-        A model that was trained with a generator fills them through that.
+        One text, one result; a list, a list. A model that was trained with a generator fills them through that.
         `joint=False` asks only for each blank's own candidates (`.marginals`), `words_only` leaves out pieces such as
         `##ing`, and `beam` says how many fillings of several blanks are kept on the way.
         """
@@ -89,9 +107,11 @@ class Model:
             raise ArtefactError(
                 f"{self.bundle.path} has no masked-lm head to fill blanks with; use a model pretrained with masked-lm"
             )
-        return fill_blanks(
-            self.pretraining, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only
-        )
+        found = [
+            fill_blanks(self.pretraining, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only)
+            for text in _each(texts)
+        ]
+        return found[0] if isinstance(texts, str) else found
 
     def embed(
         self,
@@ -291,6 +311,10 @@ class Model:
             f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {model.heads} heads, "
             f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}>"
         )
+
+
+def _each(texts: str | Sequence[str]) -> Sequence[str]:
+    return [texts] if isinstance(texts, str) else texts
 
 
 def load(

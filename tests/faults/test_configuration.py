@@ -77,7 +77,7 @@ KNOWN_FLAGS = {
     "larvatus evaluate": (
         "--against --by --corpus --data --device --glue --header --json --label --language --language-field --length "
         "--merge --no-header --no-quoting --on-bad --pair --plot --predictions --quoting --repair --samples "
-        "--sentences --separator --split --tag --task --text --text-field --tokens --truncate --word"
+        "--sentences --separator --split --strict --tag --task --text --text-field --tokens --truncate --word"
     ),
     "larvatus embed": (
         "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "
@@ -125,7 +125,7 @@ KNOWN_FLAGS = {
     "larvatus senses show": "--json --nearest --senses --standardise --wordnet",
     "larvatus data": "",
     "larvatus data check": (
-        "--dev --examples --header --json --kind --label --labels --longest --model --no-header --no-quoting --pair "
+        "--dev --examples --for --header --json --label --labels --longest --model --no-header --no-quoting --pair "
         "--quoting --separator --tag --task --text --word"
     ),
     "larvatus predict": (
@@ -136,7 +136,7 @@ KNOWN_FLAGS = {
         "--batch --class-weight --crf --curve --decay --dense --dev --device --dropout --epochs --evaluations "
         "--focal --glue --head-rate --header --label --labels --layer-decay --learn --length --lstm --merge "
         "--metric --microbatch --mix --model --no-dev --no-header --no-quoting --out --pair --patience --pool "
-        "--precision --quoting --rate --repair --resume --scheme --seed --seeds --separator --set --smoothing --tag "
-        "--task --text --train --trained --truncate --warmup --word"
+        "--precision --quoting --rate --repair --resume --scheme --seed --seeds --separator --set --smoothing "
+        "--strict --tag --task --text --train --trained --truncate --warmup --word"
     ),
 }

@@ -73,16 +73,17 @@ def test_what_cannot_be_classified_is_refused_in_one_line(
     assert not (tmp_path / "out" / "config.json").exists()
 
 
-def test_labels_of_dev_that_train_lacks_are_refused_with_their_place(finetune: Call, tmp_path: Path) -> None:
+def test_strict_refuses_labels_of_dev_that_train_lacks_with_their_place(finetune: Call, tmp_path: Path) -> None:
     train = made.classes(tmp_path / "train.jsonl")
     dev = made.write_rows(tmp_path / "dev.jsonl", [*CLASSES[:2], {"text": "a bank", "label": "damp"}])
-    code, _, err = finetune("classify", "--train", train, "--dev", dev, "--out", tmp_path / "out", *QUICK)
+    more = ("--out", tmp_path / "out", "--strict", *QUICK)
+    code, _, err = finetune("classify", "--train", train, "--dev", dev, *more)
     assert code == 4
     assert "dev.jsonl:3" in err
     assert "'damp'" in err
     conll = made.tags(tmp_path / "train.conll")
     (tmp_path / "dev.conll").write_text("the\tO\nriver\tB-PER\n\n")
-    code, _, err = finetune("tag", "--train", conll, "--dev", tmp_path / "dev.conll", "--out", tmp_path / "out", *QUICK)
+    code, _, err = finetune("tag", "--train", conll, "--dev", tmp_path / "dev.conll", *more)
     assert code == 4
     assert "dev.conll:" in err
     assert "B-PER" in err

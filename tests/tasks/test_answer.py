@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,21 @@ from larvatus.batch import edges
 from larvatus.errors import DataError, UsageError
 from larvatus.objectives import AnsweringConfig, ClassificationConfig, Pretraining
 from larvatus.targets import AnswerSpans
-from larvatus.tasks.answers.answer import Decoding, Found, answer, best_spans, chosen_text, decode, null_score, spans_of
+from larvatus.tasks.answers.answer import (
+    Decoding,
+    Found,
+    answer,
+    best_spans,
+    chosen_text,
+    decode,
+    null_score,
+    spans_of,
+    to_words,
+)
+from larvatus.tasks.answers.finetune import AnswerOptions, answering_head, marks_whole_words
 from larvatus.tasks.answers.passages import Asked, EmptyWindows, answer_tokens, ask, with_answers
-from larvatus.tasks.data.records import Place, QuestionExample
+from larvatus.tasks.data.records import Dataset, Place, QuestionExample
+from larvatus.tasks.heads import HeadOptions
 from larvatus.tasks.scoring import Scoring
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
@@ -217,6 +230,55 @@ def test_white_space_at_the_ends_is_no_part_of_an_answer() -> None:
     passage = Alignment(" a\tb  c", np.arange(2), np.array([[0, 6], [6, 7]]), np.full(2, -1), none, none)
     (span,) = spans_of(passage, Found(((1.0, 0, 0),), 1.0, 0.0), AnsweringConfig())
     assert (span.text, span.start, span.end, span.score) == ("a\tb", 1, 4, 1.0)
+
+
+@pytest.mark.parametrize("kind", sorted(TOKENIZERS))
+def test_random_weights_do_not_cut_words_and_take_no_more_than_them(kind: str) -> None:
+    passage = "Riverward, homebanks: wideness and deepnaive turnover; readers were driven."
+    asked = ask(TOKENIZERS[kind], [(QUESTION, passage)] * 40, limit=200)
+    scores = scores_of(asked, seed=5)
+    cut = 0
+    for found in decode(asked, scores, AnsweringConfig(longest=4)):
+        (raw,) = spans_of(asked.passages[0], found, AnsweringConfig(whole_words=False))
+        (whole,) = spans_of(asked.passages[0], found, AnsweringConfig())
+        cut += raw.text != whole.text
+        letters = [(one.start(), one.end()) for one in re.finditer(r"[^\W\d_]+", passage)]
+        assert not any(start < border < end for start, end in letters for border in (whole.start, whole.end))
+        assert whole.text == passage[whole.start : whole.end]
+        first = passage[whole.start : raw.start] + passage[raw.end : whole.end]
+        assert re.fullmatch(r"[^\W\d_]*", first), first  # only what the cut words lack
+        assert whole.score == raw.score
+    assert cut > 5
+
+
+@pytest.mark.parametrize(
+    ("text", "piece", "whole"),
+    [
+        ("He was born in Regensburg, Bavaria.", "gens", "Regensburg"),
+        ("from 1914 to 1918", "14 to 19", "1914 to 1918"),
+        ("他在北京市出生", "北京", "北京"),
+        ("กรุงเทพมหานคร", "เทพ", "เทพ"),
+        ("the river's bank", "er", "river"),
+    ],
+)
+def test_an_answer_is_widened_to_words_but_never_to_a_sentence_without_spaces(
+    text: str, piece: str, whole: str
+) -> None:
+    start = text.index(piece)
+    first, end = to_words(text, start, start + len(piece))
+    assert text[first:end] == whole
+
+
+def test_answers_stay_inside_words_where_people_mark_them_so() -> None:
+    def data(*answers: tuple[str, str]) -> Dataset[QuestionExample]:
+        return Dataset(tuple(example(passage, text, passage.index(text)) for passage, text in answers), "train.json")
+
+    korean = ("서울은 대한민국의 수도이다", "서울")
+    assert not marks_whole_words(data(korean))
+    assert marks_whole_words(data(*[("in Rome", "Rome")] * 39, korean))
+    head = answering_head(data(korean), AnswerOptions(), head=HeadOptions(), natural={})
+    assert not head.whole_words
+    assert answering_head(data(korean), AnswerOptions(whole_words=True), head=HeadOptions(), natural={}).whole_words
 
 
 def test_a_passage_of_100_000_characters_is_read_whole(

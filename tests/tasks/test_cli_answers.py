@@ -81,8 +81,11 @@ def test_files_of_questions_are_answered(larvatus: Call, answerer: Path, tmp_pat
     made.write_rows(tmp_path / "rows.jsonl", [{"question": QUESTION, "context": PASSAGE, "id": 7}] * 2)
     code, out, _ = larvatus("predict", answerer, "--file", tmp_path / "rows.jsonl", "--json")
     assert [json.loads(line)["text"] for line in out.splitlines()] == ["river deep"] * 2
-    code, _, err = larvatus("predict", answerer, "--file", tmp_path / "rows.jsonl", "--out", tmp_path / "no.json")
-    assert (code, "another question has the same id" in err) == (4, True)
+    rows = ("--file", tmp_path / "rows.jsonl")
+    code, _, err = larvatus("predict", answerer, *rows, *rows, "--out", tmp_path / "twice.json")
+    assert (code, "1 id is given to more than one question" in err) == (0, True)
+    assert "the id 7 is taken by another file; its answer stands under 7#3" in err
+    assert read_predictions(str(tmp_path / "twice.json")) == dict.fromkeys(("7", "7#2", "7#3", "7#2#2"), "river deep")
     (tmp_path / "rows.tsv").write_text(f"question\tcontext\n{QUESTION}\t{PASSAGE}\n")
     code, out, _ = larvatus("predict", answerer, "--file", tmp_path / "rows.tsv", "--top", 3)
     assert (code, out.startswith("river deep "), len(out.split("  "))) == (0, True, 4)
@@ -232,7 +235,6 @@ def test_what_does_not_go_together_is_one_line(larvatus: Call, answerer: Path, d
         ((*evaluate, dev, "--plot", tmp_path / "a.png"), 2, "no confusion matrix to draw"),
         ((*evaluate, dev, "--label", "answers"), 2, "questions are read from SQuAD's JSON"),
         ((*evaluate, dev, "--predictions", tmp_path / "no" / "p.json"), 2, "is no directory to write predictions in"),
-        ((*evaluate, tmp_path / "twice.json", "--predictions", tmp_path / "p.json"), 4, "has the same id"),
         (("evaluate", answerer, "--predictions", tmp_path / "p.json"), 2, "--data FILE"),
         ((*predict, QUESTION), 4, "text 1 is one text; the model answers a question from a passage: give both"),
         ((*predict, QUESTION, "--pair", " "), 4, "is empty"),
@@ -242,4 +244,8 @@ def test_what_does_not_go_together_is_one_line(larvatus: Call, answerer: Path, d
         found, _, err = larvatus(*words)
         assert (found, says in err) == (code, True), err
         assert err.count("\n") == 0
-    assert larvatus(*evaluate, tmp_path / "twice.json", "--samples", 20)[0] == 0
+    code, out, _ = larvatus(*evaluate, tmp_path / "twice.json", "--samples", 20, "--predictions", tmp_path / "p.json")
+    assert (code, "40 ids are given to more than one question" in " ".join(out.split())) == (0, True)
+    predictions = read_predictions(str(tmp_path / "p.json"))
+    assert len(predictions) == 80
+    assert all(predictions[f"q{n}"] == predictions[f"q{n}#2"] for n in range(40))

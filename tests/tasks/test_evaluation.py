@@ -28,6 +28,7 @@ from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
 
 CLASSES = ("maybe", "no", "yes")
 FEW = EvaluationOptions(samples=60)
+STRICT = dataclasses.replace(FEW, strict=True)
 
 
 def classes(*labels: str, **settings: Any) -> ClassificationConfig:
@@ -236,11 +237,11 @@ def test_gold_tags_in_another_scheme_are_converted(tuned: Any) -> None:
 
 def test_what_the_model_does_not_know_is_named(tuned: Any) -> None:
     with pytest.raises(DataError, match=r"test.tsv:1 is labelled 'yess', which the model does not know; did you mean"):
-        evaluate_texts(tuned(classes()), texts(["yes", "yess"]), FEW)
+        evaluate_texts(tuned(classes()), texts(["yes", "yess"]), STRICT)
     plain = sentences(3)
     odd = dataclasses.replace(plain.examples[1], tags=("B-ORG",) * len(plain.examples[1].words))
     with pytest.raises(DataError, match=r"test.conll:1: word 1 \(.*\) is tagged 'B-ORG', which the model does not"):
-        evaluate_tags(tuned(tags()), dataclasses.replace(plain, examples=(plain.examples[0], odd)), FEW)
+        evaluate_tags(tuned(tags()), dataclasses.replace(plain, examples=(plain.examples[0], odd)), STRICT)
     bare = dataclasses.replace(plain.examples[2], tags=None)
     with pytest.raises(DataError, match=r"test.conll:2: its words have no tags"):
         evaluate_tags(tuned(tags()), dataclasses.replace(plain, examples=(bare,)), FEW)

@@ -275,7 +275,7 @@ def test_relations_are_learnt_where_the_data_have_them_unless_told_otherwise() -
 def test_bad_input_is_one_line(bundle) -> None:
     unknown = dataclasses.replace(home("jane", "rome"), relations=(Relation(0, 1, "live-in"),), place=Place("dev", 9))
     with pytest.raises(DataError, match=r"dev:9: the relation 'live-in' is one that .*did you mean lives-in"):
-        finetune_spans(bundle, TRAIN, Dataset((unknown,), "dev"), job())
+        finetune_spans(bundle, TRAIN, Dataset((unknown,), "dev"), dataclasses.replace(job(), strict=True))
     bare = Dataset(tuple(dataclasses.replace(one, relations=()) for one in TRAIN), "bare")
     with pytest.raises(UsageError, match="relation-f1 does not score a head that looks for no relations"):
         finetune_spans(bundle, bare, DEV, dataclasses.replace(job(), metric="relation-f1"))

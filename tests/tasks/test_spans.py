@@ -249,7 +249,7 @@ def test_gold_spans_that_the_decoding_excludes_are_said_with_their_place() -> No
 def test_bad_input_is_one_line(bundle) -> None:
     unknown = Dataset((example("the bank", (1, 2, "ORGs"), line=7),), "dev.conllu")
     with pytest.raises(DataError, match=r"train.conllu:7: 'bank' is of the type 'ORGs', .*did you mean ORG"):
-        finetune_spans(bundle, TRAIN, unknown, job())
+        finetune_spans(bundle, TRAIN, unknown, dataclasses.replace(job(), strict=True))
     with pytest.raises(DataError, match="no span is labelled"):
         finetune_spans(bundle, Dataset((OTHERS[2],) * 3, "x"), TRAIN, job())
     with pytest.raises(UsageError, match="belong to finetune tag"):

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.bundle.hub import find_model
-from larvatus.cli.labelled import Header, Label, Labelled, Labels, Pair, Quoting, Separator, Tag, TaskKind, Text, Word
+from larvatus.cli.labelled import ForTask, Header, Label, Labelled, Labels, Pair, Quoting, Separator, Tag, Text, Word
 from larvatus.cli.options import Json
 from larvatus.errors import DataError, UsageError
 from larvatus.tasks.data.check import LONGEST, SHOWN, check
@@ -37,10 +37,10 @@ def _data() -> None:
 @app.command("check")
 def check_data(
     paths: Annotated[
-        list[str], typer.Argument(metavar="FILES...", help="CSV, TSV, JSONL, Parquet, CoNLL, CoNLL-U, brat.")
+        list[str], typer.Argument(metavar="FILES...", help="CSV, TSV, JSONL, Parquet, CoNLL, CoNLL-U, brat, SQuAD.")
     ],
     dev: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Dev data, to find leaks; repeatable.")] = None,
-    kind: TaskKind = None,
+    task: ForTask = None,
     glue: Annotated[
         str | None, typer.Option("--task", metavar="NAME", help="A task of GLUE; FILES is its directory.")
     ] = None,
@@ -73,17 +73,15 @@ def check_data(
     train: Examples
     held_out: Examples | None
     if glue is not None:
-        if len(paths) != 1 or dev:
-            raise UsageError("--task takes one directory, which holds train and dev")
+        if len(paths) != 1 or dev or task not in (None, "classify"):
+            raise UsageError("--task takes one directory, which holds train and dev of a classification")
         found = read_glue(glue, paths[0], problems=problems)
         assert found.train is not None
         train, held_out = found.train, next(iter(found.dev.values()))
-    elif (kind or guess_task(paths[0])) == "tag":
-        train = reading.tagged(paths, problems=problems)
-        held_out = reading.tagged(dev, problems=problems) if dev else None
     else:
-        train = reading.texts(paths, kind=labels, problems=problems)
-        held_out = reading.texts(dev, kind=train.kind, problems=problems) if dev else None
+        task = task or guess_task(paths[0])
+        train = reading.read(task, paths, kind=labels, problems=problems)
+        held_out = reading.read(task, dev, kind=train.kind, problems=problems) if dev else None
     measure = None if model is None else _tokens(Tokenizer.load(find_model(model)))
     report = check(train, held_out, problems=problems, measure=measure, longest=longest, shown=examples)
     if as_json:

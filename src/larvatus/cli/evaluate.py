@@ -31,6 +31,7 @@ from larvatus.cli.labelled import (
     Quoting,
     Repair,
     Separator,
+    Strict,
     Tag,
     Text,
     Truncate,
@@ -84,6 +85,7 @@ def evaluate(
     merge: Merge = "mean",
     length: Length = None,
     repair: Repair = False,
+    strict: Strict = False,
     samples: Annotated[int, typer.Option(min=2, help="Of the bootstrap.")] = 1000,
     text: Text = None,
     pair: Pair = None,
@@ -125,6 +127,7 @@ def evaluate(
             length=length,
             truncate=truncate,
             repair=repair,
+            strict=strict,
             samples=samples,
         ),
         as_json=as_json,
@@ -139,8 +142,9 @@ def evaluate(
     (model,) = models
     if not (corpus or languages) and any(isinstance(one, TaskConfig) for one in load_bundle(model).objectives):
         raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
-    if asked.reading != Labelled() or truncate or repair or length is not None:
-        raise UsageError("columns, --truncate, --repair and --length are for labelled examples; name some: --data FILE")
+    if asked.reading != Labelled() or truncate or repair or strict or length is not None:
+        flags = "columns, --truncate, --repair, --strict and --length"
+        raise UsageError(f"{flags} are for labelled examples; name some: --data FILE")
     reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
     given, language = text_of(corpus, languages, option="--corpus PATH")
     options = BuildOptions(language=language, sentences=sentences, reading=reading)

@@ -44,6 +44,8 @@ def show_evaluation(out: Console, found: Evaluation) -> None:
         _show_answers(out, found)
     else:
         _show_labels(out, found)
+        for line in found.notes:
+            out.print(escape(f"\n{line}"))
     out.print(f"\n{said_of_reading(found.reading)}")
 
 

@@ -22,7 +22,6 @@ from larvatus.plots import check_can_draw
 from larvatus.tasks.answers.evaluation import AnswerEvaluation, evaluate_answers
 from larvatus.tasks.data.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
 from larvatus.tasks.data.records import Dataset, QuestionExample, SpannedWords, TextExample
-from larvatus.tasks.data.squad import golds_of
 from larvatus.tasks.data.squad_file import write_predictions
 from larvatus.tasks.evaluation.comparison import Evaluation, ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.confusion_picture import draw_confusion
@@ -138,10 +137,7 @@ def _read(asked: Asked, bundle: Bundle, model: Path) -> Dataset[Any]:
         return asked.reading.spanned(asked.data)
     if not isinstance(head, Answering):
         return asked.reading.tagged(asked.data)
-    data = asked.reading.read("answer", asked.data)
-    if asked.predictions is not None:
-        golds_of(data)  # ids given twice are a fault
-    return data
+    return asked.reading.read("answer", asked.data)
 
 
 def _evaluated(

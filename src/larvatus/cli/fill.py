@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Annotated
 
 import typer
@@ -14,14 +15,17 @@ from rich.text import Text
 
 from larvatus.cli.options import Device, ModelName
 from larvatus.cloze.results import Fill, Fills, JointFill
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
 from larvatus.model import load
 
 AROUND = 60  # characters before and after a blank
 
 
 def fill(
-    text: Annotated[str, typer.Argument(help="Text with [MASK] at each blank; - reads lines from standard input.")],
+    texts: Annotated[
+        list[str],
+        typer.Argument(metavar="TEXT...", help="Texts with [MASK] at each blank; - reads lines from standard input."),
+    ],
     model: ModelName,
     top: Annotated[int, typer.Option("--top", help="How many candidates.")] = 5,
     joint: Annotated[
@@ -32,9 +36,11 @@ def fill(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Fill the blanks of a text: the likeliest words, with their probabilities."""
+    """Fill the blanks of texts: the likeliest words, with their probabilities."""
+    if texts.count("-") > 1:
+        raise UsageError("standard input is read once; give - once")
     loaded = load(model, device=device)
-    for line in _lines() if text == "-" else [text]:
+    for line in chain.from_iterable(_lines() if text == "-" else [text] for text in texts):
         fills = loaded.fill(line, top=top, beam=beam, joint=joint, words_only=words_only)
         if as_json:
             print(json.dumps(fills.to_dict(), ensure_ascii=False))

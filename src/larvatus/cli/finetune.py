@@ -31,6 +31,7 @@ from larvatus.cli.labelled import (
     Quoting,
     Repair,
     Separator,
+    Strict,
     Tag,
     Text,
     Truncate,
@@ -113,6 +114,7 @@ def finetune(
     ] = "subwords",
     scheme: Annotated[Scheme | None, typer.Option(help="Scheme of tags to learn; others are converted.")] = None,
     repair: Repair = False,
+    strict: Strict = False,
     length: Length = None,
     truncate: Truncate = False,
     merge: Merge = "mean",
@@ -145,6 +147,7 @@ def finetune(
         metric=metric,
         merge=merge,
         repair=repair,
+        strict=strict,
         hold_out=not no_dev,
     )
     reading = Labelled(

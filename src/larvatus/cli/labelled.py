@@ -47,12 +47,16 @@ Tag = Annotated[
     str | None,
     typer.Option("--tag", metavar="COLUMN", help="Column of the tag, or a key of CoNLL-U; default: last, UPOS."),
 ]
-TaskKind = Annotated[
-    Literal["classify", "tag"] | None,
-    typer.Option("--kind", help="Texts with labels or words with tags; default: as it looks."),
+ForTask = Annotated[
+    Task | None,
+    typer.Option("--for", help="Read as finetune of this task reads; default: classify or tag, as it looks."),
 ]
 Repair = Annotated[
     bool, typer.Option("--repair", help="Read illegal sequences of tags as conlleval does, in place of refusing them.")
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse labels that the training examples lack, in place of counting them as wrong."),
 ]
 Merge = Annotated[
     Literal["mean", "max"], typer.Option("--merge", help="How the windows of a long text answer together.")
@@ -95,26 +99,29 @@ class Labelled:
         self._refuse(*OF_TEXTS, why="are for texts; words have --word and --tag")
         return read_tagged(paths, word=self.word, tag=self.tag, problems=problems)
 
-    def spanned(self, paths: Sequence[str]) -> Dataset[SpannedWords]:
+    def spanned(self, paths: Sequence[str], *, problems: Problems | None = None) -> Dataset[SpannedWords]:
         """Several levels of tags are columns with commas between them: ``--tag 2,3``."""
         self._refuse(*OF_TEXTS, why="are for texts; words have --word and --tag")
         return read_spanned(
             paths,
             word=_number(self.word, "--word"),
             tags=None if self.tag is None else [_number(one, "--tag") or 1 for one in self.tag.split(",")],
+            problems=problems,
         )
 
-    def read(self, task: Task, paths: Sequence[str], *, kind: Kind | None = None) -> Dataset[Any]:
+    def read(
+        self, task: Task, paths: Sequence[str], *, kind: Kind | None = None, problems: Problems | None = None
+    ) -> Dataset[Any]:
         """What a task learns from."""
         if task == "classify":
-            return self.texts(paths, kind=kind)
+            return self.texts(paths, kind=kind, problems=problems)
         if task == "tag":
-            return self.tagged(paths)
+            return self.tagged(paths, problems=problems)
         if task == "spans":
-            return self.spanned(paths)
+            return self.spanned(paths, problems=problems)
         if self != Labelled():
             raise UsageError("questions are read from SQuAD's JSON, or JSONL with question, context and answers")
-        return read_questions(paths)
+        return read_questions(paths, problems=problems)
 
     def _refuse(self, *names: str, why: str) -> None:
         given = [f"--{name}" for name in names if getattr(self, name) is not None]

@@ -22,13 +22,13 @@ from rich.text import Text
 
 from larvatus.cli.counting import Counting
 from larvatus.cli.options import Device, Json
-from larvatus.errors import DataError, UsageError
+from larvatus.errors import UsageError
 from larvatus.files import new_file
 from larvatus.model import load
 from larvatus.tasks.classify import Merge
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.records import QuestionPlace, TextExample
-from larvatus.tasks.data.squad import TABLES, read_questions
+from larvatus.tasks.data.squad import TABLES, read_questions, unique_id
 from larvatus.tasks.data.squad_file import write_predictions
 from larvatus.tasks.data.tables import ending
 from larvatus.tasks.data.unlabelled import TextFormat, read_unlabelled
@@ -179,8 +179,9 @@ def _keep(answers: dict[str, str], answer: Predicted) -> None:
     own, place = answer.example.id, answer.example.place
     if own is None:
         raise UsageError(f"{place} has no id, by which a .json file tells answers; write .jsonl, or give questions ids")
-    if own in answers:
-        raise DataError(f"{place}: another question has the same id, so answers cannot be told apart; write .jsonl")
+    if own in answers:  # of another file: those of one are numbered already
+        own, given = unique_id(own, answers), own
+        _say(f"{place}: the id {given} is taken by another file; its answer stands under {own}")
     assert isinstance(answer.found, Answer)
     answers[own] = answer.found.text
 

@@ -26,6 +26,7 @@ from larvatus.embed.layers import LayerMix
 from larvatus.embed.marks import read_marks
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.parts import Number, Parts, Piece, Stand, rows, schema
+from larvatus.embed.passages import breaks_lines
 from larvatus.embed.results import Vectors
 from larvatus.embed.tables import assemble, check_format
 from larvatus.embed.vectors import embed_texts
@@ -135,17 +136,19 @@ def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Ite
     """Documents, or their sentences."""
     for number, document in enumerate(read_documents(paths, options=options.reading, skipped=skipped)):
         text, source, line = document.text, document.source, document.line
+        lines = breaks_lines(document)
         if options.embed.unit == "sentence":
             language = document.language or options.language
             for unit, (start, end) in enumerate(sentence_spans(text, language=language, mode=options.sentences)):
-                yield Piece(text[start:end], number, source, line, unit, start)
+                first = line + text.count("\n", 0, start) if lines else line
+                yield Piece(text[start:end], number, source, first, unit, start, lines)
             continue
         if options.embed.unit == "span":
             try:
                 read_marks(text)
             except UsageError as fault:
                 raise DataError(f"{source}:{line}: {fault}") from fault
-        yield Piece(text, number, source, line)
+        yield Piece(text, number, source, line, lines=lines)
 
 
 def _blocks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:

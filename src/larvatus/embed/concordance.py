@@ -141,7 +141,7 @@ def _row(piece: Piece, start: int, end: int) -> Row:
         left=one_line(text[max(0, start - CONTEXT) : start]),
         right=one_line(text[end : end + CONTEXT]),
         source=piece.source,
-        line=piece.line + text.count("\n", 0, start),
+        line=piece.line_at(start),
         start=piece.start + start,
     )
 

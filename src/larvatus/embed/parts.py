@@ -49,6 +49,12 @@ class Piece:
     """Number of its first unit in the document."""
     start: int = 0
     """Character of the document where it begins."""
+    lines: bool = True
+    """Whether its line breaks are those of the file: not so of a record, which stands in one line of JSONL."""
+
+    def line_at(self, start: int) -> int:
+        """The line of the file in which a character of the text stands."""
+        return self.line + self.text.count("\n", 0, start) if self.lines else self.line
 
 
 def schema(size: int, number: Number) -> Any:
@@ -67,6 +73,16 @@ def schema(size: int, number: Number) -> Any:
     )
 
 
+def unit_lines(piece: Piece, found: Vectors) -> list[int]:
+    """The line of the file that each unit begins in."""
+    if not piece.lines:
+        return [piece.line] * len(found)
+    breaks = np.cumsum(np.frombuffer(piece.text.encode("utf-32-le", "surrogatepass"), "<u4") == ord("\n"))
+    starts = np.asarray(found.spans)[:, 0]
+    before = np.concatenate([[0], breaks])[np.minimum(starts, len(breaks))]
+    return (piece.line + before).tolist()  # type: ignore[no-any-return]
+
+
 def rows(pieces: Sequence[Piece], found: Sequence[Vectors], kind: Any) -> Any:
     """The record batch of a part; a missing vector is null."""
     counts = [len(vectors) for vectors in found]
@@ -82,7 +98,7 @@ def rows(pieces: Sequence[Piece], found: Sequence[Vectors], kind: Any) -> Any:
     columns = [
         pa.array(each([p.document for p in pieces]), pa.int64()),
         pa.array(each([p.source for p in pieces]), pa.string()),
-        pa.array(each([p.line for p in pieces]), pa.int64()),
+        pa.array([line for p, v in zip(pieces, found, strict=True) for line in unit_lines(p, v)], pa.int64()),
         pa.array([p.unit + n for p, count in zip(pieces, counts, strict=True) for n in range(count)], pa.int64()),
         pa.array(spans[:, 0], pa.int64()),
         pa.array(spans[:, 1], pa.int64()),

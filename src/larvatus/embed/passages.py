@@ -16,7 +16,7 @@ import msgspec
 
 from larvatus.embed.parts import Piece
 from larvatus.rng import stream
-from larvatus.text.readers import Document, ReadOptions, Skipped, read_documents
+from larvatus.text.readers import Document, ReadOptions, Skipped, kind_of, read_documents
 from larvatus.text.sentences import Mode, sentence_spans
 from larvatus.text.words import segment_words
 
@@ -47,8 +47,14 @@ def passages(
         if not keep(document.text):
             continue
         for start, end in _stretches(document, options):
-            line = document.line + document.text.count("\n", 0, start)
-            yield Piece(document.text[start:end], number, document.source, line, 0, start)
+            lines = breaks_lines(document)
+            line = document.line + (document.text.count("\n", 0, start) if lines else 0)
+            yield Piece(document.text[start:end], number, document.source, line, 0, start, lines)
+
+
+def breaks_lines(document: Document) -> bool:
+    """Whether line breaks of the text are those of its file; a record's stand in one line, or in none."""
+    return kind_of(document.source) not in ("jsonl", "parquet")
 
 
 def _stretches(document: Document, options: PassageOptions) -> Iterator[tuple[int, int]]:

@@ -38,6 +38,9 @@ class AnsweringConfig(Struct, tag_field="type", tag="answering", frozen=True, kw
     """With `null`: by how much the score of [CLS] must exceed that of the best span for there to be no answer."""
     longest: int = 30
     """Tokens of the longest answer."""
+    whole_words: bool = True
+    """Whether an answer that begins or ends inside a word is widened to the word; not so where people mark parts of
+    words, as they do of Korean, whose particles are written together with the noun."""
     dense: Dense = "none"
     """A layer before the scores, in families that have one (ModernBERT)."""
     dense_norm: bool = False

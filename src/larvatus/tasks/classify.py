@@ -7,7 +7,7 @@ windows are merged: their mean, or for each class the highest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -16,12 +16,14 @@ import torch
 
 from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.errors import DataError, did_you_mean
+from larvatus.nn.buckets import IGNORE
 from larvatus.objectives import Classification, ClassificationConfig, Pretraining
 from larvatus.targets import ClassTargets
 from larvatus.tasks.data.records import TextExample
 from larvatus.tasks.results import Classified, Coverage
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.sequences import Sequences, TextOrPair
+from larvatus.tasks.unknown import Unknown
 
 Merge = Literal["mean", "max"]
 YES = 0.5
@@ -33,34 +35,60 @@ class LabelledTexts:
     """Training examples of classification."""
 
     sequences: Sequences
-    labels: npt.NDArray[np.generic]  # [E] classes or numbers, [E, K] yes and no
+    labels: npt.NDArray[np.generic]  # [E] classes or numbers, [E, K] yes and no; IGNORE of a class that is unknown
+    unknown: Unknown = field(default_factory=Unknown)
 
     def __len__(self) -> int:
         return len(self.sequences)
 
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         sequences = self.sequences.of(examples)
-        parts = self.sequences.parts[examples]
-        targets = ClassTargets(
-            labels=np.repeat(self.labels[examples], parts, axis=0),
-            weights=np.repeat((1.0 / np.maximum(parts, 1)).astype(np.float32), parts),
-        )
+        parts, labels = self.sequences.parts[examples], self.labels[examples]
+        shares = (1.0 / np.maximum(parts, 1)).astype(np.float32)
+        if len(self.unknown) and labels.ndim == 1:  # no loss is defined of them
+            shares, labels = np.where(labels == IGNORE, np.float32(0), shares), np.where(labels == IGNORE, 0, labels)
+        targets = ClassTargets(labels=np.repeat(labels, parts, axis=0), weights=np.repeat(shares, parts))
         return TrainingBatch(tokens=self.sequences.batch(sequences), targets={ClassTargets: targets})
 
 
 def label_array(examples: Sequence[TextExample], config: ClassificationConfig) -> npt.NDArray[np.generic]:
-    """What a model of these classes is to say of each example: [E], or [E, K] for labels."""
+    """What a model of these classes is to say of each example: [E], or [E, K] for labels.
+
+    A class that the model does not know is IGNORE, a label that it does not know is left out; see `unknown_texts`.
+    """
     ids = {label: number for number, label in enumerate(config.labels)}
     if config.kind == "regression":
         return np.array([_number(example) for example in examples], dtype=np.float32)
     if config.kind == "multi-class":
-        return np.array([_id(ids, example, example.label) for example in examples], dtype=np.int64)
+        return np.array([ids.get(_label(example, example.label), IGNORE) for example in examples], dtype=np.int64)
     rows = np.zeros((len(examples), len(ids)), dtype=np.float32)
     for row, example in zip(rows, examples, strict=True):
-        own = example.label if isinstance(example.label, tuple) else () if example.label is None else (example.label,)
-        for label in own:
-            row[_id(ids, example, label)] = 1.0
+        for label in _labels(example):
+            if label in ids:
+                row[ids[label]] = 1.0
     return rows
+
+
+def unknown_texts(examples: Sequence[TextExample], config: ClassificationConfig) -> Unknown:
+    """The labels of the examples that are none of the model's."""
+    if config.kind == "regression":
+        return Unknown()
+    ids = set(config.labels)
+    found = [(number, label) for number, one in enumerate(examples) for label in _labels(one) if label not in ids]
+    first = ""
+    if found:
+        number, label = found[0]
+        first = f"{examples[number].place} is labelled {label!r}, which the model does not know"
+        first += did_you_mean(label, ids)
+    total = len(examples) if config.kind == "multi-class" else sum(len(_labels(one)) for one in examples)
+    return Unknown.of(found, total=total, first=first)
+
+
+def _labels(example: TextExample) -> tuple[str, ...]:
+    """The class or the labels of an example."""
+    if isinstance(example.label, tuple):
+        return example.label
+    return () if example.label is None else (_label(example, example.label),)
 
 
 def _number(example: TextExample) -> float:
@@ -70,11 +98,12 @@ def _number(example: TextExample) -> float:
         raise DataError(f"{example.place}: the label {example.label!r} is not a number, as regression wants") from fault
 
 
-def _id(ids: dict[str, int], example: TextExample, label: object) -> int:
-    if not isinstance(label, str) or label not in ids:
-        said = "has no label" if label is None else f"is labelled {label!r}, which the model does not know"
-        raise DataError(f"{example.place} {said}{did_you_mean(str(label), ids)}")
-    return ids[label]
+def _label(example: TextExample, label: object) -> str:
+    if label is None:
+        raise DataError(f"{example.place} has no label; give it one, or leave the example out")
+    if not isinstance(label, str):
+        raise DataError(f"{example.place} is labelled {label!r}, which is no class; give its name")
+    return label
 
 
 def texts_of(examples: Sequence[TextExample]) -> list[TextOrPair]:

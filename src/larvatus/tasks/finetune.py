@@ -24,7 +24,7 @@ from larvatus.errors import DataError, Preempted, UsageError
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.tasks.checkpoint import Keeper, SeedRun
-from larvatus.tasks.classify import LabelledTexts, Merge, label_array, texts_of
+from larvatus.tasks.classify import LabelledTexts, Merge, label_array, texts_of, unknown_texts
 from larvatus.tasks.curve import by_lot
 from larvatus.tasks.data.records import Dataset, Example, TaggedExample, TextExample
 from larvatus.tasks.features import Examples, Features
@@ -43,8 +43,9 @@ from larvatus.tasks.plan import balance, plan
 from larvatus.tasks.schemes import in_scheme, scheme_of
 from larvatus.tasks.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.tag import TaggedWords, align_examples, tag_array
+from larvatus.tasks.tag import TaggedWords, align_examples, tag_array, unknown_tags
 from larvatus.tasks.trained import trainable
+from larvatus.tasks.unknown import Unknown
 from larvatus.text.tag_schemes import Scheme
 from larvatus.train.settings import Runtime
 
@@ -79,6 +80,8 @@ class Job:
     """How the windows of a long text answer together."""
     repair: bool = False
     """Illegal sequences of tags are read as conlleval does, not refused."""
+    strict: bool = False
+    """Held-out labels that training lacks are refused, not counted as wrong."""
     hold_out: bool = True
     """Whether some training examples are held out where no others are given."""
     watch: Watch = field(default_factory=Watch)
@@ -157,6 +160,8 @@ def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[Tex
     counts = [train.labels()[label] for label in config.labels]
     metric = metric_of_texts(config, counts, job.metric)
     held = HeldOutTexts(encode_texts(bundle, dev, config, job.config), config, metric, job.merge) if dev else None
+    if held and dev:
+        tell_unknown(job, dev.source, held.data.unknown, ("texts", "labelled with classes"))
     return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
 
 
@@ -173,6 +178,8 @@ def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[Ta
     data = encode_tags(bundle, train, config, job.config)
     metric = metric_of_tags(config, job.metric)
     held = HeldOutTags(encode_tags(bundle, dev, config, job.config), config, metric) if dev else None
+    if held and dev:
+        tell_unknown(job, dev.source, held.data.unknown, ("words", "tagged with tags"))
     return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
 
 
@@ -196,6 +203,13 @@ def parted(
     return dataclasses.replace(train, examples=own), dataclasses.replace(train, examples=others, notes=(said,))
 
 
+def tell_unknown(job: Job, source: str, unknown: Unknown, what: tuple[str, str], fate: str = "count as wrong") -> None:
+    """Say which held-out labels the model will not know, or refuse them."""
+    unknown.check(strict=job.strict)
+    if unknown.names:
+        job.watch.say(f"{source}: {unknown.note(*what, fate=fate)}")
+
+
 def window_of(bundle: Bundle, config: FineTuneConfig) -> int:
     """Tokens of a window."""
     most = bundle.model.max_positions
@@ -210,7 +224,7 @@ def encode_texts(
     labels = label_array(data.examples, config)
     limit = window_of(bundle, settings)
     sequences = text_sequences(bundle.tokenizer, texts_of(data.examples), limit=limit, truncate=settings.truncate)
-    return LabelledTexts(sequences, labels)
+    return LabelledTexts(sequences, labels, unknown_texts(data.examples, config))
 
 
 def encode_tags(
@@ -219,7 +233,8 @@ def encode_tags(
     found = align_examples(bundle.tokenizer, data.examples)
     limit = window_of(bundle, settings)
     sequences = word_sequences(bundle.tokenizer, found, limit=limit, truncate=settings.truncate)
-    return TaggedWords(sequences, tag_array(data.examples, sequences, config.labels))
+    tags = tag_array(data.examples, sequences, config.labels)
+    return TaggedWords(sequences, tags, unknown_tags(data.examples, sequences, config.labels))
 
 
 def tuned_with_head(

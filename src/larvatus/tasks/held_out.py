@@ -121,14 +121,20 @@ class HeldOutTexts:
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
         return Scores(
             metric=self.metric,
-            values=class_metrics(self.data.labels, self.logits(model, scoring), self.config),
+            values=class_metrics(
+                self.data.unknown.added_to(self.data.labels, known=len(self.config.labels)),
+                self.logits(model, scoring),
+                self.config,
+            ),
         )
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
         if self.config.kind == "regression":
             return Calibration()
-        kind: Kind = "softmax" if self.config.kind == "multi-class" else "sigmoid"
-        return calibration(self.logits(model, scoring), self.data.labels, kind=kind)
+        if self.config.kind == "multi-label":
+            return calibration(self.logits(model, scoring), self.data.labels, kind="sigmoid")
+        known = self.data.labels != IGNORE
+        return calibration(self.logits(model, scoring)[known], self.data.labels[known], kind="softmax")
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +158,10 @@ class HeldOutTags:
         assert isinstance(head, Tagging)
         counts = words_read(self.data.sequences)
         found = decode(head, self.logits(model, scoring), counts)
-        return Scores(metric=self.metric, values=tag_metrics(self.data.tags, found, counts, self.config))
+        unknown = self.data.unknown
+        gold = unknown.added_to(self.data.tags, known=len(self.config.labels))
+        values = tag_metrics(np.asarray(gold, np.int64), found, counts, self.config, more=unknown.names)
+        return Scores(metric=self.metric, values=values)
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
         """Of the scores of single words; under a CRF, whose scores are not probabilities, none is fitted."""
@@ -200,20 +209,21 @@ def judged(fit: Calibration) -> Calibration:
 
 
 def class_metrics(gold: npt.NDArray[np.generic], scores: Floats, config: ClassificationConfig) -> dict[str, float]:
-    """All metrics of a kind of classification, from scores [E, K]."""
+    """All metrics of a kind of classification, from scores [E, K]; gold classes from K on are wrong in any case."""
     if config.kind == "regression":
         found, wanted = scores[:, 0].astype(np.float64), np.asarray(gold, np.float64)
         error = float(np.sqrt(np.mean((found - wanted) ** 2)))
         return {"spearman": spearman(found, wanted), "pearson": pearson(found, wanted), "rmse": error}
     if config.kind == "multi-label":
-        several = multi_label(gold, scores >= 0)
+        several = multi_label(gold, np.pad(scores >= 0, ((0, 0), (0, gold.shape[1] - scores.shape[1]))))
         return {
             "micro-f1": several.micro.f1,
             "macro-f1": several.macro.f1,
             "exact-match": several.exact_match,
             "hamming": several.hamming,
         }
-    table = confusion(gold, scores.argmax(-1), classes=len(config.labels))
+    classes = max(len(config.labels), int(np.max(gold, initial=0)) + 1)
+    table = confusion(gold, scores.argmax(-1), classes=classes)
     counts = f1_by_class(table)
     values = {"accuracy": accuracy_of(table), "macro-f1": average(counts, "macro").f1, "matthews": matthews(table)}
     if len(config.labels) == 2:
@@ -221,12 +231,14 @@ def class_metrics(gold: npt.NDArray[np.generic], scores: Floats, config: Classif
     return values
 
 
-def tag_metrics(gold: Ints, found: Ints, counts_E: Ints, config: TaggingConfig) -> dict[str, float]:
-    """Accuracy of words, and of entities where tags spell any."""
+def tag_metrics(
+    gold: Ints, found: Ints, counts_E: Ints, config: TaggingConfig, *, more: tuple[str, ...] = ()
+) -> dict[str, float]:
+    """Accuracy of words, and of entities where tags spell any; `more` are gold tags that the model does not know."""
     known = gold != IGNORE
     values = {"accuracy": float((gold == found)[known].mean()) if known.any() else float("nan")}
     if config.scheme != "none":
-        both = [entities_of(tags, counts_E, config) for tags in (gold, found)]
+        both = [entities_of(tags, counts_E, config, more=more) for tags in (gold, found)]
         score = entity_f1(*both)
         values |= {
             "entity-f1": score.micro.f1,
@@ -237,9 +249,11 @@ def tag_metrics(gold: Ints, found: Ints, counts_E: Ints, config: TaggingConfig) 
     return values
 
 
-def entities_of(tags_W: Ints, counts_E: Ints, config: TaggingConfig) -> list[list[Entity]]:
-    """The entities of each example."""
-    names = np.array(config.labels)[tags_W].tolist()
+def entities_of(
+    tags_W: Ints, counts_E: Ints, config: TaggingConfig, *, more: tuple[str, ...] = ()
+) -> list[list[Entity]]:
+    """The entities of each example; `more` are the tags that are numbered after the model's own."""
+    names = np.array((*config.labels, *more))[tags_W].tolist()
     borders = edges(counts_E).tolist()
     return [read_entities(names[first:last], config.scheme) for first, last in pairwise(borders)]
 

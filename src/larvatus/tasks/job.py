@@ -21,7 +21,7 @@ from larvatus.tasks.trained import TrainedConfig
 from larvatus.train.settings import Runtime
 
 TRAINED = ("layer_decay", "head_rate", "crf_rate", "embeddings")
-RUN = ("metric", "merge", "repair", "hold_out", "watch")
+RUN = ("metric", "merge", "repair", "strict", "hold_out", "watch")
 RUNTIME = ("device", "precision", "microbatch")
 
 

@@ -26,7 +26,7 @@ from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
 from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
-from larvatus.tasks.data.check import check
+from larvatus.tasks.data.check import UNSEEN, check
 from larvatus.tasks.data.read import read_tagged, read_texts
 from larvatus.tasks.data.records import TaggedExample, TextExample
 from larvatus.tasks.data.spanned import read_spanned
@@ -163,7 +163,7 @@ def doubts(train: Any, dev: Any) -> list[str]:
     """What a check of the data warns of, a line each; what would stop training is raised by the training itself."""
     if not isinstance(train.examples[0], TextExample | TaggedExample):
         return []
-    warnings = check(train, dev).warnings
+    warnings = [one for one in check(train, dev).warnings if one.name != UNSEEN]  # the training says how many
     return [f"data: {one.message}" for one in warnings] + (["larvatus data check shows where"] if warnings else [])
 
 

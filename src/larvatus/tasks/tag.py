@@ -9,14 +9,14 @@ E examples, S sequences, W words, K tags.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
 from larvatus.batch import Ints, TrainingBatch, edges
-from larvatus.errors import DataError, did_you_mean
+from larvatus.errors import did_you_mean
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.crf import Transitions, constrained_viterbi
 from larvatus.objectives import Pretraining, Tagging, TaggingConfig
@@ -25,6 +25,7 @@ from larvatus.tasks.data.records import TaggedExample
 from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.sequences import Sequences
+from larvatus.tasks.unknown import Unknown
 from larvatus.text.align import Alignment, join_words
 from larvatus.text.tag_schemes import detect_scheme, legal_transitions, read_entities, read_leniently
 from larvatus.text.tokenizer import Tokenizer
@@ -39,7 +40,8 @@ class TaggedWords:
     """Training examples of tagging."""
 
     sequences: Sequences
-    tags: Ints  # [W] of all words of all sequences
+    tags: Ints  # [W] of all words of all sequences; IGNORE of a tag that is unknown
+    unknown: Unknown = field(default_factory=Unknown)
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -51,27 +53,32 @@ class TaggedWords:
 
 
 def tag_array(examples: Sequence[TaggedExample], sequences: Sequences, labels: Sequence[str]) -> Ints:
-    """Gold tags of the words that are read, as numbers: [W]. A truncated example's later words are not there."""
+    """Gold tags of the words that are read, as numbers: [W]. A truncated example's later words are not there.
+
+    A tag that the model does not know is IGNORE; see `unknown_tags`.
+    """
     ids = {label: number for number, label in enumerate(labels)}
-    read = words_read(sequences)
-    tags = [
-        _id(ids, example, number)
-        for example, count in zip(examples, read.tolist(), strict=True)
-        for number in range(count)
-    ]
+    tags: list[int] = []
+    for example, count in zip(examples, words_read(sequences).tolist(), strict=True):
+        tags += [IGNORE] * count if example.tags is None else [ids.get(tag, IGNORE) for tag in example.tags[:count]]
     return np.array(tags, dtype=np.int64)
 
 
-def _id(ids: dict[str, int], example: TaggedExample, word: int) -> int:
-    if example.tags is None:
-        return IGNORE
-    tag = example.tags[word]
-    if tag not in ids:
-        raise DataError(
-            f"{example.place}: word {word + 1} ({example.words[word]}) is tagged {tag!r}, which the model does not "
-            f"know{did_you_mean(tag, ids)}"
-        )
-    return ids[tag]
+def unknown_tags(examples: Sequence[TaggedExample], sequences: Sequences, labels: Sequence[str]) -> Unknown:
+    """The tags of words that are read which are none of the model's."""
+    ids = set(labels)
+    found: list[tuple[int, str]] = []
+    first, before = "", 0
+    for example, count in zip(examples, words_read(sequences).tolist(), strict=True):
+        for word, tag in enumerate((example.tags or ())[:count]):
+            if tag not in ids:
+                found.append((before + word, tag))
+                first = first or (
+                    f"{example.place}: word {word + 1} ({example.words[word]}) is tagged {tag!r}, which the model "
+                    f"does not know{did_you_mean(tag, ids)}"
+                )
+        before += count
+    return Unknown.of(found, total=before, first=first)
 
 
 def words_read(sequences: Sequences) -> Ints:

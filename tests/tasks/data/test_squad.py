@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import lzma
@@ -164,10 +165,13 @@ def test_faults_are_collected_where_asked(write: Write) -> None:
 
 def test_ids_given_twice_are_told_apart(write: Write) -> None:
     found = read_questions(write(squad(asked(), asked(), asked(id="q1#2"))))
-    assert "1 ids are given to more than one question" in found.describe()
+    assert [one.id for one in found] == ["q1", "q1#3", "q1#2"]
+    assert "1 id is given to more than one question: the later ones are numbered, such as q1#3" in found.describe()
+    assert len(golds_of(found)) == 3
+    assert with_unique_ids(found) is found
+    twice = dataclasses.replace(found, examples=found.examples[:1] * 2)
     with pytest.raises(DataError, match="q1: another question has the same id"):
-        golds_of(found)
-    assert [one.id for one in with_unique_ids(found)] == ["q1", "q1#3", "q1#2"]
+        golds_of(twice)
 
 
 @st.composite

@@ -23,6 +23,7 @@ from typing import TypeVar
 import numpy as np
 from msgspec import Struct
 
+from larvatus.embed.passages import breaks_lines
 from larvatus.errors import DataError, UsageError
 from larvatus.rng import random_bits
 from larvatus.text.documents import Document
@@ -128,8 +129,10 @@ def _in_document(document: Document, targets: Targets, options: FindOptions) -> 
     if not any(first in folded for first in firsts):
         return
     language = document.language or options.language
+    lines = breaks_lines(document)
     for begin, stop in _sentences(document.text, language, options.sentences):
         sentence = document.text[begin:stop].strip()
+        before = document.text.find(sentence, begin)
         folded = _fold(sentence, options.cased)
         if not any(first in folded for first in firsts):
             continue
@@ -146,7 +149,7 @@ def _in_document(document: Document, targets: Targets, options: FindOptions) -> 
                         start=spans[place][0],
                         end=spans[place + len(parts) - 1][1],
                         source=document.source,
-                        line=document.line,
+                        line=document.line + (document.text.count("\n", 0, before + spans[place][0]) if lines else 0),
                         language=document.language,
                         label=document.label,
                     )

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.embed.map.labels import place_labels
 from larvatus.embed.map.page import about, chosen_field, middles, shown_fields
 from larvatus.embed.map.word_map import WordMap
 from larvatus.files import new_file
@@ -26,7 +27,6 @@ MOST_GROUPS = 12
 
 def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = "label") -> None:
     from matplotlib.figure import Figure  # no pyplot: nothing global, no window
-    from matplotlib.patheffects import withStroke
 
     columns = shown_fields(result, colour=colour, label=label)
     field = chosen_field(columns, colour)
@@ -48,31 +48,48 @@ def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = 
             linewidths=0,
             label=None if many else f"{_short(as_written(name))}  {len(own):,}",
         )
-    for middle in middles(result.clusters, result.points) if result.clusters is not None else ():
-        axes.annotate(
-            as_written(middle["name"]),
-            (middle["x"], middle["y"]),
-            ha=_towards_the_middle(middle["x"], result.points[:, 0]),
-            va="center",
-            in_layout=False,
-            fontsize=9,
-            fontweight="bold",
-            path_effects=[withStroke(linewidth=3, foreground="white")],
-        )
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color("#dddddd")
     axes.set_title(f"{as_written(', '.join(result.words))}: {about(result)}", loc="left", fontsize=10)
     if len(groups) > 1:
         axes.legend(title=as_written(field), loc="best", fontsize=8, title_fontsize=8, framealpha=0.85)
+    if result.clusters is not None:
+        _write_names(axes, result.points, middles(result.clusters, result.points))
     with new_file(path) as aside:
         figure.savefig(aside, format="png")
 
 
-def _towards_the_middle(x: float, xs: npt.NDArray[np.float64]) -> Literal["left", "center", "right"]:
-    """Which side of a name stands at its place, so that names near an edge do not run over it."""
-    low, span = float(xs.min()), float(np.ptp(xs)) or 1.0
-    part = (x - low) / span
-    return "left" if part < 0.15 else "right" if part > 0.85 else "center"
+def _write_names(axes: Any, points: npt.NDArray[np.float64], clusters: list[dict[str, Any]]) -> None:
+    """The name of each cluster beside its points, with a line to its middle where it had to stand apart."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.patheffects import withStroke
+
+    figure = axes.figure
+    canvas: Any = FigureCanvasAgg(figure)
+    renderer = canvas.get_renderer()
+    figure.draw_without_rendering()  # the layout is known from here on
+    figure.set_layout_engine("none")
+    frame, legend = axes.get_window_extent(), axes.get_legend()
+    corner = np.array([frame.x0, frame.y0])
+    at = axes.transData.transform(np.array([[one["x"], one["y"]] for one in clusters]).reshape(-1, 2)) - corner
+    texts = [
+        axes.text(0, 0, as_written(one["name"]), fontsize=9, fontweight="bold", ha="center", va="center", zorder=5)
+        for one in clusters
+    ]
+    sizes = np.array([[box.width, box.height] for box in (text.get_window_extent(renderer) for text in texts)])
+    taken = []
+    if legend is not None:
+        box = legend.get_window_extent(renderer)
+        taken.append((box.x0 - corner[0], box.y0 - corner[1], box.x1 - corner[0], box.y1 - corner[1]))
+    seen = axes.transData.transform(points) - corner
+    places = place_labels(seen, at, sizes.reshape(-1, 2), (frame.width, frame.height), taken=taken)
+    back = axes.transData.inverted()
+    for text, middle, place, size in zip(texts, at, places, sizes, strict=True):
+        text.set_position(back.transform(place + corner))
+        text.set_path_effects([withStroke(linewidth=3, foreground="white")])
+        if abs(place[1] - middle[1]) > size[1] or abs(place[0] - middle[0]) > size[0] / 2:
+            line = back.transform(np.stack([place, middle]) + corner)
+            axes.plot(*line.T, color="#555555", linewidth=0.7, zorder=4, scalex=False, scaley=False)
 
 
 def _short(text: str) -> str:

@@ -7,7 +7,8 @@ A span is legal if it ends where it starts or later, has at most `longest` token
 the sum of its start and end score, its probability the softmax over all legal spans, and over [CLS], where that may say
 that there is no answer. Of long passages, each token has its scores from the window where it sees most, and spans are
 sought over the whole passage (merge "context"); or they are sought in each window, among those that start at such a
-token, as the released BERT does it (merge "window"). The answer is the text between the ends of its tokens.
+token, as the released BERT does it (merge "window"). The answer is the text between the ends of its tokens, widened to
+whole words (`text/words.py`) where the model says so; a script without spaces has words of one character.
 E questions, S sequences, N tokens, T tokens of a passage, L tokens of the longest answer.
 """
 
@@ -16,13 +17,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from larvatus.batch import edges
+from larvatus.batch import Ints, edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
@@ -30,7 +32,7 @@ from larvatus.tasks.answers.passages import Asked, ask
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.text.align import Alignment
-from larvatus.text.words import is_space
+from larvatus.text.words import is_space, segment_words
 
 Merge = Literal["context", "window"]
 Doubles = npt.NDArray[np.float64]
@@ -156,10 +158,37 @@ def spans_of(passage: Alignment, found: Found, config: AnsweringConfig, top: int
         start, end = int(passage.spans[first, 0]), int(passage.spans[last, 1])
         text = passage.text[start:end]
         start, end = end - len(text.lstrip()), start + len(text.rstrip())
+        if config.whole_words:
+            start, end = to_words(passage.text, start, end)
         if (start, end) not in made and len(made) < top:
             share = float(np.exp(score / config.temperature - total))
             made[start, end] = AnswerSpan(text=passage.text[start:end], start=start, end=end, score=share)
     return tuple(made.values())
+
+
+def to_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """Characters [start, end) widened to the words that they begin and end in.
+
+    >>> to_words("born in Regensburg", 11, 15), to_words("在北京市", 1, 3)
+    ((8, 18), (1, 3))
+    """
+    first, last = words_at(text, start, end)
+    return first if first is not None else start, last if last is not None else end
+
+
+def words_at(text: str, start: int, end: int) -> tuple[int | None, int | None]:
+    """Where the word begins that `start` lies inside, and where the word ends that `end` does; None: in none."""
+    spans = _words(text)
+    before, after = (int(np.searchsorted(spans[:, 0], at, side="left")) - 1 for at in (start, end))
+    first = int(spans[before, 0]) if before >= 0 and start < spans[before, 1] else None
+    last = int(spans[after, 1]) if after >= 0 and end < spans[after, 1] else None
+    return first, last
+
+
+@lru_cache(maxsize=64)
+def _words(text: str) -> Ints:
+    """Several questions are asked about a passage, one after the other."""
+    return segment_words(text)
 
 
 def null_score(found: Found, config: AnsweringConfig) -> float | None:

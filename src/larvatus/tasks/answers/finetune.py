@@ -25,7 +25,16 @@ from larvatus.errors import DataError, UsageError, did_you_mean
 from larvatus.metrics.calibration import COLDEST, HOTTEST
 from larvatus.metrics.squad import BestThreshold, best_threshold, question_scores
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
-from larvatus.tasks.answers.answer import Decoding, Found, best_spans, chosen_text, decode, null_score, passage_scores
+from larvatus.tasks.answers.answer import (
+    Decoding,
+    Found,
+    best_spans,
+    chosen_text,
+    decode,
+    null_score,
+    passage_scores,
+    words_at,
+)
 from larvatus.tasks.answers.passages import Asked, AskedAndAnswered, EmptyWindows, answer_tokens, ask, with_answers
 from larvatus.tasks.data.records import Dataset, QuestionExample
 from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
@@ -39,6 +48,9 @@ METRICS = ("f1", "exact-match")
 WITH_NULL = ("best-f1", "f1", "exact-match")
 CALIBRATED_ON = 1_000
 """Held-out questions that the temperature is fitted on, at most."""
+WHOLE = 0.95
+"""Share of training answers of whole words from which on answers are widened to words: English SQuAD and TyDiQA have
+0.99, Korean TyDiQA has 0.4."""
 
 
 class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,6 +64,8 @@ class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Tokens that windows of a long passage share; None: a quarter of a window."""
     empty: EmptyWindows = EmptyWindows()
     """What is learnt from windows without the answer."""
+    whole_words: bool | None = None
+    """Whether answers are widened to whole words; None: where nearly all training answers are of whole words."""
     decoding: Decoding = Decoding()
     """How held-out questions are answered."""
 
@@ -73,7 +87,18 @@ def answering_head(
             "leave null to the data, or drop them"
         )
     settings = natural if head.dropout is None else {**natural, "dropout": head.dropout}
-    return AnsweringConfig(null=null, longest=options.longest, mix=head.mix, **settings)
+    whole = marks_whole_words(train) if options.whole_words is None else options.whole_words
+    return AnsweringConfig(null=null, longest=options.longest, whole_words=whole, mix=head.mix, **settings)
+
+
+def marks_whole_words(train: Dataset[QuestionExample]) -> bool:
+    """Whether nearly all answers begin and end where words do."""
+    cut = total = 0
+    for one in train:
+        for text, start in one.answers[:1]:
+            total += 1
+            cut += words_at(one.passage, start, start + len(text)) != (None, None)
+    return cut <= (1 - WHOLE) * total
 
 
 def encode_questions(
@@ -265,6 +290,8 @@ def finetune_answers(
             raise DataError(f"{one.place}: its answer is not given, so nothing can be learnt from it; drop it")
     job = dataclasses.replace(job, config=job.config.settled("answer", len(train)))
     config = answering_head(train, options, head=job.head, natural=natural_answering(bundle))
+    if not config.whole_words:
+        job.watch.say("answers may begin and end inside words, as those of the training examples do")
     asked = encode_questions(bundle, train.examples, job.config, options)
     data: AskedAndAnswered = with_answers(asked, train.examples, options.empty, seed=job.seeds[0])
     job.watch.say(_described(data))

@@ -4,18 +4,19 @@
     report.raise_errors()
     report.balance["train"]                       # {'1': 6023, '0': 2528}
 
-Errors: faults of reading, no labels, one class only, labels of dev that train lacks, illegal sequences of tags.
+Errors: faults of reading, no labels, one class only, illegal sequences of tags.
 Warnings: texts that occur twice, in train and dev both (exactly, or but for case and spaces), or with different labels
-(`repeats.py`); labels seen once; classes far from balance; texts longer than a model reads at once, and characters that
-come from broken decoding (`surface.py`).
+(`repeats.py`); labels of dev that train lacks; labels seen once; classes far from balance; texts longer than a model
+reads at once, and characters that come from broken decoding (`surface.py`); of questions, see `check_questions.py`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from larvatus.tasks.data.check_questions import check_questions
 from larvatus.tasks.data.problems import Problems
-from larvatus.tasks.data.records import TaggedExample, TextExample
+from larvatus.tasks.data.records import QuestionExample, SpannedWords, TaggedExample, TextExample
 from larvatus.tasks.data.repeats import Examples, answer_of, find_repeats
 from larvatus.tasks.data.report import Findings, Report, many
 from larvatus.tasks.data.surface import Measure, find_odd_characters, measure_lengths
@@ -24,6 +25,8 @@ from larvatus.text.tag_schemes import LETTERS, Scheme, detect_scheme, find_illeg
 LONGEST = 512
 """Tokens that most encoders read at once."""
 SHOWN = 5
+_KINDS: dict[type, str] = {SpannedWords: "spans", QuestionExample: "answers"}
+UNSEEN = "dev labels unseen in train"
 UNBALANCED = 20
 """How many times rarer than the commonest a label is before it is said."""
 
@@ -46,9 +49,13 @@ def check(
         kept = problems.examples[name] if problems else []
         findings.add(name, "error", f"{count:,} × {name}: what cannot be read", [str(one) for one in kept], count)
     parts = {"train": train} | ({} if dev is None else {"dev": dev})
-    scheme = _scheme(train) if isinstance(train.examples[0], TaggedExample) else None
+    first = train.examples[0]
+    scheme = _scheme(train) if isinstance(first, TaggedExample) else None
     balance = {name: _balance(part, scheme) for name, part in parts.items()}
-    _labels(findings, parts, balance)
+    if isinstance(first, QuestionExample):
+        check_questions(findings, parts)
+    else:
+        _labels(findings, parts, balance)
     if scheme is not None:
         for part in parts.values():
             _illegal(findings, part, scheme)
@@ -57,7 +64,7 @@ def check(
     find_odd_characters(findings, parts)
     return Report(
         sizes={name: len(part) for name, part in parts.items()},
-        kind=scheme or train.kind or "no labels",
+        kind=scheme or train.kind or _KINDS.get(type(first), "no labels"),
         balance=balance,
         lengths=lengths,
         unit="words" if measure is None else "tokens",
@@ -88,9 +95,13 @@ def _is_of(tag: str, scheme: Scheme) -> bool:
 def _first(part: Examples, label: str) -> str:
     """Where a label occurs first, and what it is."""
     for one in part:
-        answer = (
-            one.label if isinstance(one, TextExample) else (*(one.tags or ()), *(tag[2:] for tag in one.tags or ()))
-        )
+        answer: object = None
+        if isinstance(one, TextExample):
+            answer = one.label
+        elif isinstance(one, TaggedExample):
+            answer = (*(one.tags or ()), *(tag[2:] for tag in one.tags or ()))
+        elif isinstance(one, SpannedWords):
+            answer = tuple(span.label for span in one.spans or ())
         if label == answer or (isinstance(answer, tuple) and label in answer):
             return f"{one.place}: {label!r}"
     return repr(label)
@@ -106,7 +117,8 @@ def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, d
             findings.add("one value only", "error", "all labels are the same number: nothing to learn", count=1)
         return
     counts = balance["train"]
-    alone = train.kind != "multi-label" and len(counts) == 1 and set(train.labels()) == set(counts)
+    spans = isinstance(train.examples[0], SpannedWords)  # words that are no span are a class of their own
+    alone = train.kind != "multi-label" and not spans and len(counts) == 1 and set(train.labels()) == set(counts)
     if alone or not counts:
         only = f"{next(iter(counts))!r} is the only label" if counts else "no example has a label"
         findings.add("one class only", "error", f"{only} of {train.source}: there is nothing to tell apart", count=1)
@@ -115,9 +127,9 @@ def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, d
     places = [_first(train, name) for name in once[: findings.most]]
     findings.add("labels seen once", "warning", message, places, len(once))
     unseen = [name for name in balance.get("dev", {}) if name not in counts]
-    message = f"{many(len(unseen), 'label', 'labels')} of dev that train lacks; no model can give them"
+    message = f"{many(len(unseen), 'label', 'labels')} of dev that train lacks: they will count as wrong"
     places = [_first(parts["dev"], name) for name in unseen[: findings.most]]
-    findings.add("dev labels unseen in train", "error", message, places, len(unseen))
+    findings.add(UNSEEN, "warning", message, places, len(unseen))
     top = max(counts.values(), default=0)
     rare = [f"{name!r}: {count:,}, the commonest {top:,}" for name, count in counts.items() if count * UNBALANCED < top]
     message = f"{many(len(rare), 'label is', 'labels are')} more than {UNBALANCED} times rarer than the commonest"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 
-from larvatus.tasks.data.records import Dataset, TaggedExample, TextExample
+from larvatus.tasks.data.records import Dataset, QuestionExample, SpannedWords, TaggedExample, TextExample
 from larvatus.tasks.data.report import Findings
 
-Examples = Dataset[TextExample] | Dataset[TaggedExample]
-_First = tuple[TextExample | TaggedExample, str]
+Labelled = TextExample | TaggedExample | SpannedWords | QuestionExample
+Examples = Dataset[TextExample] | Dataset[TaggedExample] | Dataset[SpannedWords] | Dataset[QuestionExample]
+_First = tuple[Labelled, str]
 _SAID = {
     "leak": ("train texts in dev", "{} of dev {} in train too: scores will flatter"),
     "near leak": ("train texts in dev, nearly", "{} of dev {} in train but for case and spaces"),
@@ -21,15 +22,21 @@ _SAID = {
 }
 
 
-def text_of(example: TextExample | TaggedExample) -> str:
-    """What a model will read: the text, with its pair after a tab; or the words."""
+def text_of(example: Labelled) -> str:
+    """What a model will read: the text, with its pair after a tab; the words; a question with its passage."""
+    if isinstance(example, QuestionExample):
+        return f"{example.question}\t{example.passage}"
     if isinstance(example, TextExample):
         return example.text if example.pair is None else f"{example.text}\t{example.pair}"
     return example.text if example.text is not None else " ".join(example.words)
 
 
-def answer_of(example: TextExample | TaggedExample) -> object:
+def answer_of(example: Labelled) -> object:
     """What the example is labelled with."""
+    if isinstance(example, QuestionExample):
+        return example.golds
+    if isinstance(example, SpannedWords):
+        return example.spans
     return example.label if isinstance(example, TextExample) else example.tags
 
 
@@ -71,8 +78,13 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _label(example: TextExample | TaggedExample) -> str:
+def _label(example: Labelled) -> str:
     if isinstance(example, TextExample):
         return str(example.label)
-    tags = example.tags or ()
+    if isinstance(example, QuestionExample):
+        return short(" / ".join(example.golds)) if example.golds else "no answer"
+    if isinstance(example, SpannedWords):
+        tags: tuple[str, ...] = tuple(f"{start}–{end} {label}" for start, end, label in example.spans or ())
+    else:
+        tags = example.tags or ()
     return " ".join(tags[:8]) + (" …" if len(tags) > 8 else "")

@@ -7,14 +7,15 @@
 An answer is a text and the character of the passage that it begins at (Rajpurkar et al. 2016); where the two do not
 agree it is a fault that names the file and the question, since offsets that are wrong once are wrong elsewhere. A row's
 answer may come without its place if it stands in the passage once. An empty answer is one that the file keeps to
-itself: such questions can be answered, but neither learnt from nor scored.
+itself: such questions can be answered, but neither learnt from nor scored. Ids that are given to several questions, as
+in TyDiQA, are numbered (``12``, ``12#2``), so that every question has an answer of its own in a prediction file.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -65,7 +66,7 @@ def read_questions(
         examples = kept
     if not examples:
         raise DataError(f"{source}: no question can be used; give questions with their passages")
-    return Dataset(tuple(examples), source, _said(examples), notes=_notes(examples))
+    return with_unique_ids(Dataset(tuple(examples), source, _said(examples), notes=_notes(examples)))
 
 
 def _said(examples: list[QuestionExample]) -> str:
@@ -76,15 +77,8 @@ def _said(examples: list[QuestionExample]) -> str:
 
 
 def _notes(examples: list[QuestionExample]) -> tuple[str, ...]:
-    counts = Counter(one.id for one in examples)
-    twice = sum(count > 1 for count in counts.values())
     hidden = sum(not one.known for one in examples)
-    notes = []
-    if twice:
-        notes.append(f"{twice:,} ids are given to more than one question")
-    if hidden:
-        notes.append(f"{hidden:,} questions come without their answers")
-    return tuple(notes)
+    return (f"{hidden:,} questions come without their answers",) if hidden else ()
 
 
 # ── SQuAD's JSON
@@ -222,23 +216,36 @@ def _occurrences(text: str, passage: str) -> Iterator[int]:
 
 def with_unique_ids(data: Dataset[QuestionExample]) -> Dataset[QuestionExample]:
     """Ids that are given twice get a number, so that predictions can be told apart: ``12``, ``12#2``, ``12#3``."""
-    taken = {one.id for one in data}
-    seen: Counter[str] = Counter()
-    made = []
+    counts = Counter(one.id for one in data)
+    if len(counts) == len(data):
+        return data
+    taken, seen = set(counts), Counter[str]()
+    made, numbered = [], []
     for one in data:
         seen[one.id] += 1
-        own = one.id
-        if seen[one.id] > 1:
-            number = seen[one.id]
-            while (own := f"{one.id}#{number}") in taken:
-                number += 1
-            taken.add(own)
-        made.append(dataclasses.replace(one, id=own))
-    return dataclasses.replace(data, examples=tuple(made), notes=_notes(made))
+        own = one.id if seen[one.id] == 1 else unique_id(one.id, taken, seen[one.id])
+        taken.add(own)
+        made.append(one if own == one.id else dataclasses.replace(one, id=own))
+        numbered += [own] if own != one.id else []
+    twice = sum(count > 1 for count in counts.values())
+    said = f"{twice:,} {'id is' if twice == 1 else 'ids are'} given to more than one question"
+    note = f"{said}: the later ones are numbered, such as {numbered[0]}"
+    return dataclasses.replace(data, examples=tuple(made), notes=(*data.notes, note))
+
+
+def unique_id(own: str, taken: Container[str], number: int = 2) -> str:
+    """An id with a number, from this one on, that is not taken.
+
+    >>> unique_id("12", {"12", "12#2"})
+    '12#3'
+    """
+    while f"{own}#{number}" in taken:
+        number += 1
+    return f"{own}#{number}"
 
 
 def golds_of(data: Dataset[QuestionExample]) -> Mapping[str, tuple[str, ...]]:
-    """The right answers by id, as `metrics.squad` wants them; ids given twice are a fault."""
+    """The right answers by id, as `metrics.squad` wants them; ids given twice are a fault (`with_unique_ids`)."""
     found: dict[str, tuple[str, ...]] = {}
     for one in data:
         if one.id in found:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from larvatus.tasks.data.records import TaggedExample
+from larvatus.tasks.data.records import SpannedWords, TaggedExample
 from larvatus.tasks.data.repeats import Examples, short, text_of
 from larvatus.tasks.data.report import Findings, many
 from larvatus.text.words import segment_words
@@ -46,7 +46,7 @@ def _sizes(part: Examples, measure: Measure | None) -> Iterator[int]:
             yield from measure([text_of(one) for one in for_now])
             continue
         for one in for_now:
-            yield len(one.words) if isinstance(one, TaggedExample) else count_words(text_of(one))
+            yield len(one.words) if isinstance(one, TaggedExample | SpannedWords) else count_words(text_of(one))
 
 
 def count_words(text: str) -> int:

@@ -110,9 +110,11 @@ def _rows_of_texts(first: TextEvaluation, second: TextEvaluation) -> Rows:
         found = place[np.asarray(second.found, np.int64)]
     elif first.kind == "multi-label":
         found = second.found[:, np.argsort(place)]
+    known = [set(one.labels) - set(one.unknown) for one in (first, second)]
+    binary = len(known[0]) == 2 and known[0] == known[1]
     return (
-        resampled_classes(first.gold, first.found, kind=first.kind, classes=len(names)),
-        resampled_classes(first.gold, found, kind=first.kind, classes=len(names)),
+        resampled_classes(first.gold, first.found, kind=first.kind, classes=len(names), binary=binary),
+        resampled_classes(first.gold, found, kind=first.kind, classes=len(names), binary=binary),
     )
 
 

@@ -95,6 +95,11 @@ class TextEvaluation:
     data: Dataset[TextExample]
     kind: Kind
     labels: tuple[str, ...]
+    """Of the model, then those that only the examples have."""
+    unknown: tuple[str, ...]
+    """The latter: the model does not know them, so they count as wrong."""
+    notes: tuple[str, ...]
+    """What was done about them, for people."""
     metrics: dict[str, Interval]
     by_class: dict[str, F1]
     """Nothing of a number."""
@@ -117,6 +122,8 @@ class TextEvaluation:
             "metrics": plain_metrics(self.metrics),
             "classes": class_rows(self.by_class),
             "labels": list(self.labels),
+            "unknown": list(self.unknown),
+            "notes": list(self.notes),
             "confusion": None if self.confusion is None else self.confusion.tolist(),
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
             "read": self.reading.to_dict(),
@@ -129,6 +136,11 @@ class TagEvaluation:
     data: Dataset[TaggedExample]
     scheme: Scheme
     labels: tuple[str, ...]
+    """Of the model, then those that only the examples have."""
+    unknown: tuple[str, ...]
+    """The latter: the model does not know them, so they count as wrong."""
+    notes: tuple[str, ...]
+    """What was done about them, for people."""
     metrics: dict[str, Interval]
     by_type: dict[str, F1]
     """Of entities, read strictly; nothing where tags spell none."""
@@ -161,6 +173,8 @@ class TagEvaluation:
             "errors": None if self.errors is None else dataclasses.asdict(self.errors),
             "tags": class_rows(self.by_tag),
             "labels": list(self.labels),
+            "unknown": list(self.unknown),
+            "notes": list(self.notes),
             "confusion": self.confusion.tolist(),
             "confused": [dataclasses.asdict(one) for one in self.confused],
             "calibration": None if self.calibration is None else self.calibration.to_dict(),

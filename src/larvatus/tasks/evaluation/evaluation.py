@@ -6,8 +6,9 @@
     found.metrics["entity-f1"].value, found.errors.boundary, found.confused[0]
 
 Intervals are of 95%, by the bootstrap over examples. Long texts are windowed as in fine-tuning; where they are cut
-instead, words that were not read count as wrong and their entities as missed. Calibration is that of the probabilities
-which `predict` gives: scores divided by the model's temperature.
+instead, words that were not read count as wrong and their entities as missed. So do labels that the model does not know
+(`tasks/unknown.py`). Calibration is that of the probabilities which `predict` gives, scores divided by the model's
+temperature, over the examples whose label it knows.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from larvatus.errors import DataError, UsageError
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability, reliability_of
 from larvatus.metrics.classification import ClassCounts, confusion, f1_by_class, multi_label
 from larvatus.metrics.entities import entity_f1
+from larvatus.nn.buckets import IGNORE
 from larvatus.objectives import Classification, ClassificationConfig, Tagging, TaggingConfig
 from larvatus.tasks.classify import Merge, class_scores, probabilities
 from larvatus.tasks.data.records import Dataset, TaggedExample, TextExample
@@ -50,6 +52,8 @@ class EvaluationOptions:
     """Read the first window of a long text alone."""
     repair: bool = False
     """Illegal sequences of gold tags are read as conlleval does, not refused."""
+    strict: bool = False
+    """Labels that the model does not know are refused, not counted as wrong."""
     samples: int = 1000
     """Of the bootstrap."""
     seed: int = 0
@@ -69,20 +73,28 @@ def evaluate_texts(
         raise UsageError(f"{bundle.path} {what}, not texts with labels")
     config = head.config
     encoded = encode_texts(bundle, data, config, options.settings)
+    unknown = encoded.unknown
+    unknown.check(strict=options.strict)
+    names = (*config.labels, *unknown.names)
     bundle.pretraining.to(options.scoring.device)
     scores = class_scores(bundle.pretraining, encoded.sequences, options.scoring, options.merge)
-    gold, found = encoded.labels, answers_of(scores, config)
-    rows = resampled_classes(gold, found, kind=config.kind, classes=len(config.labels))
-    counts, table = _counts(gold, found, config)
+    gold, found = unknown.added_to(encoded.labels, known=len(config.labels)), answers_of(scores, config)
+    if found.ndim == 2:
+        found = np.pad(found, ((0, 0), (0, len(unknown.names))))
+    rows = resampled_classes(gold, found, kind=config.kind, classes=len(names), binary=len(config.labels) == 2)
+    counts, table = _counts(gold, found, config, len(names))
+    known = encoded.labels != IGNORE if config.kind == "multi-class" else np.ones(len(gold), np.bool_)
     return TextEvaluation(
         model=str(bundle.path),
         data=data,
         kind=config.kind,
-        labels=config.labels,
+        labels=names,
+        unknown=unknown.names,
+        notes=tuple(line for line in [unknown.note("texts", "labelled with classes")] if line),
         metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
-        by_class={label: counts.of(number) for number, label in enumerate(config.labels)} if counts else {},
+        by_class={label: counts.of(number) for number, label in enumerate(names)} if counts else {},
         confusion=table,
-        calibration=_calibration_of_texts(head, gold, scores),
+        calibration=_calibration_of_texts(head, encoded.labels[known], scores[known]),
         reading=reading_of(encoded.sequences),
         gold=gold,
         found=found,
@@ -98,19 +110,19 @@ def answers_of(scores_EK: Floats, config: ClassificationConfig) -> npt.NDArray[n
 
 
 def _counts(
-    gold: npt.NDArray[np.generic], found: npt.NDArray[np.generic], config: ClassificationConfig
+    gold: npt.NDArray[np.generic], found: npt.NDArray[np.generic], config: ClassificationConfig, classes: int
 ) -> tuple[ClassCounts | None, Ints | None]:
     if config.kind == "regression":
         return None, None
     if config.kind == "multi-label":
         return multi_label(gold, found).counts, None
-    table = confusion(gold, found, classes=len(config.labels))
+    table = confusion(gold, found, classes=classes)
     return f1_by_class(table), table
 
 
 def _calibration_of_texts(head: Classification, gold: npt.NDArray[np.generic], scores_EK: Floats) -> Calibration | None:
     config = head.config
-    if config.kind == "regression":
+    if config.kind == "regression" or not len(gold):
         return None
     kind: Literal["softmax", "sigmoid"] = "softmax" if config.kind == "multi-class" else "sigmoid"
     p_EK = probabilities(head, scores_EK)
@@ -135,31 +147,39 @@ def evaluate_tags(
     scheme = spelling_of(config, data)
     spelt = as_spelt(data, scheme, repair=options.repair)
     encoded = encode_tags(bundle, spelt, config, options.settings)
+    unknown = encoded.unknown
+    unknown.check(strict=options.strict)
+    names = (*config.labels, *unknown.names)
+    gold = np.asarray(unknown.added_to(encoded.tags, known=len(config.labels)), np.int64)
     bundle.pretraining.to(options.scoring.device)
     scores = score_sequences(bundle.pretraining, encoded.sequences, options.scoring)
     counts = words_read(encoded.sequences)
     found = decode(head, scores, counts)
-    table = confusion(encoded.tags, found, classes=len(config.labels))
+    table = confusion(gold, found, classes=len(names))
     answered, words_E = cut_up(found, counts, config), [len(example.words) for example in spelt]
     gold_entities = [read_entities(example.tags or (), scheme) for example in spelt]
     found_entities = [read_entities(tags, scheme) for tags in answered]
-    right = np.add.reduceat(np.append(found == encoded.tags, False).astype(np.int64), edges(counts)[:-1])
+    right = np.add.reduceat(np.append(found == gold, False).astype(np.int64), edges(counts)[:-1])
     right[counts == 0] = 0  # of an empty stretch reduceat gives its first element
     rows = tag_rows(right, words_E, gold_entities, found_entities, scheme)
     entities = entity_f1(gold_entities, found_entities) if scheme != "none" else None
-    by_tag = f1_by_class(table)
+    by_tag, known = f1_by_class(table), gold < len(config.labels)
     return TagEvaluation(
         model=str(bundle.path),
         data=data,
         scheme=scheme,
-        labels=config.labels,
+        labels=names,
+        unknown=unknown.names,
+        notes=tuple(line for line in [unknown.note("words", "tagged with tags")] if line),
         metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
         by_type=entities.by_type if entities else {},
         errors=entities.errors if entities else None,
-        by_tag={label: by_tag.of(number) for number, label in enumerate(config.labels)},
+        by_tag={label: by_tag.of(number) for number, label in enumerate(names)},
         confusion=table,
-        confused=most_confused(table, config.labels),
-        calibration=_calibration_of_tags(head, encoded.tags, found, tag_probabilities(head, scores, counts)),
+        confused=most_confused(table, names),
+        calibration=_calibration_of_tags(
+            head, gold[known], found[known], tag_probabilities(head, scores, counts)[known]
+        ),
         reading=reading_of(encoded.sequences, words=sum(words_E), words_read=int(counts.sum())),
         right=right,
         words=np.asarray(words_E, np.int64),

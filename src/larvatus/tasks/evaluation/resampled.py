@@ -38,9 +38,15 @@ class Resampled:
 
 
 def resampled_classes(
-    gold: npt.NDArray[np.generic], found: npt.NDArray[np.generic], *, kind: Kind, classes: int
+    gold: npt.NDArray[np.generic],
+    found: npt.NDArray[np.generic],
+    *,
+    kind: Kind,
+    classes: int,
+    binary: bool | None = None,
 ) -> dict[str, Resampled]:
-    """Of answers: classes [E], truths [E, K] or numbers [E]."""
+    """Of answers: classes [E], truths [E, K] or numbers [E]. `binary`: whether the model has two classes, of which the
+    second has an F1; None: where there are two in all."""
     if kind == "regression":
         pairs = np.stack([found, gold], axis=1).astype(np.float64)
         squares = (pairs[:, 0] - pairs[:, 1]) ** 2
@@ -64,7 +70,7 @@ def resampled_classes(
         "macro-f1": sums_of.macro_f1,
         "matthews": sums_of.matthews,
     }
-    if classes == 2:
+    if classes == 2 if binary is None else binary:
         scores["f1"] = sums_of.f1_of(1)
     return {name: Resampled(rows, score) for name, score in scores.items()}
 

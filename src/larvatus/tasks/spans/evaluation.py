@@ -4,9 +4,9 @@
     found.metrics["span-f1"].value, found.by_depth[2].f1, found.errors.boundary
 
 A span is right if its first word, last word and type are. Gold spans that the model cannot give count as missed: those
-of more words than it looks at, and those beyond the cut of a truncated text. Texts are drawn by the bootstrap, not
-spans. Names and values of metrics are those of `held_out.span_values`; relations are scored while a model learns,
-not here.
+of more words than it looks at, of types that it does not know, and those beyond the cut of a truncated text. Texts are
+drawn by the bootstrap, not spans. Names and values of metrics are those of `held_out.span_values`; relations are scored
+while a model learns, not here.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class SpanEvaluation:
     errors: EntityErrors
     notes: tuple[str, ...]
     """How the gold spans are read, and which of them the model cannot find."""
+    unknown: tuple[str, ...]
+    """Types of gold spans that the model does not know."""
     reading: Reading
     gold_spans: list[set[tuple[int, int, str]]]
     found_spans: list[set[tuple[int, int, str]]]
@@ -72,6 +74,7 @@ class SpanEvaluation:
             "depths": [{"depth": depth, **dataclasses.asdict(one)} for depth, one in self.by_depth.items()],
             "errors": dataclasses.asdict(self.errors),
             "labels": list(self.labels),
+            "unknown": list(self.unknown),
             "notes": list(self.notes),
             "read": self.reading.to_dict(),
         }
@@ -92,6 +95,7 @@ def evaluate_spans(
     scored = binary(data) if one_type else data
     limit = window_of(bundle, options.settings)
     texts = spanned_texts(bundle.tokenizer, scored.examples, config, limit=limit, truncate=options.truncate)
+    texts.unknown.check(strict=options.strict)
     bundle.pretraining.to(options.scoring.device)
     gold, found = HeldOutSpans(texts, config).both(bundle.pretraining, options.scoring)
     score, rows = span_f1(gold, found), resampled_spans(gold, found)
@@ -107,7 +111,16 @@ def evaluate_spans(
         by_type=score.all.by_type,
         by_depth=score.by_depth,
         errors=score.all.errors,
-        notes=(*texts.notes(config.longest), *(["all types are read as one"] if one_type else [])),
+        notes=tuple(
+            line
+            for line in (
+                *texts.notes(config.longest, learning=False),
+                texts.unknown.note("spans", "of types", fate="count as missed"),
+                "all types are read as one" if one_type else "",
+            )
+            if line
+        ),
+        unknown=texts.unknown.names,
         reading=reading_of(texts.sequences, words=words, words_read=_words_read(texts.encoded)),
         gold_spans=gold,
         found_spans=found,

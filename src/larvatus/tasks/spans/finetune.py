@@ -24,7 +24,7 @@ from larvatus.objectives.relations import RelationsConfig
 from larvatus.objectives.spans import Decoding
 from larvatus.tasks.data.records import Dataset, SpannedWords
 from larvatus.tasks.data.spanned import binary
-from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
+from larvatus.tasks.finetune import Job, Tuned, parted, tell_unknown, tuned_with_head, window_of
 from larvatus.tasks.heads import HeadOptions
 from larvatus.tasks.loop import scoring_of
 from larvatus.tasks.spans.held_out import HeldOutSpans, metric_of_spans
@@ -113,6 +113,8 @@ def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfi
     found = spanned_texts(bundle.tokenizer, data.examples, config, limit=limit, truncate=job.config.truncate)
     for line in found.notes(config.longest):
         job.watch.say(f"{data.source}: {line}")
+    tell_unknown(job, data.source, found.unknown, ("spans", "of types"), "count as missed")
+    tell_unknown(job, data.source, found.unknown_relations, ("relations", "of kinds"), "count as missed")
     return found
 
 

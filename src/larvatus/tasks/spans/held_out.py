@@ -69,7 +69,7 @@ class HeldOutSpans:
         )
 
     def _named(self, span: SpanTuple) -> tuple[int, int, str]:
-        return span[0], span[1], self.config.labels[span[2]]
+        return span[0], span[1], (*self.config.labels, *self.data.unknown.names)[span[2]]
 
     def relations(self, model: Pretraining, scoring: Scoring, *, given: bool = False) -> RelationScore:
         """Of all gold relations, those that were not learnt too; between spans that are found, or the gold spans."""
@@ -86,7 +86,8 @@ class HeldOutSpans:
 
     def _relation_score(self, model: Pretraining, found: Sequence[Candidates]) -> RelationScore:
         head = spans_head(model)
-        names = head.config.relations.labels if head.config.relations is not None else ()
+        known = head.config.relations.labels if head.config.relations is not None else ()
+        names = (*known, *self.data.unknown_relations.names)
         gold = [{(self._named(a), self._named(b), names[label]) for a, b, label in text} for text in self.data.related]
         guess = []
         for one in found:

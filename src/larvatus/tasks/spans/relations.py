@@ -15,32 +15,42 @@ import numpy as np
 import torch
 
 from larvatus.batch import Ints, edges, runs
-from larvatus.errors import DataError, did_you_mean
+from larvatus.errors import did_you_mean
 from larvatus.nn.relation_scorer import distances, gaps
 from larvatus.nn.span_scorer import BUDGET
 from larvatus.objectives import Spans, SpansConfig
 from larvatus.tasks.data.records import SpannedWords
 from larvatus.tasks.sequences import gathered
 from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, log_odds
+from larvatus.tasks.unknown import Unknown
 
 RelationTuple = tuple[SpanTuple, SpanTuple, int]
 """Head, tail, label."""
 
 
-def gold_relations(example: SpannedWords, config: SpansConfig) -> frozenset[RelationTuple]:
-    """The relations of an example in numbers; none where the head does not look for them."""
+def unknown_relations(examples: Sequence[SpannedWords], config: SpansConfig) -> Unknown:
+    """Relations that are none of the model's; nothing where the head does not look for any."""
+    if config.relations is None:
+        return Unknown()
+    ids = set(config.relations.labels)
+    found = [(n, label) for n, one in enumerate(examples) for _, _, label in one.relations if label not in ids]
+    first = ""
+    if found:
+        number, label = found[0]
+        first = f"{examples[number].place}: the relation {label!r} is one that the model does not know"
+        first += did_you_mean(label, ids)
+    return Unknown.of(found, total=sum(len(one.relations) for one in examples), first=first)
+
+
+def gold_relations(
+    example: SpannedWords, config: SpansConfig, types: Mapping[str, int], unknown: Sequence[str] = ()
+) -> frozenset[RelationTuple]:
+    """The relations of an example in numbers, `unknown` ones last; none where the head does not look for them."""
     if config.relations is None:
         return frozenset()
-    types, labels = (
-        {label: number for number, label in enumerate(names)} for names in (config.labels, config.relations.labels)
-    )
+    labels = {label: number for number, label in enumerate((*config.relations.labels, *unknown))}
     found = set()
     for head, tail, label in example.relations:
-        if label not in labels:
-            raise DataError(
-                f"{example.place}: the relation {label!r} is one that the model does not know"
-                f"{did_you_mean(label, labels)}"
-            )
         a, b = ((one.start, one.end, types[one.label]) for one in ((example.spans or ())[n] for n in (head, tail)))
         found.add((a, b, labels[label]))
     return frozenset(found)
@@ -50,6 +60,7 @@ def learnt_relations(
     gold: Sequence[frozenset[RelationTuple]],
     places: Sequence[Mapping[SpanTuple, tuple[int, int]]],
     counts: Ints,
+    config: SpansConfig,
 ) -> tuple[Ints, int]:
     """Relations of spans that are learnt [R, 3]: heads ascending, tails, labels; and how many cannot be learnt.
 
@@ -58,8 +69,9 @@ def learnt_relations(
     before = edges(counts)
     rows: dict[tuple[int, int], int] = {}
     lost = 0
+    known = len(config.relations.labels) if config.relations is not None else 0
     for own, relations in zip(places, gold, strict=True):
-        for a, b, label in sorted(relations):
+        for a, b, label in sorted(one for one in relations if one[2] < known):
             (head_in, head), (tail_in, tail) = own.get(a, (-1, 0)), own.get(b, (-2, 0))
             pair = int(before[head_in]) + head, int(before[tail_in]) + tail
             if head_in != tail_in or pair in rows:  # in windows of their own, or not learnt; or related twice

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from larvatus.batch import Ints, TrainingBatch, edges
-from larvatus.errors import ArtefactError, DataError, did_you_mean
+from larvatus.errors import ArtefactError, did_you_mean
 from larvatus.nn.device import on_device
 from larvatus.nn.relation_scorer import RelationScorer
 from larvatus.objectives import Pretraining, Spans, SpansConfig
@@ -29,9 +29,16 @@ from larvatus.tasks.results import Coverage, Entity, Relation, Spanned
 from larvatus.tasks.scoring import Floats, Scoring, by_length, head_of, states_of
 from larvatus.tasks.sequences import Sequences
 from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, decode_spans
-from larvatus.tasks.spans.relations import RelationTuple, gold_relations, kept_relations, learnt_relations
+from larvatus.tasks.spans.relations import (
+    RelationTuple,
+    gold_relations,
+    kept_relations,
+    learnt_relations,
+    unknown_relations,
+)
 from larvatus.tasks.spans.sequences import GoldSpans, SpanSequences, span_sequences
 from larvatus.tasks.tag import align_located
+from larvatus.tasks.unknown import Unknown
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 
@@ -43,7 +50,8 @@ class SpannedTexts:
     encoded: SpanSequences
     learnt: GoldSpans
     gold: tuple[frozenset[SpanTuple], ...]
-    """All gold spans of each example, those that cannot be learnt too: first word, the word after the last, type."""
+    """All gold spans of each example, those that cannot be learnt too: first word, the word after the last, type.
+    Types and relations that the model does not know are numbered after its own."""
     longer: int
     """Gold spans of more words than are looked at."""
     cut: int
@@ -54,6 +62,9 @@ class SpannedTexts:
     """All gold relations of each example, where the head looks for them."""
     unrelated: int
     """Gold relations that are not learnt."""
+    unknown: Unknown
+    """Gold spans of types that the model does not know."""
+    unknown_relations: Unknown
 
     def __len__(self) -> int:
         return len(self.encoded.sequences)
@@ -65,16 +76,23 @@ class SpannedTexts:
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         return self.encoded.batch(self.encoded.sequences.of(examples), self.learnt)
 
-    def notes(self, longest: int) -> list[str]:
-        """What of the gold spans is not learnt, a line each."""
+    def notes(self, longest: int, *, learning: bool = True) -> list[str]:
+        """What of the gold spans is not learnt, or cannot be found, a line each."""
         total = sum(map(len, self.gold))
-        said = [
-            (self.longer, f"are longer than {longest} words, so they are never found; --set longest=N looks at more"),
-            (self.cut, "stand in no window whole, so they are not learnt"),
-            (self.doubled, "have several types, of which one is learnt"),
-        ]
+        way = "; --set longest=N looks at more" if learning else ""
+        said = [(self.longer, f"are longer than {longest} words, so they are never found{way}")]
+        if learning:
+            said += [
+                (self.cut, "stand in no window whole, so they are not learnt"),
+                (self.doubled, "have several types, of which one is learnt"),
+            ]
+        else:
+            said += [
+                (self.cut, "stand in no window whole, so they are never found"),
+                (self.doubled, "have several types, of which one can be found"),
+            ]
         lines = [f"{count:,} of {total:,} spans {what}" for count, what in said if count]
-        if self.unrelated:
+        if self.unrelated and learning:
             lines.append(
                 f"{self.unrelated:,} of {sum(map(len, self.related)):,} relations are not learnt: their spans are not, "
                 "or stand in different windows, or are related twice"
@@ -98,8 +116,11 @@ def spanned_texts(
     """Examples as the model learns them."""
     found = align_spanned(tokenizer, examples)
     encoded = span_sequences(tokenizer, found, limit=limit, longest=config.longest, truncate=truncate)
-    ids = {label: number for number, label in enumerate(config.labels)}
-    gold = tuple(frozenset(_numbered(example, ids)) for example in examples)
+    unknown = unknown_types(examples, config.labels)
+    ids = {label: number for number, label in enumerate((*config.labels, *unknown.names))}
+    gold = tuple(
+        frozenset((start, end, ids[label]) for start, end, label in example.spans or ()) for example in examples
+    )
     rows: list[list[tuple[int, int, int]]] = [[] for _ in encoded.counts]
     places: list[dict[SpanTuple, tuple[int, int]]] = [{} for _ in examples]
     longer = cut = doubled = 0
@@ -108,6 +129,8 @@ def spanned_texts(
         seen: set[tuple[int, int]] = set()
         mine = np.arange(borders[number], borders[number + 1])
         for start, end, label in sorted(own):
+            if label >= len(config.labels):
+                continue
             if end - start > config.longest:
                 longer += 1
                 continue
@@ -123,21 +146,28 @@ def spanned_texts(
                 rows[place].append((start - begin, end - 1 - begin, label))
     flat = np.array([span for row in rows for span in row], np.int64).reshape(-1, 3)
     counts = np.array([len(row) for row in rows], np.int64)
-    relations = tuple(gold_relations(example, config) for example in examples)
-    links, unrelated = learnt_relations(relations, places, counts)
+    foreign = unknown_relations(examples, config)
+    relations = tuple(gold_relations(example, config, ids, foreign.names) for example in examples)
+    links, unrelated = learnt_relations(relations, places, counts, config)
     learnt = GoldSpans(counts, flat[:, 0], flat[:, 1], flat[:, 2], links)
-    return SpannedTexts(encoded, learnt, gold, longer, cut, doubled, relations, unrelated)
+    return SpannedTexts(encoded, learnt, gold, longer, cut, doubled, relations, unrelated, unknown, foreign)
 
 
-def _numbered(example: SpannedWords, ids: dict[str, int]) -> Iterator[SpanTuple]:
-    for start, end, label in example.spans or ():
-        if label not in ids:
-            words = " ".join(example.words[start:end])
-            raise DataError(
-                f"{example.place}: {words!r} is of the type {label!r}, which the model does not know"
-                f"{did_you_mean(label, ids)}"
-            )
-        yield start, end, ids[label]
+def unknown_types(examples: Sequence[SpannedWords], labels: Sequence[str]) -> Unknown:
+    """Spans of types that are none of the model's."""
+    ids = set(labels)
+    found: list[tuple[int, str]] = []
+    first = ""
+    for number, example in enumerate(examples):
+        for start, end, label in example.spans or ():
+            if label not in ids:
+                found.append((number, label))
+                words = " ".join(example.words[start:end])
+                first = first or (
+                    f"{example.place}: {words!r} is of the type {label!r}, which the model does not know"
+                    f"{did_you_mean(label, ids)}"
+                )
+    return Unknown.of(found, total=sum(len(one.spans or ()) for one in examples), first=first)
 
 
 def spans_head(model: Pretraining) -> Spans:

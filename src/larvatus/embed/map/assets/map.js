@@ -104,19 +104,54 @@ function stamp(number, path, ratio, alpha) {
   context.fill(path);
 }
 
-function names() { // the typical words of each cluster, at its middle
+const CELL = 6;
+
+function counted(width, height) { // points above and left of each corner of a grid: how many lie in a box is four sums
+  const columns = Math.ceil(width / CELL) + 1, rows = Math.ceil(height / CELL) + 1, line = columns + 1;
+  const sums = new Float64Array((rows + 1) * line);
+  for (let number = 0; number < points.length; number++) {
+    if (!lit(number)) continue;
+    const [x, y] = place(points[number]);
+    if (x < 0 || y < 0 || x >= width || y >= height) continue;
+    sums[(Math.floor(y / CELL) + 1) * line + Math.floor(x / CELL) + 1] += 1;
+  }
+  for (let row = 1; row <= rows; row++) {
+    for (let column = 1, before = 0; column <= columns; column++) {
+      before += sums[row * line + column];
+      sums[row * line + column] = before + sums[(row - 1) * line + column];
+    }
+  }
+  const at = (value, most) => Math.max(0, Math.min(most, value));
+  return (left, top, right, bottom) => {
+    const a = at(Math.floor(top / CELL), rows) * line, b = at(Math.ceil(bottom / CELL), rows) * line;
+    const c = at(Math.floor(left / CELL), columns), d = at(Math.ceil(right / CELL), columns);
+    return sums[b + d] - sums[a + d] - sums[b + c] + sums[a + c];
+  };
+}
+
+function names() { // the typical words of each cluster, beside its points
   const style = getComputedStyle(document.documentElement);
   const ink = style.getPropertyValue("--ink"), ground = style.getPropertyValue("--panel");
   context.font = "600 13px system-ui, sans-serif";
   context.textAlign = "center"; context.textBaseline = "middle"; context.lineJoin = "round";
-  const taken = [], width = canvas.getBoundingClientRect().width;
+  const taken = [], { width, height } = canvas.getBoundingClientRect(), under = counted(width, height);
   for (const cluster of data.clusters) {
     if (field === "cluster" && hidden.has(groups.findIndex(([name]) => name === cluster.name))) continue;
-    let [x, y] = place(cluster);
-    const half = context.measureText(cluster.name).width / 2;
-    if (view.scale === 1) x = Math.max(half + 6, Math.min(width - half - 6, x));
-    while (taken.some(([a, b, h]) => Math.abs(b - y) < 17 && Math.abs(a - x) < h + half)) y += 17;
+    const [middleX, middleY] = place(cluster), half = context.measureText(cluster.name).width / 2 + 6;
+    if (middleX < 0 || middleY < 0 || middleX > width || middleY > height) continue;
+    let x = middleX, y = middleY, least = Infinity;
+    for (let b = 12; b <= height - 12; b += 8) {
+      for (let a = half; a <= Math.max(half, width - half); a += 8) {
+        const clash = taken.some(([c, d, h]) => Math.abs(d - b) < 19 && Math.abs(c - a) < h + half);
+        const cost = under(a - half, b - 10, a + half, b + 10) + 0.02 * Math.hypot(a - middleX, b - middleY) + (clash ? 1e6 : 0);
+        if (cost < least) { least = cost; x = a; y = b; }
+      }
+    }
     taken.push([x, y, half]);
+    if (Math.abs(y - middleY) > 17 || Math.abs(x - middleX) > half) {
+      context.lineWidth = 0.8; context.strokeStyle = ink;
+      context.beginPath(); context.moveTo(x, y); context.lineTo(middleX, middleY); context.stroke();
+    }
     context.lineWidth = 4; context.strokeStyle = ground; context.strokeText(cluster.name, x, y);
     context.fillStyle = ink; context.fillText(cluster.name, x, y);
   }
