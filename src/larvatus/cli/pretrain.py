@@ -68,7 +68,9 @@ def pretrain(
     steps: Annotated[int | None, typer.Option(help="Train this many steps.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Measure, then train as many steps as fit.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Read the corpus this many times.")] = None,
-    valid: Annotated[str | None, typer.Option(help="Held-out text; else every fiftieth document.")] = None,
+    valid: Annotated[
+        str | None, typer.Option(help="Held-out text; else every 50th document, or passages of few.")
+    ] = None,
     from_: From = None,
     add_words: AddWords = None,
     old: Old = None,

@@ -39,7 +39,7 @@ from larvatus.files import locked, read_json, sweep, write_json
 from larvatus.recipes import Recipe, differences, read_recipe, recipe_table
 from larvatus.text.languages import Given
 from larvatus.train.budget import steps_wanted
-from larvatus.train.prepare import Prepared, TextOptions, held_out_documents, kept_input, prepare
+from larvatus.train.prepare import Prepared, TextOptions, held_out_documents, kept_input, longest, prepare
 from larvatus.train.settings import Budget, Runtime
 
 PLAN, RESULTS, TEXTS = "compare.json", "results.json", "texts"
@@ -197,7 +197,13 @@ def _texts(plan: Comparison, contestant: Contestant, console: Console) -> Prepar
     folder = _folder(plan, contestant)
     try:
         return prepare(
-            contestant.recipe, plan.corpus, out=folder, valid=plan.valid, options=plan.options, console=console
+            contestant.recipe,
+            plan.corpus,
+            out=folder,
+            valid=plan.valid,
+            options=plan.options,
+            console=console,
+            length=longest(contestant.recipe for contestant in plan.contestants),  # the same text is held out for all
         )
     except LarvatusError as fault:
         raise type(fault)(f"{contestant.label}: {fault}") from fault

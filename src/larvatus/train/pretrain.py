@@ -181,6 +181,11 @@ class Run:
         if len(corpus.manifest.languages) > 1:
             for row in language_rows(corpus.manifest.languages, recipe.mixture.alpha):
                 self.console.print(f"  {row}", soft_wrap=True)
+        if without := self._languages_without():
+            names = ", ".join(without)
+            self.console.print(
+                f"no held-out text of {names}: not evaluated; give some with --valid PATH", soft_wrap=True
+            )
         parameters = sum(p.numel() for p in self.model.parameters())
         lengths = " then ".join(str(phase.length) for phase in recipe.phases)
         step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
@@ -188,6 +193,12 @@ class Run:
             f"{recipe.name}: {parameters / 1e6:.1f}M parameters · length {lengths} · {step} tokens a step · "
             f"{self.job.runtime}",
             soft_wrap=True,
+        )
+
+    def _languages_without(self) -> list[str]:
+        """Languages that are trained on and not evaluated, where others are."""
+        return (
+            [] if self.valid is None else sorted(self.corpus.manifest.languages.keys() - self.valid.manifest.languages)
         )
 
     def _final(self) -> dict[int, HeldOut]:
