@@ -163,6 +163,19 @@ def test_each_language_is_split_by_its_own_text_and_those_without_held_out_text_
     assert len(numbers(out / "corpus" / "train")["ee"]) == 20
 
 
+def test_held_out_text_of_one_document_does_not_stop_a_run_on_sentence_pairs(tmp_path):
+    """It used to: at the first evaluation, for want of a second document to draw random sentences from."""
+    folder = write_documents(tmp_path / "text", [sentences(300, first=300 * k) for k in range(2)])
+    (tmp_path / "valid.txt").write_text(" ".join(sentences(40, first=2000)))
+    out, quiet, chosen = tmp_path / "run", Console(quiet=True), recipe()
+
+    def texts():
+        return prepare(chosen, [str(folder)], out=out, valid=str(tmp_path / "valid.txt"), options=FILES, console=quiet)
+
+    results = train(Job(recipe=chosen, out=out, budget=Budget(steps=2)), texts, quiet)
+    assert {name for result in results.values() for name in result.scores} == {"masked-lm"}
+
+
 def test_too_little_text_is_said_with_what_is_needed(tmp_path):
     said, prepared = built(
         tmp_path / "run", [write_documents(tmp_path / "text", [sentences(60)])], chosen=recipe(size=90)

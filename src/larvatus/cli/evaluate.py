@@ -184,7 +184,10 @@ def _evaluate_text(
             f"{row['unigram_accuracy']:.1%}",
             f"{row['fertility']:.2f}",
         )
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    if bundle.pretraining.generator is not None:
+        console.print("hidden tokens were predicted by the generator, as fill and score do", soft_wrap=True)
 
 
 def _rows(result: HeldOut, corpus: Corpus, *, each: bool) -> list[dict[str, Any]]:
