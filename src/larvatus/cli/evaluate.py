@@ -36,7 +36,19 @@ from larvatus.cli.labelled import (
     Truncate,
     Word,
 )
-from larvatus.cli.options import Device, Json, LanguageField, Languages, OnBad, Sentences, Split, TextField, text_of
+from larvatus.cli.options import (
+    Device,
+    Encoding,
+    Json,
+    LanguageField,
+    Languages,
+    OnBad,
+    Sentences,
+    Split,
+    TextField,
+    encoding_of,
+    text_of,
+)
 from larvatus.corpus import BuildOptions, Corpus
 from larvatus.corpus.report import language_rows
 from larvatus.errors import UsageError
@@ -59,6 +71,7 @@ def evaluate(
     sentences: Sentences = "library",
     split: Split = "blank-line",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     text_field: TextField = "text",
     language_field: LanguageField = None,
     data: Annotated[
@@ -141,7 +154,9 @@ def evaluate(
         raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
     if asked.reading != Labelled() or truncate or repair or length is not None:
         raise UsageError("columns, --truncate, --repair and --length are for labelled examples; name some: --data FILE")
-    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
+    reading = ReadOptions(
+        encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field, language_field=language_field
+    )
     given, language = text_of(corpus, languages, option="--corpus PATH")
     options = BuildOptions(language=language, sentences=sentences, reading=reading)
     _evaluate_text(model, given, options, each=by == "language", device=device, tokens=tokens, as_json=as_json)

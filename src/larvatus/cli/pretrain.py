@@ -17,6 +17,7 @@ from rich.console import Console
 
 from larvatus.cli.options import (
     Device,
+    Encoding,
     LanguageField,
     Languages,
     Licence,
@@ -26,6 +27,7 @@ from larvatus.cli.options import (
     Size,
     Split,
     TextField,
+    encoding_of,
     text_of,
 )
 from larvatus.errors import UsageError
@@ -90,6 +92,7 @@ def pretrain(
     sentences: Sentences = "library",
     split: Split = "blank-line",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     text_field: TextField = "text",
     language_field: LanguageField = None,
     licence: Licence = "",
@@ -103,7 +106,9 @@ def pretrain(
         deterministic=deterministic,
     )  # fmt: skip
     text, language = text_of(corpus, languages, option="--corpus PATH")
-    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
+    reading = ReadOptions(
+        encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field, language_field=language_field
+    )
     options = TextOptions(reading=reading, language=language, sentences=sentences, licence=licence)
     budget = Budget(steps=steps, minutes=minutes, epochs=epochs)
     job = Job(
