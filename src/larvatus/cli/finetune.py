@@ -36,7 +36,7 @@ from larvatus.cli.labelled import (
     Truncate,
     Word,
 )
-from larvatus.cli.options import Device, ModelName
+from larvatus.cli.options import Device, Encoding, ModelName
 from larvatus.errors import UsageError
 from larvatus.objectives.classification import Dense
 from larvatus.tasks.curve import read_shares
@@ -80,6 +80,7 @@ def finetune(
     separator: Separator = None,
     header: Header = None,
     quoting: Quoting = None,
+    encoding: Encoding = None,  # holds while the command runs
     word: Word = None,
     tag: Tag = None,
     trained: Annotated[str, typer.Option(help="What learns: all, head, last2, lora, lora16.")] = "all",

@@ -9,13 +9,26 @@ import msgspec
 import typer
 
 from larvatus.errors import UsageError
-from larvatus.text.encodings import UTF_8, check_encoding
+from larvatus.text.encodings import UTF_8, check_encoding, reading_in
 from larvatus.text.languages import Given, LanguagePath
 from larvatus.text.sentences import is_language
 
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+
+
+def _for_labelled_files(context: typer.Context, given: str | None) -> str | None:
+    """Labelled files are opened in many places: the encoding holds for the whole command."""
+    context.with_resource(reading_in(given))
+    return given
+
+
 Encoding = Annotated[
-    str | None, typer.Option("--encoding", help="Of text that is not UTF-8: latin-1, cp1252, utf-16, ….")
+    str | None,
+    typer.Option(
+        "--encoding",
+        callback=_for_labelled_files,
+        help="Of text that is not UTF-8: latin-1, cp1252, utf-16, ….",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Alpha = Annotated[float, typer.Option(help="Exponent of the language mixture, 0 (all alike) to 1 (as they come).")]

@@ -1,6 +1,7 @@
 """Text files that are not UTF-8: a stream of bytes in some encoding becomes the same text in UTF-8.
 
     with recoded(open("old.txt", "rb"), "latin-1", "old.txt") as stream: ...
+    with reading_in("latin-1"): read_texts(["old.tsv"])           # labelled examples, of whatever format
 
 Readers know UTF-8 alone; this stands between the file and all of them.
 """
@@ -9,6 +10,9 @@ from __future__ import annotations
 
 import codecs
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import IO
 
 from larvatus.errors import DataError, UsageError
@@ -16,6 +20,7 @@ from larvatus.errors import DataError, UsageError
 UTF_8 = "utf-8"
 HINT = "--encoding latin-1 (or cp1252, utf-16, …)"
 _CHUNK = 1 << 16
+_of_labelled_files: ContextVar[str] = ContextVar("encoding", default=UTF_8)
 
 
 def check_encoding(encoding: str) -> str:
@@ -26,6 +31,21 @@ def check_encoding(encoding: str) -> str:
     except LookupError as fault:
         raise UsageError(f"--encoding {encoding} is not known; try utf-8, latin-1, cp1252 or utf-16") from fault
     return name
+
+
+@contextmanager
+def reading_in(encoding: str | None) -> Iterator[None]:
+    """Files of labelled examples that are opened meanwhile are in this encoding: a dozen formats, one setting."""
+    token = _of_labelled_files.set(UTF_8 if encoding is None else check_encoding(encoding))
+    try:
+        yield
+    finally:
+        _of_labelled_files.reset(token)
+
+
+def as_utf_8(stream: IO[bytes], name: str) -> IO[bytes]:
+    """A file of labelled examples in UTF-8."""
+    return recoded(stream, _of_labelled_files.get(), name)
 
 
 def recoded(stream: IO[bytes], encoding: str, name: str) -> IO[bytes]:
