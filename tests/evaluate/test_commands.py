@@ -136,8 +136,12 @@ def test_ablations_are_listed_with_paper_and_finding(larvatus):
 
 
 def test_an_ablation_runs_and_its_variants_share_one_vocabulary(larvatus, given, tmp_path):
-    code, out, err = larvatus("ablate", "next-sentence", *settings("phases.1.length=48"), *given, "--steps", 1)
+    code, out, err = larvatus("ablate", "next-sentence", *settings("phases.1.length=48"), *given, "--steps", 4)
     assert code == 0, err
+    said = out[: out.index("the same budget for all")].splitlines()  # what comes before the table
+    assert [line[:7] for line in said if line] == ["learnin", *(f"{number} of 4 " for number in range(1, 5))]
+    assert "4 steps, " in said[1]
+    assert "masked-lm loss" in said[1]
     assert len(list((tmp_path / "out" / "texts").iterdir())) == 1
     assert "pairs + next sentence" in out
     assert "published (Devlin et al. 2019" in out

@@ -103,7 +103,7 @@ def test_the_table_has_every_measure_of_every_recipe(compared):
     assert len({run.yardstick.words for run in results.runs}) == 1
     assert "note: vocabularies differ" in said
     assert "note: bert, more: lower-cased" in said
-    assert "note: bert: only 4 steps" in said
+    assert "note: bert, roberta, more: only 4 steps" in said
     assert json.loads((out / "results.json").read_text()) == json.loads(json.dumps(as_dict(results)))
 
 

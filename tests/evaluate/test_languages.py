@@ -43,7 +43,7 @@ def paragraphs(language: str, count: int, seed: int) -> str:
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("texts")
-    for name, seed, counts in (("train", 1, {"big": 240, "low": 60}), ("held", 2, {"big": 30, "low": 30})):
+    for name, seed, counts in (("train", 1, {"big": 240, "low": 110}), ("held", 2, {"big": 30, "low": 30})):
         for language, count in counts.items():
             (folder / name / language).mkdir(parents=True)
             (folder / name / language / "a.txt").write_text(paragraphs(language, count, seed))
@@ -77,12 +77,18 @@ def test_pretraining_holds_out_and_reports_every_language(model: Path) -> None:
     assert set(last["languages"]) == {"big", "low"}
     card = (model / "README.md").read_text()
     assert "length 48: low: masked-lm loss" in card
-    assert "Languages (documents): big 236, low 59." in card  # every fiftieth of each is held out
+    assert "Languages (documents): big 236, low 108." in card  # every fiftieth of each is held out
     assert json.loads((model / "config.json").read_text())["model_type"] == "xlm-roberta"
     assert Corpus.open(model / "corpus" / "valid").languages == ("big", "low")
 
 
 def test_the_vocabulary_of_a_run_is_learnt_from_the_mixture(model: Path, texts: Path, tmp_path: Path) -> None:
+    """And from the training text alone: every fiftieth document is taken out here by hand."""
+    for name in ("big", "low"):
+        documents = (texts / "train" / name / "a.txt").read_text().split("\n\n")
+        kept = [document for number, document in enumerate(documents, 1) if number % 50]
+        (tmp_path / "trained" / name).mkdir(parents=True)
+        (tmp_path / "trained" / name / "a.txt").write_text("\n\n".join(kept))
     for alpha in (0.3, 1.0):
         command(
             *(
@@ -97,7 +103,7 @@ def test_the_vocabulary_of_a_run_is_learnt_from_the_mixture(model: Path, texts: 
                 "--out",
                 tmp_path / f"{alpha}",
             ),
-            *named(texts, "train"),
+            *named(tmp_path, "trained"),
         )
     own = (model / "vocabulary" / "tokenizer.json").read_text()
     assert own == (tmp_path / "0.3" / "tokenizer.json").read_text()
@@ -108,9 +114,9 @@ def test_a_corpus_is_built_and_shown_by_language(model: Path, texts: Path, tmp_p
     build = ("corpus", "build", *named(texts, "train"), "--tokenizer", model, "--out", tmp_path / "c", "--workers", 1)
     command(*build, "--json")
     found = json.loads(capsys.readouterr().out)
-    assert {name: counts["documents"] for name, counts in found["languages"].items()} == {"big": 240, "low": 60}
+    assert {name: counts["documents"] for name, counts in found["languages"].items()} == {"big": 240, "low": 110}
     shares = found["mixture"]["languages"]
-    p = 60 / 300
+    p = 110 / 350
     assert shares["low"]["p"] == pytest.approx(p)
     assert shares["low"]["q"] == pytest.approx(p**0.3 / (p**0.3 + (1 - p) ** 0.3))
     counts = found["languages"]["low"]

@@ -29,20 +29,29 @@ def larvatus(capsys):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory, tiny_model, tiny_tokenizer):
-    path, heads = tmp_path_factory.mktemp("attention") / "model", (MaskedLMConfig(),)
-    made = tiny_model(objectives=heads)
-    save_bundle(
-        path,
-        pretraining=made,
-        model_config=made.encoder.config,
-        objective_configs=heads,
-        tokenizer=tiny_tokenizer,
-        recipe=None,
-        lineage={},
-        card="# tiny\n",
-    )
-    return path
+def saved(tmp_path_factory, tiny_model, tiny_tokenizer):
+    """A tiny model with these heads, in a directory that names no recipe."""
+
+    def save(*heads):
+        path, made = tmp_path_factory.mktemp("attention") / "model", tiny_model(objectives=heads)
+        save_bundle(
+            path,
+            pretraining=made,
+            model_config=made.encoder.config,
+            objective_configs=heads,
+            tokenizer=tiny_tokenizer,
+            recipe=None,
+            lineage={},
+            card="# tiny\n",
+        )
+        return path
+
+    return save
+
+
+@pytest.fixture(scope="module")
+def model(saved):
+    return saved(MaskedLMConfig())
 
 
 @pytest.fixture
@@ -136,3 +145,20 @@ def test_packed_weights_lose_little():
     weights = np.concatenate([np.linspace(0, 1, 2_001), 10.0 ** -np.arange(1.0, 6.0)]).astype(np.float32)
     back = (packed(weights) / 255.0) ** 2
     assert (np.abs(back - weights) <= 0.002 + weights / 250).all()
+
+
+@pytest.mark.parametrize(
+    "text", ["The river bank was wide and deep. Please turn your homework in!", "The river was wide."]
+)
+def test_one_document_is_text_enough_for_a_model_of_sentence_pairs(larvatus, tmp_path, saved, text):
+    """There is no other document for a random second segment; the masked loss needs none."""
+    model = saved(MaskedLMConfig(), NextSentenceConfig())
+    (tmp_path / "one.txt").write_text(text)
+    code, out, err = larvatus("attention", "importance", "--corpus", tmp_path / "one.txt", "--model", model, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["tokens"] == len(load(model).tokenizer.encode(text).ids) + 2
+    assert found["hidden"] > 0
+    code, evaluated, err = larvatus("evaluate", model, "--corpus", tmp_path / "one.txt", "--json")
+    assert code == 0, err
+    assert json.loads(evaluated)[-1]["loss"] == pytest.approx(found["loss"], rel=1e-5)

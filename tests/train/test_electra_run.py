@@ -6,13 +6,19 @@ import json
 
 import pytest
 import torch
+import transformers
 from rich.console import Console
 from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
 
 import larvatus as lv
+from larvatus.batch import MaskedTokens
+from larvatus.bundle.directory import load_bundle
+from larvatus.cli.main import run as command
 from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corrupt import Corruption, MaskVocabulary
+from larvatus.evaluate.languages import held_out_text
 from larvatus.objectives import Pretraining
 from larvatus.recipes import read_recipe
 from larvatus.train.distribution import Ranks
@@ -111,6 +117,30 @@ def test_a_run_leaves_a_discriminator_a_generator_and_a_card_that_says_so(run_el
     model = lv.load(tmp_path / "run", device="cpu")
     assert (model.encoder.config.hidden, list(model.pretraining.heads)) == (32, ["masked-lm", "replaced-tokens"])
     assert len(model.fill("The value of the [MASK] is returned.", top=3)) == 3
+
+
+def test_evaluating_text_gives_the_loss_of_the_generator_as_transformers_computes_it(
+    run_electra, prepared, tmp_path, capsys
+):
+    """`larvatus evaluate DIR --corpus`: the discriminator has no words to predict, the generator beside it has."""
+    run_electra("run")
+    with pytest.raises(SystemExit) as ended:
+        command(["evaluate", str(tmp_path / "run"), "--corpus", str(prepared.valid), "--tokens", "4096", "--json"])
+    assert ended.value.code == 0
+    row = json.loads(capsys.readouterr().out)[-1]
+    generator = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "run" / "generator").eval()
+    total = count = 0
+    for batch in held_out_text(load_bundle(tmp_path / "run"), Corpus.open(prepared.valid), tokens=4096):
+        ids, hidden = torch.tensor(batch.tokens.ids), batch.targets[MaskedTokens]
+        with torch.inference_mode():
+            logits = torch.cat([generator(part[None]).logits[0] for part in ids.split(batch.tokens.lengths.tolist())])
+        total += float(cross_entropy(logits[hidden.places], torch.tensor(hidden.ids), reduction="sum"))
+        count += len(hidden.ids)
+    assert row["hidden"] == count
+    assert row["loss"] == pytest.approx(total / count, rel=1e-4)
+    with pytest.raises(SystemExit):
+        command(["evaluate", str(tmp_path / "run"), "--corpus", str(prepared.valid), "--tokens", "4096"])
+    assert "predicted by the generator" in capsys.readouterr().out
 
 
 def test_an_evaluation_draws_the_same_samples_every_time(prepared):

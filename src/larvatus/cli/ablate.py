@@ -16,6 +16,7 @@ from rich.console import Console
 from larvatus.cli import comparing as shared
 from larvatus.cli.options import (
     Device,
+    Encoding,
     Json,
     LanguageField,
     Languages,
@@ -26,6 +27,7 @@ from larvatus.cli.options import (
     Size,
     Split,
     TextField,
+    encoding_of,
     text_of,
 )
 from larvatus.errors import UsageError
@@ -60,6 +62,7 @@ def ablate(
     sentences: Sentences = "library",
     split: Split = "blank-line",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     text_field: TextField = "text",
     language_field: LanguageField = None,
     licence: Licence = "",
@@ -72,7 +75,9 @@ def ablate(
     if not (corpus or languages) or out is None:
         raise UsageError(f"larvatus ablate {name} wants text and a place: --corpus my_texts/ --out runs/{name}")
     text, language = text_of(corpus, languages, option="--corpus PATH")
-    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
+    reading = ReadOptions(
+        encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field, language_field=language_field
+    )
     plan = Comparison(
         contestants=ablation.contestants(recipe=recipe, size=size, settings=settings or []),
         corpus=text,

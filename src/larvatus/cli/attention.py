@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from larvatus.cli.options import Device, Json, ModelName, OnBad, Sentences, Split, TextField
+from larvatus.cli.options import Device, Encoding, Json, ModelName, OnBad, Sentences, Split, TextField, encoding_of
 from larvatus.corpus import BuildOptions
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.evaluate.languages import held_out_text, open_text
@@ -67,6 +67,7 @@ def show(
     length: Annotated[int, typer.Option(min=3, help="Tokens of a passage, at most.")] = 128,
     device: Device = "auto",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     split: Split = "blank-line",
     text_field: TextField = "text",
     as_json: Json = False,
@@ -91,7 +92,7 @@ def show(
         _write(found, out, png, layer, head)
         _show_text(found, layer, head, [str(path) for path in (out, png) if path], as_json=as_json)
         return
-    reading = ReadOptions(split=split, text_field=text_field, on_bad=on_bad)
+    reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
     rows, counts = _over_corpus(loaded, corpus or [], reading, limit=limit, length=min(length, config.max_positions))
     if as_json:
         print(json.dumps({**counts, "heads": [row.to_dict() for row in rows]}, indent=1))
@@ -182,6 +183,7 @@ def importance(
     device: Device = "auto",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     split: Split = "blank-line",
     text_field: TextField = "text",
     as_json: Json = False,
@@ -199,7 +201,7 @@ def importance(
         )
     for layer, head in heads:
         check_head(layer, head, layers=config.layers, heads=config.heads)
-    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field)
+    reading = ReadOptions(encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field)
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory() as folder:
         options = BuildOptions(sentences=sentences, reading=reading)

@@ -13,6 +13,7 @@ import typer
 from larvatus.cli import comparing as shared
 from larvatus.cli.options import (
     Device,
+    Encoding,
     Json,
     LanguageField,
     Languages,
@@ -22,6 +23,7 @@ from larvatus.cli.options import (
     Size,
     Split,
     TextField,
+    encoding_of,
     text_of,
 )
 from larvatus.evaluate.compare import Comparison, contestants_of
@@ -57,13 +59,16 @@ def compare(
     sentences: Sentences = "library",
     split: Split = "blank-line",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     text_field: TextField = "text",
     language_field: LanguageField = None,
     licence: Licence = "",
 ) -> None:
     """Train several recipes on the same text under the same budget, and show them in one table and a plot."""
     text, language = text_of(corpus, languages, option="--corpus PATH")
-    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
+    reading = ReadOptions(
+        encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field, language_field=language_field
+    )
     plan = Comparison(
         contestants=contestants_of(recipes, size=size, settings=settings or []),
         corpus=text,

@@ -22,7 +22,7 @@ WIDE = 240  # where there is no terminal whose width must be kept
 Steps = Annotated[int | None, typer.Option(help="Train each this many steps.")]
 Tokens = Annotated[int | None, typer.Option(help="Train each on this many tokens.")]
 Minutes = Annotated[float | None, typer.Option(help="Train each for this long: measured, then fixed as steps.")]
-Valid = Annotated[str | None, typer.Option(help="Held-out text; else every fiftieth document.")]
+Valid = Annotated[str | None, typer.Option(help="Held-out text; else every 50th document, or passages of few.")]
 Seed = Annotated[int, typer.Option(help="All randomness follows from it.")]
 Seeds = Annotated[str | None, typer.Option(help="Several, such as 1,2,3: the table shows mean ± deviation.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Take finished runs as they are, go on with the others.")]

@@ -24,6 +24,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from larvatus.cli.options import (
+    Encoding,
     Json,
     LanguageField,
     Languages,
@@ -32,6 +33,7 @@ from larvatus.cli.options import (
     Sentences,
     Split,
     TextField,
+    encoding_of,
     text_of,
 )
 from larvatus.corpus.build import BuildOptions, CorpusSummary, build_corpus
@@ -59,6 +61,7 @@ def build(
     languages: Languages = None,
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     split: Split = "blank-line",
     text_field: TextField = "text",
     language_field: LanguageField = None,
@@ -74,7 +77,13 @@ def build(
         options = BuildOptions(
             language=language,
             sentences=sentences,
-            reading=ReadOptions(split=split, text_field=text_field, language_field=language_field, on_bad=on_bad),
+            reading=ReadOptions(
+                encoding=encoding_of(encoding),
+                split=split,
+                text_field=text_field,
+                language_field=language_field,
+                on_bad=on_bad,
+            ),
             licence=licence,
             workers=workers,
             progress=bar.update,

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from larvatus.bundle.hub import find_model
 from larvatus.cli.labelled import ForTask, Header, Label, Labelled, Labels, Pair, Quoting, Separator, Tag, Text, Word
-from larvatus.cli.options import Json
+from larvatus.cli.options import Encoding, Json
 from larvatus.errors import DataError, UsageError
 from larvatus.tasks.data.check import LONGEST, SHOWN, check
 from larvatus.tasks.data.glue import read_glue
@@ -51,6 +51,7 @@ def check_data(
     separator: Separator = None,
     header: Header = None,
     quoting: Quoting = None,
+    encoding: Encoding = None,  # holds while the command runs
     word: Word = None,
     tag: Tag = None,
     model: Annotated[str | None, typer.Option(help="Model whose tokens are counted; without it, words are.")] = None,

@@ -12,7 +12,19 @@ import msgspec
 import typer
 
 from larvatus.cli.counting import Counting
-from larvatus.cli.options import Device, Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
+from larvatus.cli.options import (
+    Device,
+    Encoding,
+    Json,
+    Language,
+    ModelName,
+    OnBad,
+    Sentences,
+    Split,
+    Standardise,
+    TextField,
+    encoding_of,
+)
 from larvatus.embed.bulk import BulkOptions, BulkSummary, embed_files
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.parts import Stand
@@ -48,6 +60,7 @@ def embed(
     language: Language = "en",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     split: Split = "blank-line",
     text_field: TextField = "text",
     as_json: Json = False,
@@ -64,7 +77,7 @@ def embed(
             precision=precision,
             standardise=loaded.standardiser(standardise),
         ),
-        reading=ReadOptions(split=split, text_field=text_field, on_bad=on_bad),
+        reading=ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad),
         sentences=sentences,
         language=language,
         number=dtype,

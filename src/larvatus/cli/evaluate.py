@@ -37,7 +37,19 @@ from larvatus.cli.labelled import (
     Truncate,
     Word,
 )
-from larvatus.cli.options import Device, Json, LanguageField, Languages, OnBad, Sentences, Split, TextField, text_of
+from larvatus.cli.options import (
+    Device,
+    Encoding,
+    Json,
+    LanguageField,
+    Languages,
+    OnBad,
+    Sentences,
+    Split,
+    TextField,
+    encoding_of,
+    text_of,
+)
 from larvatus.corpus import BuildOptions, Corpus
 from larvatus.corpus.report import language_rows
 from larvatus.errors import UsageError
@@ -60,6 +72,7 @@ def evaluate(
     sentences: Sentences = "library",
     split: Split = "blank-line",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     text_field: TextField = "text",
     language_field: LanguageField = None,
     data: Annotated[
@@ -145,7 +158,9 @@ def evaluate(
     if asked.reading != Labelled() or truncate or repair or strict or length is not None:
         flags = "columns, --truncate, --repair, --strict and --length"
         raise UsageError(f"{flags} are for labelled examples; name some: --data FILE")
-    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
+    reading = ReadOptions(
+        encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field, language_field=language_field
+    )
     given, language = text_of(corpus, languages, option="--corpus PATH")
     options = BuildOptions(language=language, sentences=sentences, reading=reading)
     _evaluate_text(model, given, options, each=by == "language", device=device, tokens=tokens, as_json=as_json)
@@ -188,7 +203,10 @@ def _evaluate_text(
             f"{row['unigram_accuracy']:.1%}",
             f"{row['fertility']:.2f}",
         )
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    if bundle.pretraining.generator is not None:
+        console.print("hidden tokens were predicted by the generator, as fill and score do", soft_wrap=True)
 
 
 def _rows(result: HeldOut, corpus: Corpus, *, each: bool) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ from larvatus.cli.labelled import (
     Truncate,
     Word,
 )
-from larvatus.cli.options import Device, ModelName
+from larvatus.cli.options import Device, Encoding, ModelName
 from larvatus.errors import UsageError
 from larvatus.objectives.classification import Dense
 from larvatus.tasks.curve import read_shares
@@ -81,6 +81,7 @@ def finetune(
     separator: Separator = None,
     header: Header = None,
     quoting: Quoting = None,
+    encoding: Encoding = None,  # holds while the command runs
     word: Word = None,
     tag: Tag = None,
     trained: Annotated[str, typer.Option(help="What learns: all, head, last2, lora, lora16.")] = "all",

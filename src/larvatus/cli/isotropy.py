@@ -17,7 +17,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.cli.counting import Counting
-from larvatus.cli.options import Device, Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
+from larvatus.cli.options import (
+    Device,
+    Encoding,
+    Json,
+    Language,
+    ModelName,
+    OnBad,
+    Sentences,
+    Split,
+    Standardise,
+    TextField,
+    encoding_of,
+)
 from larvatus.embed.fit import FitOptions, fit_standardiser
 from larvatus.embed.options import Pool, Unit
 from larvatus.embed.passages import PassageOptions
@@ -56,6 +68,7 @@ def fit(
     language: Language = "en",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     split: Split = "blank-line",
     text_field: TextField = "text",
     as_json: Json = False,
@@ -67,7 +80,7 @@ def fit(
     path = out or standardiser_path(loaded.bundle.path, name)
     if path.exists() and not replace:
         raise ArtefactError(f"{path} is there already; choose another --name, or say --replace")
-    reading = ReadOptions(split=split, text_field=text_field, on_bad=on_bad)
+    reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
     options = FitOptions(
         unit=unit,
         pool=pool,
@@ -112,6 +125,7 @@ def show(
     language: Language = "en",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     split: Split = "blank-line",
     text_field: TextField = "text",
     as_json: Json = False,
@@ -122,7 +136,7 @@ def show(
     if plot is not None:
         check_can_draw()
     loaded = load(model, device=device)
-    reading = ReadOptions(split=split, text_field=text_field, on_bad=on_bad)
+    reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
     options = IsotropyOptions(
         pool=pool,
         punctuation=punctuation,

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from larvatus.cli.options import (
     Device,
+    Encoding,
     Json,
     LanguageField,
     Languages,
@@ -21,6 +22,7 @@ from larvatus.cli.options import (
     Split,
     Standardise,
     TextField,
+    encoding_of,
     text_of,
 )
 from larvatus.embed.map.instances import FindOptions, find_instances
@@ -66,6 +68,7 @@ def word_map(
     device: Device = "auto",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     split: Split = "blank-line",
     text_field: TextField = "text",
     language_field: LanguageField = None,
@@ -76,7 +79,12 @@ def word_map(
     text, language = text_of(corpus, languages, option="--corpus PATH")
     label = color_field or ("sense" if color == "sense" else None)
     reading = ReadOptions(
-        split=split, text_field=text_field, on_bad=on_bad, language_field=language_field, label_field=label
+        encoding=encoding_of(encoding),
+        split=split,
+        text_field=text_field,
+        on_bad=on_bad,
+        language_field=language_field,
+        label_field=label,
     )
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     loaded = load(model, device=device)

@@ -5,13 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import msgspec
 import typer
 
 from larvatus.errors import UsageError
+from larvatus.text.encodings import UTF_8, check_encoding, reading_in
 from larvatus.text.languages import Given, LanguagePath
 from larvatus.text.sentences import is_language
 
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+
+
+def _for_labelled_files(context: typer.Context, given: str | None) -> str | None:
+    """Labelled files are opened in many places: the encoding holds for the whole command."""
+    context.with_resource(reading_in(given))
+    return given
+
+
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        callback=_for_labelled_files,
+        help="Of text that is not UTF-8: latin-1, cp1252, utf-16, ….",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Alpha = Annotated[float, typer.Option(help="Exponent of the language mixture, 0 (all alike) to 1 (as they come).")]
 Language = Annotated[str, typer.Option(help="Language of text that does not say.")]
@@ -40,6 +58,12 @@ Standardise = Annotated[
     typer.Option(metavar="NAME", help="z-scores: the name that isotropy fit saved with the model, or its file."),
 ]
 TextField = Annotated[str, typer.Option(help="Field of JSONL and Parquet that holds the text.")]
+
+
+def encoding_of(given: str | None) -> str | msgspec.UnsetType:
+    """For `ReadOptions`: nothing where nothing, or UTF-8, was asked for."""
+    name = UTF_8 if given is None else check_encoding(given)
+    return msgspec.UNSET if name == UTF_8 else name
 
 
 def text_of(paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str) -> tuple[list[Given], str]:

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.cli.counting import Counting
-from larvatus.cli.options import Device, Json
+from larvatus.cli.options import Device, Encoding, Json
 from larvatus.errors import UsageError
 from larvatus.files import new_file
 from larvatus.model import load
@@ -69,6 +69,7 @@ def predict(
     ] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Show all classes.")] = False,
     device: Device = "auto",
+    encoding: Encoding = None,  # holds while the command runs
     as_json: Json = False,
 ) -> None:
     """Classify texts, tag their words, find spans or answer questions: labels, probabilities, characters, and how much

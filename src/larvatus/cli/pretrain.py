@@ -17,6 +17,7 @@ from rich.console import Console
 
 from larvatus.cli.options import (
     Device,
+    Encoding,
     LanguageField,
     Languages,
     Licence,
@@ -26,6 +27,7 @@ from larvatus.cli.options import (
     Size,
     Split,
     TextField,
+    encoding_of,
     text_of,
 )
 from larvatus.errors import UsageError
@@ -68,7 +70,9 @@ def pretrain(
     steps: Annotated[int | None, typer.Option(help="Train this many steps.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Measure, then train as many steps as fit.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Read the corpus this many times.")] = None,
-    valid: Annotated[str | None, typer.Option(help="Held-out text; else every fiftieth document.")] = None,
+    valid: Annotated[
+        str | None, typer.Option(help="Held-out text; else every 50th document, or passages of few.")
+    ] = None,
     from_: From = None,
     add_words: AddWords = None,
     old: Old = None,
@@ -88,6 +92,7 @@ def pretrain(
     sentences: Sentences = "library",
     split: Split = "blank-line",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     text_field: TextField = "text",
     language_field: LanguageField = None,
     licence: Licence = "",
@@ -101,7 +106,9 @@ def pretrain(
         deterministic=deterministic,
     )  # fmt: skip
     text, language = text_of(corpus, languages, option="--corpus PATH")
-    reading = ReadOptions(split=split, on_bad=on_bad, text_field=text_field, language_field=language_field)
+    reading = ReadOptions(
+        encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field, language_field=language_field
+    )
     options = TextOptions(reading=reading, language=language, sentences=sentences, licence=licence)
     budget = Budget(steps=steps, minutes=minutes, epochs=epochs)
     job = Job(

@@ -1,4 +1,7 @@
-"""`larvatus recipes`: the published systems. `larvatus recipes show bert` prints the file itself."""
+"""`larvatus recipes`: the published systems. `larvatus recipes show bert` prints the file itself.
+
+larvatus recipes show bert --size tiny --set model.layers=6 > mine.toml
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from larvatus.cli.options import Json, Set, Size
-from larvatus.recipes import read_recipe, recipe_names, recipe_table, recipe_text
+from larvatus.recipes import read_recipe, recipe_names, recipe_table, recipe_text, recipe_toml
 
 app = typer.Typer(help="The published systems, one file each.")
 
@@ -42,13 +45,14 @@ def show(
     settings: Set = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole recipe, defaults included, as JSON.")] = False,
 ) -> None:
-    """Show one recipe: the file as written, or with --json, --size or --set what it comes to."""
+    """Show one recipe as TOML that pretrain takes: the file as written, or with --size or --set what it comes to."""
     recipe = read_recipe(name, size=size, settings=settings or [])
-    if as_json or size or settings or name.endswith(".toml"):
+    if as_json:
         print(json.dumps(recipe_table(recipe), indent=2))
         return
+    whole = bool(size or settings) or name.endswith(".toml")
     console = Console()
-    text = recipe_text(name).rstrip()
+    text = (recipe_toml(recipe) if whole else recipe_text(name)).rstrip()
     if console.is_terminal:
         console.print(Syntax(text, "toml", background_color="default"))
     else:

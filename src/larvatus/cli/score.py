@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from larvatus.cli.options import Device, Json, ModelName
+from larvatus.cli.options import Device, Encoding, Json, ModelName
 from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Score, Totals
@@ -57,6 +57,7 @@ def score(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run to --out that was interrupted.")] = False,
     device: Device = "auto",
+    encoding: Encoding = None,  # holds while the command runs
     as_json: Json = False,
 ) -> None:
     """Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon."""

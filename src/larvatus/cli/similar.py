@@ -18,7 +18,19 @@ from rich.console import Console
 from rich.table import Table
 
 from larvatus.cli.counting import Counting
-from larvatus.cli.options import Device, Json, Language, ModelName, OnBad, Sentences, Split, Standardise, TextField
+from larvatus.cli.options import (
+    Device,
+    Encoding,
+    Json,
+    Language,
+    ModelName,
+    OnBad,
+    Sentences,
+    Split,
+    Standardise,
+    TextField,
+    encoding_of,
+)
 from larvatus.corpus.sources import fingerprint
 from larvatus.embed.concordance import DocumentFilter, Wanted
 from larvatus.embed.index import build_index
@@ -76,6 +88,7 @@ def words(
     language: Language = "en",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     split: Split = "blank-line",
     text_field: TextField = "text",
     as_json: Json = False,
@@ -101,7 +114,7 @@ def words(
         layers=layers,
         pool=pool,
         standardise=standardiser,
-        passages=_reading(split, text_field, on_bad, sentences, language),
+        passages=_reading(split, text_field, on_bad, encoding, sentences, language),
     )
     _show_nearest(loaded, marked[0], where, asked, as_json=as_json)
 
@@ -140,6 +153,7 @@ def index(
     language: Language = "en",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     split: Split = "blank-line",
     text_field: TextField = "text",
     as_json: Json = False,
@@ -152,7 +166,7 @@ def index(
     loaded = load(model, device=device)
     standardiser = loaded.standardiser(standardise)
     options = EmbedOptions(unit="span", layers=layers or "last", pool=pool or "mean", standardise=standardiser)
-    reading = _reading(split, text_field, on_bad, sentences, language)
+    reading = _reading(split, text_field, on_bad, encoding, sentences, language)
     settings = {
         "model": loaded.fingerprint,
         "layers": options.layers,
@@ -246,6 +260,8 @@ def _wanted(word: list[str] | None, words: Path | None) -> Wanted:
     return Wanted.of(word)
 
 
-def _reading(split: Any, text_field: str, on_bad: Any, sentences: Any, language: str) -> PassageOptions:
-    reading = ReadOptions(split=split, text_field=text_field, on_bad=on_bad)
+def _reading(
+    split: Any, text_field: str, on_bad: Any, encoding: str | None, sentences: Any, language: str
+) -> PassageOptions:
+    reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
     return PassageOptions(reading=reading, sentences=sentences, language=language)

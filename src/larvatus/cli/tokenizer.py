@@ -16,7 +16,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from larvatus.cli.options import Alpha, Json, LanguageField, Languages, OnBad, Split, TextField, text_of
+from larvatus.cli.options import (
+    Alpha,
+    Encoding,
+    Json,
+    LanguageField,
+    Languages,
+    OnBad,
+    Split,
+    TextField,
+    encoding_of,
+    text_of,
+)
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.errors import ArtefactError
 from larvatus.files import saying_what_is_full
@@ -49,6 +60,7 @@ def train(
         bool | None, typer.Option("--lowercase/--cased", help="Fold case and accents; default: as the family does.")
     ] = None,
     on_bad: OnBad = "fail",
+    encoding: Encoding = None,
     split: Split = "blank-line",
     text_field: TextField = "text",
     languages: Languages = None,
@@ -63,7 +75,9 @@ def train(
         raise ArtefactError(f"{out} holds a vocabulary already; choose another --out, or remove it")
     with saying_what_is_full(out):
         out.mkdir(parents=True, exist_ok=True)  # an --out that cannot be written is refused before any text is read
-    options = ReadOptions(split=split, text_field=text_field, language_field=language_field, on_bad=on_bad)
+    options = ReadOptions(
+        encoding=encoding_of(encoding), split=split, text_field=text_field, language_field=language_field, on_bad=on_bad
+    )
     skipped, read = Skipped(), {"documents": 0, "characters": 0}
 
     def documents() -> Iterator[Document]:

@@ -26,12 +26,11 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.text import Text
 
 from larvatus.corpus import Corpus
 from larvatus.corpus.packing import check as check_packing
 from larvatus.errors import ArtefactError, DataError, LarvatusError, RecipeError, UsageError, did_you_mean
-from larvatus.evaluate.notes import budget_in_words, notes_on
+from larvatus.evaluate.notes import budget_in_words, line_of, notes_on
 from larvatus.evaluate.passages import Yardstick
 from larvatus.evaluate.results import Results
 from larvatus.evaluate.runs import Trial, run_trial
@@ -39,7 +38,7 @@ from larvatus.files import locked, read_json, sweep, write_json
 from larvatus.recipes import Recipe, differences, read_recipe, recipe_table
 from larvatus.text.languages import Given
 from larvatus.train.budget import steps_wanted
-from larvatus.train.prepare import Prepared, TextOptions, held_out_documents, kept_input, prepare
+from larvatus.train.prepare import Prepared, TextOptions, held_out_documents, kept_input, longest, prepare
 from larvatus.train.settings import Budget, Runtime
 
 PLAN, RESULTS, TEXTS = "compare.json", "results.json", "texts"
@@ -147,8 +146,8 @@ def compare(plan: Comparison, console: Console) -> Results:
         ]
         runs = []
         for number, trial in enumerate(trials):
-            console.rule(Text(f"{trial.name} ({number + 1} of {len(trials)})"), align="left", style="dim")
             runs.append(run_trial(trial, yardstick, console))
+            console.print(f"{number + 1} of {len(trials)}  {line_of(runs[-1])}", soft_wrap=True, markup=False)
         results = Results(runs=tuple(runs), budget=budget_in_words(plan.budget))
         results = msgspec.structs.replace(results, notes=tuple(notes_on(results, yardstick)))
         write_json(plan.out / RESULTS, as_dict(results))
@@ -197,7 +196,13 @@ def _texts(plan: Comparison, contestant: Contestant, console: Console) -> Prepar
     folder = _folder(plan, contestant)
     try:
         return prepare(
-            contestant.recipe, plan.corpus, out=folder, valid=plan.valid, options=plan.options, console=console
+            contestant.recipe,
+            plan.corpus,
+            out=folder,
+            valid=plan.valid,
+            options=plan.options,
+            console=console,
+            length=longest(contestant.recipe for contestant in plan.contestants),  # the same text is held out for all
         )
     except LarvatusError as fault:
         raise type(fault)(f"{contestant.label}: {fault}") from fault

@@ -29,7 +29,7 @@ from larvatus.recipes import recipe_of
 from larvatus.text.languages import Given, path_of
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.train.evaluation import HeldOut, evaluate, together
-from larvatus.train.held_out import held_out_batches
+from larvatus.train.held_out import held_out_batches, measurable, packing_for
 from larvatus.train.settings import Runtime
 
 LONGEST = 512
@@ -48,9 +48,15 @@ def open_text(text: Sequence[Given], tokenizer: Tokenizer, folder: Path, options
 
 
 def evaluate_text(bundle: Bundle, corpus: Corpus, *, runtime: Runtime, tokens: int) -> HeldOut:
-    """The model's objectives on the text: up to `tokens` in all, of each language as much."""
-    if "masked-lm" not in bundle.pretraining.objectives:
-        raise ArtefactError(f"{bundle.path} has no masked-lm head to evaluate; use a model pretrained with masked-lm")
+    """The model's objectives on the text: up to `tokens` in all, of each language as much.
+
+    The hidden tokens of a model with a generator (ELECTRA) are predicted by the generator.
+    """
+    if bundle.pretraining.filler is None:
+        raise ArtefactError(
+            f"{bundle.path} has no masked-lm head to evaluate, nor a generator/ beside it that has one; "
+            "use a model pretrained with masked-lm"
+        )
     bundle.pretraining.to(runtime.device)
     names = corpus.languages
     if len(names) < 2:
@@ -67,7 +73,7 @@ def _evaluate(bundle: Bundle, corpus: Corpus, language: str | None, *, runtime: 
         corpus, packing, corruption, length=length, tokens=tokens, microbatch=runtime.microbatch, language=language
     )
     return evaluate(
-        bundle.pretraining,
+        measurable(bundle.pretraining, packing_for(corpus, packing, language), corruption),
         batches,
         runtime=runtime,
         limit=length,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from larvatus.evaluate.passages import Yardstick
-from larvatus.evaluate.results import Results
+from larvatus.evaluate.results import Results, RunResult
 from larvatus.train.settings import Budget
 
 FEW_STEPS = 100
@@ -18,6 +18,14 @@ def budget_in_words(budget: Budget) -> str:
     """
     name, amount = next((n, a) for n, a in msgspec.to_builtins(budget).items() if a is not None)
     return f"{amount:,g} {name}" if isinstance(amount, float) else f"{amount:,} {name}"
+
+
+def line_of(run: RunResult) -> str:
+    """What is said of a run when it ends; the table at the end tells more."""
+    losses = [f"{name} loss {score.loss:.3f}" for name, score in run.objectives.items()]
+    guess = [] if run.guess_loss is None else [f"unigram {run.guess_loss:.3f}"]
+    effort = f"{run.steps:,} steps, {run.tokens:,} tokens, {run.seconds:,.0f} s"
+    return " · ".join([f"{run.label}, seed {run.seed}: {effort}", *losses, *guess])
 
 
 def notes_on(results: Results, yardstick: Yardstick | None) -> list[str]:
@@ -41,6 +49,7 @@ def notes_on(results: Results, yardstick: Yardstick | None) -> list[str]:
         counts = ", ".join(f"{label} {count:,}" for label, count in windowed.items())
         notes.append(f"passages longer than a recipe's sequences, and read in windows: {counts}")
     few = {run.label: run.steps for run in results.runs if run.steps < FEW_STEPS}
-    for label, steps in few.items():
-        notes.append(f"{label}: only {steps:,} steps; a larger budget or a smaller batch ({label}:batch=…) tells more")
+    for steps in sorted(set(few.values())):
+        labels = ", ".join(label for label in few if few[label] == steps)
+        notes.append(f"{labels}: only {steps:,} steps; a larger budget or a smaller batch (--set batch=…) tells more")
     return notes

@@ -72,6 +72,7 @@ def run_trial(trial: Trial, yardstick: Yardstick | None, console: Console) -> Ru
         budget=trial.budget,
         seed=trial.seed,
         resume=trial.resume,
+        brief=True,
     )
     try:
         held_out = train(job, lambda: trial.prepared, console)

@@ -11,6 +11,7 @@ from larvatus.recipes.reading import (
 )
 from larvatus.recipes.recipe import SIZES, Recipe
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig, steps_of_phases
+from larvatus.recipes.writing import recipe_toml
 
 __all__ = [
     "SIZES",
@@ -25,5 +26,6 @@ __all__ = [
     "recipe_of",
     "recipe_table",
     "recipe_text",
+    "recipe_toml",
     "steps_of_phases",
 ]

@@ -36,6 +36,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What to do with what cannot be text."""
     format: Literal["auto", "text", "jsonl", "parquet"] = "auto"
     """How to read; `auto` goes by the name, and takes an unknown name for plain text."""
+    encoding: str | msgspec.UnsetType = msgspec.UNSET
+    """Of plain text and JSON; UTF-8 where it is not given, and then not named among the settings of a corpus."""
     label_field: str | None = None
     """Field of a record that holds a label of its text: a string or a number."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from larvatus.errors import DataError
+from larvatus.text.encodings import HINT, as_utf_8
 from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
 
 
@@ -16,7 +17,8 @@ def numbered_lines(name: str) -> Iterator[tuple[int, str]]:
     """Lines without their ends, counted from 1; ``-`` is standard input."""
     shown = "standard input" if name == "-" else name
     number = 0
-    with open_bytes(name) as stream:
+    with open_bytes(name) as raw:
+        stream = as_utf_8(raw, shown)
         while True:
             number += 1
             try:
@@ -31,6 +33,7 @@ def numbered_lines(name: str) -> Iterator[tuple[int, str]]:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as fault:
                 raise DataError(
-                    f"{shown}:{number}: byte 0x{line[fault.start]:02x} at {fault.start + 1} is not UTF-8; repair it"
+                    f"{shown}:{number}: byte 0x{line[fault.start]:02x} at {fault.start + 1} is not UTF-8; repair it, "
+                    f"or name its encoding: {HINT}"
                 ) from fault
             yield number, text.rstrip("\r\n")

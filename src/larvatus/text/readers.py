@@ -1,4 +1,4 @@
-"""Readers: documents from plain text, JSONL and Parquet, in files, directories, globs, archives, stdin and URLs.
+"""Readers: documents from plain text, JSON and Parquet, in files, directories, globs, archives, stdin and URLs.
 
     skipped = Skipped()
     for document in read_documents(["judgments/", "more/*.jsonl.zst"], skipped=skipped):
@@ -28,6 +28,8 @@ __all__ = ["Document", "ReadOptions", "Skipped", "list_files", "read_documents"]
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 RECORD_SUFFIXES = (".jsonl", ".ndjson")
+NAMED_ONLY = ".json"
+"""Read as records where a file is named; in a directory it may be anything."""
 PARQUET_SUFFIXES = (".parquet",)
 COMPRESSIONS = (".gz", ".xz", ".zst", ".bz2")
 
@@ -96,7 +98,7 @@ def _known(directory: str, files: Sequence[Source], skipped: Skipped) -> list[So
             part.startswith(".") for part in Path(os.path.relpath(name, directory) if "://" not in name else name).parts
         ):
             continue
-        if kind_of(name):
+        if kind_of(name) and Path(name.lower()).suffix != NAMED_ONLY:
             kept.append(file)
         else:
             skipped.ignored[Path(name).suffix or "suffixless"] += 1
@@ -116,7 +118,7 @@ def kind_of(name: str) -> Literal["text", "jsonl", "parquet"] | None:
     last = suffixes[-1] if suffixes else ""
     if last in TEXT_SUFFIXES:
         return "text"
-    if last in RECORD_SUFFIXES:
+    if last in (*RECORD_SUFFIXES, NAMED_ONLY):
         return "jsonl"
     return "parquet" if last in PARQUET_SUFFIXES else None
 

@@ -26,6 +26,8 @@ import zstandard
 
 from larvatus.errors import DataError
 from larvatus.text.documents import Document, ReadOptions, Skipped
+from larvatus.text.encodings import HINT, UTF_8, recoded
+from larvatus.text.json_records import json_records
 from larvatus.text.surrogates import refuse_surrogates
 
 LONGEST_LINE = 256 * 2**20
@@ -78,6 +80,13 @@ class _Place:
 
 
 @contextmanager
+def open_text(name: str, options: ReadOptions) -> Iterator[IO[bytes]]:
+    """The same as UTF-8, whatever the encoding of the file."""
+    with open_bytes(name) as stream:
+        yield recoded(stream, UTF_8 if options.encoding is msgspec.UNSET else options.encoding, name)
+
+
+@contextmanager
 def open_bytes(name: str) -> Iterator[IO[bytes]]:
     """A stream of bytes, decompressed by the suffix; ``-`` is standard input."""
     if name == "-":
@@ -103,7 +112,7 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
 
 def _lines(name: str, faults: _Faults) -> Iterator[tuple[int, bytes]]:
     """Numbered lines of a file, without their line breaks. A broken archive is a fault of the line it breaks at."""
-    with open_bytes(name) as stream:
+    with open_text(name, faults.options) as stream:
         number = 0
         while True:
             number += 1
@@ -124,7 +133,8 @@ def _decoded(line: bytes) -> str:
     try:
         text = line.decode()
     except UnicodeDecodeError as fault:
-        raise _BadRecord("bad UTF-8", f"byte 0x{line[fault.start]:02x} at {fault.start + 1} is not UTF-8") from fault
+        where = f"byte 0x{line[fault.start]:02x} at {fault.start + 1} is not UTF-8"
+        raise _BadRecord("bad UTF-8", f"{where}; if it is in another encoding, name it: {HINT}") from fault
     if "\0" in text:
         raise _BadRecord("NUL byte", f"NUL byte at {text.index(chr(0)) + 1}")
     return text
@@ -155,13 +165,12 @@ def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Doc
 
 
 def read_jsonl(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
-    """One JSON object a line; blank lines are passed over."""
+    """JSON objects, one a line or spread over lines, in an array or not (`json_records.py`)."""
     faults = _Faults(name, options, skipped)
-    for number, line in _lines(name, faults):
+    for number, record in json_records(_lines(name, faults)):
         document = None
-        if line.strip():
-            with faults.at(number):
-                document = _document(_record(line), name, number, options)
+        with faults.at(number):
+            document = _document(_record(record), name, number, options)
         if document:
             yield document
 

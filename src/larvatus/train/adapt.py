@@ -9,7 +9,7 @@ model comes from (`--old`) and held-out text of the new one are evaluated before
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -29,7 +29,6 @@ from larvatus.text.tokenizer import Tokenizer
 from larvatus.train.origin import Origin
 from larvatus.train.prepare import (
     EMBEDDED,
-    HELD_OUT_EVERY,
     Build,
     Documents,
     Domain,
@@ -73,34 +72,25 @@ class ModelsVocabulary:
                 f"or build it again: larvatus corpus build … --tokenizer {self.origin.path}"
             )
 
-    def make(self, documents: Documents, folder: Path, console: Console) -> int:
+    def make(self, documents: Documents, folder: Path, console: Console) -> None:
         tokenizer = self.origin.bundle.tokenizer
         (folder / EXTENSION).unlink(missing_ok=True)  # of an earlier try that was asked for other words
         if tokenizer.counts is not None and not self.add_words:
             tokenizer.save(folder)
-            return sum(1 for _ in islice(documents(), 2 * HELD_OUT_EVERY))
-        count = 0
-
-        def texts() -> Iterator[str]:
-            nonlocal count
-            for document in documents():
-                count += 1
-                yield document.text
-
+            return
         console.print("counting the words of the text …")
-        words = count_words(texts(), tokenizer.library)
+        words = count_words((document.text for document in documents()), tokenizer.library)
         if tokenizer.counts is None:  # of another text than the model's, but the only one there is
             tokenizer = dataclasses.replace(tokenizer, counts=counted(words, tokenizer))
         extension = self._extended(tokenizer, words, console)
         if extension is None:
             tokenizer.save(folder)
-            return count
+            return
         longer = extension.tokenizer
         assert longer.counts is not None
         dataclasses.replace(longer, counts=longer.counts + counted(words, longer)).save(folder)
         tokenizer.save(folder / BEFORE)
         write_json(folder / EXTENSION, {"first": extension.first, "parts": extension.parts})
-        return count
 
     def before(self, folder: Path) -> Tokenizer | None:
         return Tokenizer.load(folder / BEFORE) if (folder / EXTENSION).exists() else None

@@ -17,6 +17,7 @@ from larvatus.train.evaluation import HeldOut
 from larvatus.train.report import StepReport
 
 LINE_EVERY_S = 10.0
+BRIEF_EVERY_S = 300.0
 
 
 class Metrics:
@@ -65,13 +66,28 @@ def _tensorboard(run: Path) -> Any:
 class Monitor:
     """The loop's mouth: called after each step, each evaluation and each save."""
 
-    def __init__(self, metrics: Metrics, console: Console, *, steps: int, start: int, flops: float, peak: float | None):
-        self.metrics, self.console, self.steps = metrics, console, steps
+    def __init__(
+        self,
+        metrics: Metrics,
+        console: Console,
+        *,
+        steps: int,
+        start: int,
+        flops: float,
+        peak: float | None,
+        brief: str | None = None,
+    ) -> None:
+        """`brief` is the name of one run of several: it shows a bar that goes away, or a line every five minutes."""
+        self.metrics, self.console, self.steps, self._brief = metrics, console, steps, brief
         self._flops, self._peak = flops, peak
         self._speed = Speed()
         self._last_line = time.monotonic()
         self._bar = Progress(
-            TextColumn("  {task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), console=console
+            TextColumn("  {task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            transient=brief is not None,
         )
         self._task = self._bar.add_task("starting", total=steps, completed=start, left="")
 
@@ -81,7 +97,8 @@ class Monitor:
         return self
 
     def __exit__(self, *fault: object) -> None:
-        self._bar.stop()
+        if self.console.is_terminal:  # elsewhere it never began, and its end would be an empty line
+            self._bar.stop()
 
     def step(self, report: StepReport) -> None:
         step = report.step + 1
@@ -97,21 +114,27 @@ class Monitor:
         }
         self.metrics.write("train", step, values | ({"mfu": round(mfu, 4)} if mfu else {}))
         parts = ", ".join(f"{name.partition('-')[0]} {value:.2f}" for name, value in report.losses.items())
-        words = f"step {step:,}/{self.steps:,}  loss {report.loss:.2f} ({parts})  {_thousands(speed)} tokens/s"
+        words = "" if self._brief is None else f"{self._brief}: "
+        words += f"step {step:,}/{self.steps:,}  loss {report.loss:.2f} ({parts})  {_thousands(speed)} tokens/s"
         words += f"  MFU {mfu:.2f}" if mfu else ""
         left = self._speed.left(self.steps - step)
         if self.console.is_terminal:
             self._bar.update(self._task, completed=step, description=words, left=left)
-        elif time.monotonic() - self._last_line >= LINE_EVERY_S or step == self.steps:
+        elif self._line_is_due(step):
             self._last_line = time.monotonic()
             self.console.print(f"  {words}  {left}", highlight=False, soft_wrap=True)
+
+    def _line_is_due(self, step: int) -> bool:
+        waited = time.monotonic() - self._last_line
+        return waited >= BRIEF_EVERY_S if self._brief is not None else waited >= LINE_EVERY_S or step == self.steps
 
     def held_out(self, step: int, result: HeldOut, *, seen: int, seconds: float) -> None:
         """A point of the curve: after `seen` training tokens and `seconds` of training."""
         self._speed.pause()
         values = {"seen": seen, "seconds": round(seconds, 3), **_flat(result.to_dict())}
         self.metrics.write("valid", step, values)
-        self.console.print(f"  held out at step {step:,}: {result}", highlight=False, soft_wrap=True)
+        if self._brief is None:
+            self.console.print(f"  held out at step {step:,}: {result}", highlight=False, soft_wrap=True)
 
     def saved(self, step: int, path: Path) -> None:
         self._speed.pause()

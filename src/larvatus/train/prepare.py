@@ -1,12 +1,14 @@
 """From what the user calls a corpus to what a run reads: vocabulary and shards, built beside the run.
 
-    runs/mine/vocabulary/        learnt as the recipe says, from all the text
-    runs/mine/corpus/train/      shards of the text
-    runs/mine/corpus/valid/      shards of the held-out text: --valid, or every fiftieth document
+    runs/mine/vocabulary/        learnt as the recipe says, with its frequencies, from the training text alone
+    runs/mine/corpus/train/      shards of the training text
+    runs/mine/corpus/valid/      shards of the held-out text: --valid, or a part of the corpus (`validation_split.py`)
+    runs/mine/corpus/split.json  which part
 
-A corpus that was built before (`larvatus corpus build`) is taken as it is, with its own vocabulary. The word
-``embedded`` stands for the English prose that every Python ships. A run that goes on from a model brings its vocabulary
-(`Vocabulary`, carried out in `adapt.py`); held-out text is then encoded with the one before it was extended, too.
+A corpus that was built before (`larvatus corpus build`) is taken as it is, with its own vocabulary and the frequencies
+of whatever text that was learnt from. The word ``embedded`` stands for the English prose that every Python ships. A run
+that goes on from a model brings its vocabulary (`Vocabulary`, carried out in `adapt.py`); held-out text is then encoded
+with the one before it was extended, too.
 """
 
 from __future__ import annotations
@@ -14,8 +16,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -33,9 +34,9 @@ from larvatus.text.embedded import embedded_documents
 from larvatus.text.languages import Given, path_of, read_languages, train_mixed_vocabulary
 from larvatus.text.readers import Document, ReadOptions, Skipped
 from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.validation_split import ValidationSplit
 
-EMBEDDED = "embedded"
-HELD_OUT_EVERY = 50
+EMBEDDED, SPLIT = "embedded", "split.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +82,8 @@ class Vocabulary(Protocol):
     def check(self, tokenizer: Tokenizer, corpus: Path) -> None:
         """Refuse a built corpus of another vocabulary."""
 
-    def make(self, documents: Documents, folder: Path, console: Console) -> int:
-        """Save the tokenizer in the folder; the number of documents (or as many as tell whether to set some apart)."""
+    def make(self, documents: Documents, folder: Path, console: Console) -> None:
+        """Save the tokenizer in the folder; `documents` are those to train on."""
 
     def before(self, folder: Path) -> Tokenizer | None:
         """The tokenizer before it was extended, from the folder that `make` filled; None where it was not."""
@@ -97,8 +98,12 @@ def prepare(
     options: TextOptions,
     console: Console,
     vocabulary: Vocabulary | None = None,
+    length: int | None = None,
 ) -> Prepared:
-    """Build what is not there yet. Called again after a kill, it goes on; when all is there, it does nothing."""
+    """Build what is not there yet. Called again after a kill, it goes on; when all is there, it does nothing.
+
+    `length` is that of the longest sequence that will be trained on, where it is not the recipe's alone.
+    """
     if len(corpus) == 1 and is_corpus(Path(path_of(corpus[0]))):
         train = Path(path_of(corpus[0]))
         tokenizer = Corpus.open(train).tokenizer
@@ -120,22 +125,39 @@ def prepare(
             raise ArtefactError(f"{folder} was built from other text or options; choose another --out")
         return Prepared(train=folder / "train", valid=folder / "valid" if is_corpus(folder / "valid") else None)
     documents = _documents(corpus, out, options)
-    apart = valid is None and EMBEDDED not in corpus
-    tokenizer, count = _vocabulary(recipe, documents, out, options, console, vocabulary)
-    apart = apart and count >= 2 * HELD_OUT_EVERY
+    split = None
+    if valid is None and EMBEDDED not in corpus:
+        split = _split(documents, folder, options, length=length or longest([recipe]), console=console)
+    training = documents if split is None else lambda: split.training(documents())
+    tokenizer = _vocabulary(recipe, training, out, options, console, vocabulary, split)
     shorter = vocabulary.before(out / "vocabulary") if vocabulary else None
     build = Build(tokenizer, options, sources=corpus, console=console, before=shorter)
-    build(_every(documents, kept=True) if apart else documents, folder / "train")
-    if apart:
-        held_out = build(_every(documents, kept=False), folder / "valid")
-    elif valid is None and EMBEDDED in corpus:
-        held_out = build(lambda: embedded_documents("valid"), folder / "valid")
-    else:
+    build(training, folder / "train")
+    if valid is not None:
         held_out = held_out_shards(valid, folder / "valid", build=build)
-    if held_out is None:
-        console.print(f"{count:,} documents are too few to set any apart: nothing will be evaluated; give --valid PATH")
+    else:
+        apart = held_out_documents(corpus, out=out, valid=None, options=options)
+        held_out = None if apart is None else build(apart, folder / "valid")
     write_json(marker, given)
     return Prepared(train=folder / "train", valid=held_out)
+
+
+def longest(recipes: Iterable[Recipe]) -> int:
+    """Tokens of the longest sequence that any of the recipes trains on: what a gap around held-out text must hold."""
+    return max(phase.length for recipe in recipes for phase in recipe.phases)
+
+
+def _split(
+    documents: Documents, folder: Path, options: TextOptions, *, length: int, console: Console
+) -> ValidationSplit:
+    """Decide what is held out, say it, and keep it beside the shards."""
+    split = ValidationSplit.of(documents(), length=length, language=options.language, sentences=options.sentences)
+    console.print(f"held out: {split}", soft_wrap=True, markup=False)
+    if split.nothing:
+        console.print("too little text to hold any out: nothing will be evaluated; give some with --valid PATH")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / SPLIT, split.to_dict())
+    return split
 
 
 def _documents(corpus: Sequence[Given], out: Path, options: TextOptions) -> Documents:
@@ -163,28 +185,19 @@ def kept_input(out: Path) -> Path:
 def held_out_documents(
     corpus: Sequence[Given], *, out: Path, valid: str | None, options: TextOptions
 ) -> Documents | None:
-    """The held-out text itself, as `prepare` set it apart in `out`; None where there is none, or only shards of it."""
+    """The held-out text itself, as `prepare` held it out in `out`; None where there is none, or only shards of it."""
     if valid is not None:
         return None if is_corpus(Path(valid)) else _documents([valid], out, options)
     if len(corpus) == 1 and is_corpus(Path(path_of(corpus[0]))):
         return None
     if EMBEDDED in corpus:
         return lambda: embedded_documents("valid")
-    apart = is_corpus(out / "corpus" / "valid")
-    return _every(_documents(corpus, out, options), kept=False) if apart else None
-
-
-def _every(documents: Documents, *, kept: bool) -> Documents:
-    """All documents but every fiftieth of each language, or every fiftieth alone."""
-
-    def some() -> Iterator[Document]:
-        seen: Counter[str | None] = Counter()
-        for document in documents():
-            seen[document.language] += 1
-            if (seen[document.language] % HELD_OUT_EVERY != 0) == kept:
-                yield document
-
-    return some
+    note = out / "corpus" / SPLIT
+    if not note.exists():
+        raise ArtefactError(f"{out} was prepared by a version that split text in another way; choose another --out")
+    split = msgspec.convert(read_json(note), ValidationSplit)
+    documents = _documents(corpus, out, options)
+    return None if split.nothing else lambda: split.held_out(documents())
 
 
 def _vocabulary(
@@ -194,38 +207,31 @@ def _vocabulary(
     options: TextOptions,
     console: Console,
     own: Vocabulary | None,
-) -> tuple[Tokenizer, int]:
-    """Learn the recipe's vocabulary, or take up the one that an interrupted run left; and count the documents."""
+    split: ValidationSplit | None,
+) -> Tokenizer:
+    """Learn the recipe's vocabulary, or take up the one that an interrupted run learnt from the same text."""
     folder = out / "vocabulary"
     note = folder / "vocabulary.json"
     mixed = recipe.mixture.alpha < 1
     wanted = msgspec.to_builtins(recipe.tokenizer) | ({"alpha": recipe.mixture.alpha} if mixed else {})
-    wanted = wanted if own is None else own.identity
-    if note.exists() and read_json(note).get("settings") == wanted:
-        return Tokenizer.load(folder), int(read_json(note)["documents"])
-    count = 0
-
-    def counted() -> Iterator[Document]:
-        nonlocal count
-        for document in documents():
-            count += 1
-            yield document
-
+    wanted = {"settings": wanted if own is None else own.identity, "split": split.to_dict() if split else None}
+    if note.exists() and read_json(note) == wanted:
+        return Tokenizer.load(folder)
     if own is not None:
-        count = own.make(documents, folder, console)
-        write_json(note, {"settings": wanted, "documents": count})
-        return Tokenizer.load(folder), count
+        own.make(documents, folder, console)
+        write_json(note, wanted)
+        return Tokenizer.load(folder)
     console.print("learning the vocabulary …")
     tokenizer = train_mixed_vocabulary(
-        counted(),
+        documents(),
         recipe.tokenizer,
         recipe.mixture.repeats if mixed else None,
         language=options.language,
         sentences=options.sentences,
     )
     tokenizer.save(folder)
-    write_json(note, {"settings": wanted, "documents": count})
-    return tokenizer, count
+    write_json(note, wanted)
+    return tokenizer
 
 
 def held_out_shards(given: str | None, folder: Path, *, build: Build, flag: str = "--valid") -> Path | None:

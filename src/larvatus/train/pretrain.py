@@ -72,6 +72,8 @@ class Job:
     tensorboard: bool = False
     origin: Origin | None = None
     """The model to go on from; a new one is initialised where there is none."""
+    brief: bool = False
+    """One of several runs: show a bar or a line now and then, and what went wrong; who started it tells the rest."""
 
     def __post_init__(self) -> None:
         if self.fork and not self.resume:
@@ -102,6 +104,7 @@ class Run:
 
     def __init__(self, job: Job, prepared: Prepared, *, ranks: Ranks, stop: Stop, console: Console) -> None:
         self.job, self.ranks, self.stop, self.console = job, ranks, stop, console
+        self.news = Console(quiet=True) if job.brief else console  # for what is no warning
         if job.runtime.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be asked before it starts
             torch.use_deterministic_algorithms(True)
@@ -173,21 +176,30 @@ class Run:
     def _announce(self) -> None:
         """Two lines before the work: what is read, what is trained."""
         corpus, recipe = self.corpus, self.job.recipe
-        self.console.print(
+        self.news.print(
             f"{corpus.path}: {corpus.documents:,} documents · {corpus.sentences:,} sentences · {corpus.words:,} words"
             f" · vocabulary: {self.tokenizer.size:,} pieces, {corpus.tokens / max(corpus.words, 1):.2f} per word",
             soft_wrap=True,
         )
         if len(corpus.manifest.languages) > 1:
             for row in language_rows(corpus.manifest.languages, recipe.mixture.alpha):
-                self.console.print(f"  {row}", soft_wrap=True)
+                self.news.print(f"  {row}", soft_wrap=True)
+        if without := self._languages_without():
+            names = ", ".join(without)
+            self.news.print(f"no held-out text of {names}: not evaluated; give some with --valid PATH", soft_wrap=True)
         parameters = sum(p.numel() for p in self.model.parameters())
         lengths = " then ".join(str(phase.length) for phase in recipe.phases)
         step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
-        self.console.print(
+        self.news.print(
             f"{recipe.name}: {parameters / 1e6:.1f}M parameters · length {lengths} · {step} tokens a step · "
             f"{self.job.runtime}",
             soft_wrap=True,
+        )
+
+    def _languages_without(self) -> list[str]:
+        """Languages that are trained on and not evaluated, where others are."""
+        return (
+            [] if self.valid is None else sorted(self.corpus.manifest.languages.keys() - self.valid.manifest.languages)
         )
 
     def _final(self) -> dict[int, HeldOut]:
@@ -197,9 +209,9 @@ class Run:
             result = self._evaluate(number, FINAL_TOKENS)
             if result is not None:
                 results[phase.length] = result
-                self.console.print(f"held out, length {phase.length}: {result}", soft_wrap=True)
+                self.news.print(f"held out, length {phase.length}: {result}", soft_wrap=True)
                 for language, part in result.languages.items():
-                    self.console.print(f"  {language}: {part}", soft_wrap=True)
+                    self.news.print(f"  {language}: {part}", soft_wrap=True)
         return results
 
     def _train(self, progress: Progress, metrics: Metrics) -> Progress:
@@ -254,7 +266,7 @@ class Run:
         self.optimizer.state.clear()
         steps = self.ranks.agree(steps, self.job.runtime.device)
         if self.ranks.main:
-            self.console.print(f"{self.job.budget.minutes:g} minutes are {steps:,} steps here", highlight=False)
+            self.news.print(f"{self.job.budget.minutes:g} minutes are {steps:,} steps here", highlight=False)
         return steps
 
     def _steps_asked(self) -> int | None:
@@ -316,6 +328,7 @@ class Run:
         return Monitor(
             metrics,
             self.console,
+            brief=job.out.name if job.brief else None,
             steps=progress.steps,
             start=progress.step,
             flops=flops_per_token(self.model, job.recipe, job.recipe.phases[progress.phase].length),

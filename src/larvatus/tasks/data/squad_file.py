@@ -21,6 +21,7 @@ import zstandard
 from larvatus.errors import DataError
 from larvatus.files import new_file
 from larvatus.tasks.data.records import QuestionExample, shown
+from larvatus.text.encodings import as_utf_8
 from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
 
 MOST = 8 * LONGEST_LINE
@@ -37,7 +38,7 @@ def read_whole(name: str) -> bytes:
     """A file, decompressed by its suffix."""
     with open_bytes(name) as stream:
         try:
-            content = stream.read(MOST + 1)
+            content = as_utf_8(stream, shown(name)).read(MOST + 1)
         except BROKEN as broken:
             raise DataError(f"{shown(name)} breaks off ({broken}); fetch it again") from broken
     if len(content) > MOST:

@@ -21,6 +21,7 @@ from larvatus.tasks.data.problems import Problems, fault
 from larvatus.tasks.data.records import Place, Row, Span, SpanExample, shown
 from larvatus.tasks.data.relations import brat_relations, relation_records, row_relations
 from larvatus.tasks.data.tables import COMPRESSIONS, Table
+from larvatus.text.encodings import as_utf_8
 from larvatus.text.lines import numbered_lines
 from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
 
@@ -161,7 +162,7 @@ def _whole(name: str) -> str:
     """A text with its line ends as they are: brat counts them."""
     with open_bytes(name) as stream:
         try:
-            content = stream.read(LONGEST_LINE + 1)
+            content = as_utf_8(stream, shown(name)).read(LONGEST_LINE + 1)
         except BROKEN as broken:
             raise DataError(f"{shown(name)} breaks off ({broken}); fetch it again") from broken
     if len(content) > LONGEST_LINE:

@@ -23,6 +23,7 @@ from larvatus.tasks.data.header import has_header
 from larvatus.tasks.data.parquet import parquet_rows
 from larvatus.tasks.data.problems import Problems, cause, fault
 from larvatus.tasks.data.records import Place, Row, shown
+from larvatus.text.json_records import json_records
 from larvatus.text.lines import numbered_lines
 from larvatus.text.records import LONGEST_LINE
 
@@ -106,7 +107,7 @@ def open_table(
 
 
 def _told_by(line: str, name: str) -> Format:
-    if line.lstrip().startswith("{"):
+    if line.lstrip().startswith(("{", "[")):
         return "jsonl"
     if "\t" in line:
         return "tsv"
@@ -187,12 +188,10 @@ def _quoted(
 
 
 def _jsonl(name: str, lines: Iterator[tuple[int, str]], problems: Problems | None) -> Iterator[tuple[Place, Row]]:
-    for number, line in lines:
-        if not line.strip():
-            continue
+    for number, written in json_records((number, line.encode()) for number, line in lines):
         place = Place(shown(name), number)
         try:
-            record = msgspec.json.decode(line)
+            record = msgspec.json.decode(written)
         except (ValueError, RecursionError) as broken:
             fault(problems, "broken JSON", place, f"broken JSON: {broken}")
             continue
