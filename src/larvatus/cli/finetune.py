@@ -90,7 +90,10 @@ def finetune(
     layer_decay: Annotated[float, typer.Option(help="Rate of a layer as a share of the one above.")] = 1.0,
     decay: Annotated[float, typer.Option(help="Weight decay.")] = 0.01,
     warmup: Annotated[float, typer.Option(help="Share of the steps in which the rate rises.")] = 0.1,
-    patience: Annotated[int, typer.Option(help="Evaluations without gain after which to stop; 0: never.")] = 0,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Evaluations without gain after which to stop; 0: never; default: a third."),
+    ] = None,
     evaluations: Annotated[int, typer.Option(help="Evaluations in an epoch.")] = 2,
     metric: Annotated[str | None, typer.Option(help="By which the best is chosen; default: by the labels.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Models to train, from seeds 0, 1, …; the best is kept.")] = 1,

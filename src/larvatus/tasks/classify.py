@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,12 +40,15 @@ class LabelledTexts:
 
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         sequences = self.sequences.of(examples)
+        return TrainingBatch(tokens=self.sequences.batch(sequences), targets={ClassTargets: self.targets(examples)})
+
+    def targets(self, examples: Ints) -> ClassTargets[Any]:
+        """The labels of some examples' windows, each with its share of the example."""
         parts = self.sequences.parts[examples]
-        targets = ClassTargets(
+        return ClassTargets(
             labels=np.repeat(self.labels[examples], parts, axis=0),
             weights=np.repeat((1.0 / np.maximum(parts, 1)).astype(np.float32), parts),
         )
-        return TrainingBatch(tokens=self.sequences.batch(sequences), targets={ClassTargets: targets})
 
 
 def label_array(examples: Sequence[TextExample], config: ClassificationConfig) -> npt.NDArray[np.generic]:

@@ -10,12 +10,13 @@ told, since a single run of a small set says little (Dodge et al. 2020).
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
@@ -24,6 +25,7 @@ from larvatus.errors import DataError, Preempted, UsageError
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.tasks.checkpoint import Keeper, SeedRun
+from larvatus.tasks.choosing import Epoch, Scores, compare, stuck
 from larvatus.tasks.classify import LabelledTexts, Merge, label_array, texts_of
 from larvatus.tasks.curve import by_lot
 from larvatus.tasks.data.records import Dataset, Example, TaggedExample, TextExample
@@ -38,8 +40,9 @@ from larvatus.tasks.held_out import (
     metric_of_tags,
     metric_of_texts,
 )
-from larvatus.tasks.loop import Epoch, FineTuning, Fit, Fitting, Scores, scoring_of
+from larvatus.tasks.loop import FineTuning, Fit, Fitting, scoring_of
 from larvatus.tasks.plan import balance, plan
+from larvatus.tasks.pooling import Pooling, pooling_of
 from larvatus.tasks.schemes import in_scheme, scheme_of
 from larvatus.tasks.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
@@ -150,14 +153,30 @@ class Encoded(Examples, Protocol):
 def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, job: Job) -> Tuned:
     """Classify texts or pairs."""
     train, dev = parted(train, dev, job)
-    config = classification_head(train, job.head, natural=natural_classification(bundle))
+    config, pooling = pooled_head(bundle, train, job)
     job.watch.say(balance(train))
+    job.watch.say(pooling.describe())
     job = dataclasses.replace(job, config=job.config.settled("classify", len(train)))
     data = encode_texts(bundle, train, config, job.config)
     counts = [train.labels()[label] for label in config.labels]
     metric = metric_of_texts(config, counts, job.metric)
     held = HeldOutTexts(encode_texts(bundle, dev, config, job.config), config, metric, job.merge) if dev else None
     return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
+
+
+def pooled_head(bundle: Bundle, train: Dataset[TextExample], job: Job) -> tuple[ClassificationConfig, Pooling]:
+    """The head that the texts ask for, and what it reads of a text."""
+    natural = natural_classification(bundle)
+    config = classification_head(train, job.head, natural=natural)
+    asked = None if job.head.pool is None else config.pool
+    pooling = pooling_of(
+        bundle,
+        labels=config.labels,
+        trained=job.config.trained.what,
+        family=natural.get("pool", "cls"),
+        asked=asked,
+    )
+    return msgspec.structs.replace(config, pool=pooling.pool), pooling
 
 
 def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job) -> Tuned:
@@ -306,8 +325,22 @@ def _train(
     training.run()
     if not training.finished:
         raise Preempted(_stopped(training, job, seed))
+    for line in _remarks(training):
+        job.watch.say(line)
     training.keep_best()
     return training
+
+
+def _remarks(training: FineTuning) -> Iterator[str]:
+    """What is to be known of a run that ended before its last step, or learnt nothing that its metric sees."""
+    fit = training.fit
+    if fit.step < training.steps:
+        yield (
+            f"stopped at step {fit.step:,} of {training.steps:,}: the last {fit.waited} evaluations brought neither a "
+            "better score nor a lower validation loss (--patience 0 trains to the end)"
+        )
+    if (line := stuck(fit.history)) is not None:
+        yield line
 
 
 def _stopped(training: FineTuning, job: Job, seed: int) -> str:
@@ -336,6 +369,6 @@ def _run(seed: int, fit: Fit) -> SeedRun:
 
 
 def _better(one: SeedRun, other: SeedRun) -> bool:
-    """By the metric that decides; one that is not defined is worse than any."""
-    mine, theirs = (run.best.scores.main if run.best and run.best.scores else math.nan for run in (one, other))
-    return mine > theirs or (math.isnan(theirs) and not math.isnan(mine))
+    """By the metric that decides, then by validation loss; of equal seeds the first is kept."""
+    mine, theirs = (run.best.scores if run.best is not None else None for run in (one, other))
+    return compare(mine, theirs) > 0

@@ -19,11 +19,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from larvatus.batch import Ints, edges
 from larvatus.errors import UsageError, did_you_mean
@@ -32,10 +33,11 @@ from larvatus.metrics.classification import accuracy_of, average, confusion, f1_
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.entities import entity_f1
 from larvatus.nn.buckets import IGNORE
-from larvatus.objectives import ClassificationConfig, Pretraining, Tagging, TaggingConfig
-from larvatus.tasks.classify import LabelledTexts, Merge, class_scores, merged
+from larvatus.objectives import ClassificationConfig, Pretraining, Spans, Tagging, TaggingConfig
+from larvatus.targets import WordTags
+from larvatus.tasks.choosing import Scores
+from larvatus.tasks.classify import LabelledTexts, Merge, merged
 from larvatus.tasks.features import Features
-from larvatus.tasks.loop import Scores
 from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, score_sequences
 from larvatus.tasks.tag import TaggedWords, decode, words_read
 from larvatus.text.tag_schemes import Entity, read_entities
@@ -81,14 +83,20 @@ class HeldOutTexts:
         return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
 
     def logits(self, model: Pretraining, scoring: Scoring) -> Floats:
+        return merged(self._windows(model, scoring), self.data.sequences.parts, self.merge)
+
+    def _windows(self, model: Pretraining, scoring: Scoring) -> Floats:
+        """Scores of each window: [S, K]."""
         if self.features is not None:
-            return merged(self.features.scores(head_of(model)), self.data.sequences.parts, self.merge)
-        return class_scores(model, self.data.sequences, scoring, self.merge)
+            return self.features.scores(head_of(model))
+        return score_sequences(model, self.data.sequences, scoring)
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
+        windows = self._windows(model, scoring)
         return Scores(
             metric=self.metric,
-            values=class_metrics(self.data.labels, self.logits(model, scoring), self.config),
+            values=class_metrics(self.data.labels, merged(windows, self.data.sequences.parts, self.merge), self.config),
+            validation_loss=mean_loss(head_of(model), windows, self.data.targets(np.arange(len(self.data)))),
         )
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
@@ -117,9 +125,12 @@ class HeldOutTags:
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
         head = head_of(model)
         assert isinstance(head, Tagging)
-        counts = words_read(self.data.sequences)
-        found = decode(head, self.logits(model, scoring), counts)
-        return Scores(metric=self.metric, values=tag_metrics(self.data.tags, found, counts, self.config))
+        counts, tags = words_read(self.data.sequences), self.data.tags
+        scores = self.logits(model, scoring)
+        values = tag_metrics(tags, decode(head, scores, counts), counts, self.config)
+        no_pairs = np.empty(0, np.int64)  # of tokens and words: scores are those of words already
+        targets = WordTags(rows=no_pairs, words=no_pairs, tags=tags, counts=counts)
+        return Scores(metric=self.metric, values=values, validation_loss=mean_loss(head, scores, targets))
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
         """Of the scores of single words; under a CRF, whose scores are not probabilities, none is fitted."""
@@ -127,6 +138,19 @@ class HeldOutTags:
         if self.config.crf or not known.any():
             return Calibration()
         return calibration(self.logits(model, scoring)[known], self.data.tags[known], kind="softmax")
+
+
+@torch.inference_mode()
+def mean_loss(head: Head, scores: Floats, targets: Any) -> float:
+    """The loss of all examples from their scores, as the head counts it in training; NaN where nothing is labelled.
+
+    Of a tagger it is that of words, each by the scores that decide it, even where the subwords of a word learn.
+    """
+    assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans/held_out.py)"
+    if isinstance(head, Tagging) and head.crf is not None and (targets.tags == IGNORE).any():
+        return math.nan  # a chain of tags with gaps has no likelihood
+    loss = head.score_loss(torch.from_numpy(scores).double(), targets.map(torch.as_tensor))
+    return float(loss.total / loss.count) if float(loss.count) else math.nan
 
 
 def calibration(logits: Floats, labels: npt.NDArray[np.generic], *, kind: Kind) -> Calibration:
