@@ -116,7 +116,7 @@ def test_several_seeds_give_mean_and_deviation_and_the_best_is_kept(finetune: Ca
     train, out = made.classes(tmp_path / "train.jsonl", 60), tmp_path / "out"
     code, said, err = finetune("classify", "--train", train, "--out", out, *QUICK, "--seeds", 3, "--seed", 5)
     assert (code, err) == (0, "")
-    assert "no held-out examples were given: 6 of 60 examples are held out by lot" in said
+    assert "no held-out examples were given: 6 of 60 examples are held out at random, stratified by label" in said
     own, found = lineage(out), history(out)
     assert own["seeds"] == [5, 6, 7]
     scores = [run["best"]["scores"]["values"][own["metric"]] for run in found["runs"]]
@@ -132,7 +132,7 @@ def test_a_curve_has_a_point_for_each_share_and_its_parts_nest(finetune: Call, t
     assert (code, err) == (0, "")
     points = json.loads((out / "curve.json").read_text())
     assert [point["examples"] for point in points] == [9, 22, 45]  # of what the held-out tenth leaves
-    assert said.count("held out by lot") == 1  # all points have the same held-out examples
+    assert said.count("held out at random") == 1  # all points have the same held-out examples
     assert points[-1]["mean"] == lineage(out)["scores"][points[-1]["metric"]]
     data = read_texts([str(train)])
     small, large = ({one.place for one in part(data, share)} for share in (0.1, 0.5))

@@ -21,6 +21,7 @@ from rich.table import Table
 from larvatus.bundle.directory import load_bundle
 from larvatus.cli.finetuning import Show, show_result
 from larvatus.cli.labelled import (
+    Group,
     Header,
     Label,
     Labelled,
@@ -80,6 +81,7 @@ def finetune(
     separator: Separator = None,
     header: Header = None,
     quoting: Quoting = None,
+    group: Group = None,
     word: Word = None,
     tag: Tag = None,
     trained: Annotated[str, typer.Option(help="What learns: all, head, last2, lora, lora16.")] = "all",
@@ -158,6 +160,8 @@ def finetune(
         raise UsageError("--no-dev holds nothing out, so it goes with neither --dev nor --curve")
     if (task != "tag" and repair) or (task != "classify" and (labels or merge != "mean")):
         raise UsageError("--repair belongs to finetune tag, and --merge and --labels to finetune classify")
+    if group is not None and (dev or no_dev or glue_tasks):
+        raise UsageError("--group says what is held out together, so it goes with none of --dev, --no-dev and --task")
     bundle = load_bundle(model)
     own_options = options_of(task, _settings(settings or []))
     order: dict[str, Any] = {
@@ -173,6 +177,7 @@ def finetune(
     if not train or glue is not None:
         raise UsageError("name labelled examples with --train FILE, or a task of GLUE with --task NAME --glue DIR")
     examples = reading.read(task, train, kind=labels)
+    examples = examples if group is None else reading.grouped(examples, train, group)
     held = reading.read(task, dev, kind=examples.kind) if dev else None
     _carry_out(Order(train=examples, dev=held, out=out, **order), job, console)
 

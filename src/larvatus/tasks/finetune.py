@@ -21,14 +21,14 @@ import msgspec
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
 from larvatus.bundle.huggingface.task_heads import TaskConfig
-from larvatus.errors import DataError, Preempted, UsageError
+from larvatus.errors import Preempted, UsageError
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.tasks.checkpoint import Keeper, SeedRun
 from larvatus.tasks.choosing import Epoch, Scores, compare, stuck
 from larvatus.tasks.classify import LabelledTexts, Merge, label_array, texts_of
-from larvatus.tasks.curve import by_lot
 from larvatus.tasks.data.records import Dataset, Example, TaggedExample, TextExample
+from larvatus.tasks.data.split import hold_out
 from larvatus.tasks.features import Examples, Features
 from larvatus.tasks.heads import HeadOptions, classification_head, tagging_head
 from larvatus.tasks.held_out import (
@@ -53,9 +53,6 @@ from larvatus.train.settings import Runtime
 
 Spread = dict[str, tuple[float, float]]
 """Mean and deviation of each metric over the seeds."""
-HELD_OUT = 0.1
-MOST_HELD_OUT = 2_000
-"""Of the training examples, where no held-out ones are given."""
 
 
 @dataclass(frozen=True)
@@ -198,21 +195,14 @@ def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[Ta
 def parted(
     train: Dataset[Example], dev: Dataset[Example] | None, job: Job
 ) -> tuple[Dataset[Example], Dataset[Example] | None]:
-    """Training and held-out examples; where none are given, a tenth of the training ones, drawn by lot."""
+    """Training and held-out examples; where none are given, a tenth of the training ones (`data/split.py`)."""
     if dev is not None or not job.hold_out:
         if dev is None and (len(job.seeds) > 1 or job.config.patience or job.metric):
-            raise UsageError("several seeds, patience and a metric want held-out examples; leave --no-dev away")
+            raise UsageError("several seeds, patience and a metric want held-out examples; leave out --no-dev")
         return train, dev
-    count = min(MOST_HELD_OUT, round(HELD_OUT * len(train)))
-    order, shown = by_lot(train, "finetune held out")
-    if count < 1 or len(train) - count < max(2, shown):
-        raise DataError(f"{train.source}: {len(train)} examples are too few to hold some out; give --dev, or --no-dev")
-    chosen = set(order[-count:])  # the last, so that every label is left to learn from
-    said = f"{count:,} of {len(train):,} examples are held out by lot"
-    job.watch.say(f"no held-out examples were given: {said}")
-    own = tuple(one for number, one in enumerate(train.examples) if number not in chosen)
-    others = tuple(one for number, one in enumerate(train.examples) if number in chosen)
-    return dataclasses.replace(train, examples=own), dataclasses.replace(train, examples=others, notes=(said,))
+    parts = hold_out(train)
+    job.watch.say(f"no held-out examples were given: {parts.said}")
+    return parts.train, parts.held_out
 
 
 def window_of(bundle: Bundle, config: FineTuneConfig) -> int:
