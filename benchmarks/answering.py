@@ -123,7 +123,7 @@ def main() -> None:
 
 def job(config: FineTuneConfig, runtime: Runtime, seed: int) -> Job:
     def epoch(_: int, own: Epoch) -> None:
-        print(f"  epoch {own.epoch:.0f}: loss {own.loss:.3f}, {own.seconds:.0f} s", flush=True)
+        print(f"  epoch {own.epoch:.0f}: loss {own.training_loss:.3f}, {own.seconds:.0f} s", flush=True)
 
     return Job(config=config, runtime=runtime, seeds=(seed,), hold_out=False, watch=Watch(say=print, epoch=epoch))
 

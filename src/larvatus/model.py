@@ -39,9 +39,10 @@ from larvatus.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.nn.transformer import Transformer
 from larvatus.probe.attention import TextAttention, attend
 from larvatus.tasks.classify import Merge
+from larvatus.tasks.data.groups import with_groups
 from larvatus.tasks.data.read import read_texts
 from larvatus.tasks.data.records import Dataset
-from larvatus.tasks.data.texts import Paths
+from larvatus.tasks.data.texts import Paths, names_of
 from larvatus.tasks.job import job_of
 from larvatus.tasks.predict import Input, PredictOptions, Predictor
 from larvatus.tasks.results import Prediction
@@ -341,13 +342,15 @@ def finetune(
     dev: Paths | Dataset[Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    group: str | None = None,
     **settings: Any,
 ) -> Model:
     """Fine-tune a model to `classify` texts, `tag` words, find nested `spans` or `answer` questions.
 
     `train` and `dev` are files (columns are guessed) or data sets that `larvatus.tasks.data` has read; without `dev`
-    a tenth of the examples is held out. With `out`, the model is saved there and the run can be resumed. Settings are
-    those of the command line: `epochs=3, batch=16, rate=5e-5, trained="lora", crf=True, pool="mean", seeds=3`, …
+    a tenth of the examples is held out, those with the same value in the column `group` together. With `out`, the model
+    is saved there and the run can be resumed. Settings are those of the command line: `epochs=3, batch=16, rate=5e-5,
+    trained="lora", crf=True, pool="mean", seeds=3`, …
 
     `lv.finetune("tag", "bert-base", train="train.conll", dev="dev.conll", crf=True)("Mt. Sanitas is near.").entities`
     """
@@ -358,6 +361,10 @@ def finetune(
     options = options_of(task, {name: settings.pop(name) for name in own if name in settings})
     job = job_of({"device": str(loaded.device), **settings})
     examples = train if isinstance(train, Dataset) else READ[task](train)
+    if group is not None:
+        if isinstance(train, Dataset) or dev is not None:
+            raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
+        examples = with_groups(examples, names_of(train), group)
     held = dev
     if dev is not None and not isinstance(dev, Dataset):
         held = read_texts(dev, kind=examples.kind) if task == "classify" else READ[task](dev)

@@ -13,6 +13,7 @@ import torch
 import transformers
 
 import larvatus as lv
+from larvatus.cli.finetuning import Pace
 from larvatus.cli.labelled import Labelled
 from larvatus.errors import UsageError
 from larvatus.tasks.curve import part
@@ -116,7 +117,7 @@ def test_several_seeds_give_mean_and_deviation_and_the_best_is_kept(finetune: Ca
     train, out = made.classes(tmp_path / "train.jsonl", 60), tmp_path / "out"
     code, said, err = finetune("classify", "--train", train, "--out", out, *QUICK, "--seeds", 3, "--seed", 5)
     assert (code, err) == (0, "")
-    assert "no held-out examples were given: 6 of 60 examples are held out by lot" in said
+    assert "no held-out examples were given: 6 of 60 examples are held out at random, stratified by label" in said
     own, found = lineage(out), history(out)
     assert own["seeds"] == [5, 6, 7]
     scores = [run["best"]["scores"]["values"][own["metric"]] for run in found["runs"]]
@@ -126,13 +127,65 @@ def test_several_seeds_give_mean_and_deviation_and_the_best_is_kept(finetune: Ca
     assert "mean of seeds" in said
 
 
+def test_both_losses_are_told_under_their_names(finetune: Call, tmp_path: Path) -> None:
+    """The validation loss is not that of training, which was shown beside held-out scores as `loss`."""
+    train, out = made.classes(tmp_path / "train.jsonl", 60), tmp_path / "out"
+    code, said, _ = finetune("classify", "--train", train, "--out", out, *QUICK)
+    assert code == 0
+    (run,) = history(out)["runs"]
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == len(run["history"])
+    for row, look in zip(rows, run["history"], strict=True):
+        assert row["training_loss"] == pytest.approx(look["training_loss"])
+        assert row["validation_loss"] == pytest.approx(look["scores"]["validation_loss"])
+        assert row["training_loss"] != row["validation_loss"]
+        assert "loss" not in row
+    first = run["history"][0]
+    told = (
+        f"training loss {first['training_loss']:.4f} · validation loss {first['scores']['validation_loss']:.4f} · acc"
+    )
+    assert told in said
+
+
+def test_a_run_that_has_finished_stops_and_says_how_to_go_on(finetune: Call, tmp_path: Path) -> None:
+    train, out = made.classes(tmp_path / "train.jsonl", 60), tmp_path / "out"
+    command = ("classify", "--train", train, "--out", out, *QUICK, "--epochs", 40, "--rate", 0.02)
+    code, said, _ = finetune(*command, "--patience", 3)
+    assert code == 0
+    (run,) = history(out)["runs"]
+    assert run["steps"] < 40 * 7
+    line = f"stopped at step {run['steps']:,} of 280: the last 3 evaluations brought neither a better score nor a lower"
+    assert f"{line} validation loss (--patience 0 trains to the end)" in said
+
+
+def test_examples_of_a_group_are_held_out_together(finetune: Call, tiny_directory: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in made.classes(tmp_path / "x", 60).read_text().splitlines()]
+    grouped = [row | {"text": f"{row['text']} {n}", "author": n // 6} for n, row in enumerate(rows)]
+    train, out = made.write_rows(tmp_path / "train.jsonl", grouped), tmp_path / "out"
+    code, said, err = finetune("classify", "--train", train, "--out", out, *QUICK, "--group", "author")
+    assert (code, err) == (0, "")
+    assert "6 of 60 examples are held out at random, stratified by label, whole groups at a time" in said
+    code, _, err = finetune("classify", "--train", train, "--out", out, *QUICK, "--group", "author", "--no-dev")
+    assert (code, "--group says what is held out together" in err) == (2, True)
+    lv.finetune("classify", tiny_directory, train=train, group="author", epochs=1, device="cpu")
+    with pytest.raises(UsageError, match="give no dev"):
+        lv.finetune("classify", tiny_directory, train=train, dev=train, group="author")
+
+
+def test_time_left_is_by_the_clock_and_begins_anew_with_another_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 40.0, 100.0, 200.0, 230.0])
+    monkeypatch.setattr("larvatus.cli.finetuning.time.monotonic", lambda: next(clock))
+    pace = Pace()
+    assert [pace.left(step, 100) for step in (1, 11, 31, 1, 11)] == ["", "4 min left", "3 min left", "", "4 min left"]
+
+
 def test_a_curve_has_a_point_for_each_share_and_its_parts_nest(finetune: Call, tmp_path: Path) -> None:
     train, out = made.classes(tmp_path / "train.jsonl", 50), tmp_path / "out"
     code, said, err = finetune("classify", "--train", train, "--out", out, *QUICK, "--curve", "20,50%")
     assert (code, err) == (0, "")
     points = json.loads((out / "curve.json").read_text())
     assert [point["examples"] for point in points] == [9, 22, 45]  # of what the held-out tenth leaves
-    assert said.count("held out by lot") == 1  # all points have the same held-out examples
+    assert said.count("held out at random") == 1  # all points have the same held-out examples
     assert points[-1]["mean"] == lineage(out)["scores"][points[-1]["metric"]]
     data = read_texts([str(train)])
     small, large = ({one.place for one in part(data, share)} for share in (0.1, 0.5))

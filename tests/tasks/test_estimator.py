@@ -210,3 +210,17 @@ assert len(one.fit(texts, ["w", "d"] * 8).predict(texts)) == 16
         encoding="utf-8",
     )
     subprocess.run([sys.executable, script], check=True)
+
+
+def test_groups_are_held_out_whole_and_refused_where_nothing_is(directory: str) -> None:
+    texts = [f"{text} {n}" for n, text in enumerate(TEXTS)]
+    groups = [n // 4 for n in range(40)]
+    found = TextClassifier(directory, hold_out=True, **QUICK).fit(texts, CLASSES, groups)
+    assert found.held_out_score_ is not None
+    WordTagger(directory, hold_out=True, **QUICK | {"epochs": 1}).fit(SENTENCES, TAGS, groups)
+    with pytest.raises(UsageError, match="unless hold_out=True"):
+        TextClassifier(directory, **QUICK).fit(texts, CLASSES, groups)
+    with pytest.raises(DataError, match="40 examples, but groups of 3"):
+        TextClassifier(directory, hold_out=True, **QUICK).fit(texts, CLASSES, [1, 2, 3])
+    with pytest.raises(DataError, match="1 groups are too few"):
+        TextClassifier(directory, hold_out=True, **QUICK).fit(texts, CLASSES, [1] * 40)

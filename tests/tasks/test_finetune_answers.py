@@ -156,7 +156,7 @@ def test_the_temperature_gives_right_spans_their_share(bundle: Bundle) -> None:
 def test_each_choice_of_what_is_trained_runs(bundle: Bundle, word: str) -> None:
     config = FineTuneConfig(epochs=3, batch=16, rate=1e-2, trained=TrainedConfig.read(word))
     found = tuned(bundle, config=config)
-    losses = [epoch.loss for epoch in found.runs[0].history]
+    losses = [epoch.training_loss for epoch in found.runs[0].history]
     assert losses[-1] < losses[0]
 
 
@@ -164,7 +164,7 @@ def test_a_mix_of_layers_learns_too(bundle: Bundle) -> None:
     config = FineTuneConfig(epochs=3, batch=16, rate=1e-2, trained=TrainedConfig.read("head"))
     job = Job(config=config, head=HeadOptions(mix=True))
     found = finetune_answers(bundle, questions(48, seed=1), questions(8, seed=2), job)
-    losses = [epoch.loss for epoch in found.runs[0].history]
+    losses = [epoch.training_loss for epoch in found.runs[0].history]
     assert losses[-1] < losses[0]
 
 

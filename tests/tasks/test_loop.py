@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +19,13 @@ from larvatus.bundle.heads import with_head
 from larvatus.errors import NumericsError
 from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
 from larvatus.rng import stream
+from larvatus.tasks.choosing import Epoch, Scores, gains, stuck
 from larvatus.tasks.classify import LabelledTexts
 from larvatus.tasks.data.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.tasks.features import Examples
 from larvatus.tasks.finetune import Job, finetune_tags, finetune_texts
 from larvatus.tasks.heads import HeadOptions, classification_head
-from larvatus.tasks.loop import FineTuning, Fitting, Scores, epoch_order, evaluation_steps
+from larvatus.tasks.loop import FineTuning, Fitting, epoch_order, evaluation_steps
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.sequences import text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
@@ -89,7 +91,9 @@ def test_the_microbatch_changes_nothing(parent: Bundle, head: str) -> None:
     )
     for training in (whole, parts):
         training.run()
-    assert [look.loss for look in parts.fit.history] == pytest.approx([look.loss for look in whole.fit.history])
+    assert [look.training_loss for look in parts.fit.history] == pytest.approx(
+        [look.training_loss for look in whole.fit.history]
+    )
     assert len(whole.fit.history) == whole.steps == 6
     for name, tensor in weights(parts).items():
         assert_close(tensor, whole.trained[name], rtol=0, atol=1e-4, msg=name)  # the rate bounds what rounding can do
@@ -109,7 +113,7 @@ def test_a_long_text_counts_once(parent: Bundle) -> None:
         own = -torch.log_softmax(scores.detach(), -1)[:, data.labels[number]]
         assert len(own) == data.sequences.parts[number]
         losses.append(float(own.mean()))
-    assert training.run().history[0].loss == pytest.approx(statistics.fmean(losses), rel=1e-5)
+    assert training.run().history[0].training_loss == pytest.approx(statistics.fmean(losses), rel=1e-5)
 
 
 def scripted(values: list[float]) -> Callable[[], Scores]:
@@ -120,7 +124,7 @@ def scripted(values: list[float]) -> Callable[[], Scores]:
 def test_training_ends_early_and_the_best_weights_are_kept(parent: Bundle) -> None:
     data = examples(parent, "classes")
     kept: list[dict[str, Tensor]] = []
-    values = iter([0.1, 0.5, 0.4, 0.5, 0.9])
+    values = iter([0.1, 0.5, 0.4, 0.45, 0.9])
 
     def evaluate() -> Scores:
         kept.append(weights(training))
@@ -128,7 +132,7 @@ def test_training_ends_early_and_the_best_weights_are_kept(parent: Bundle) -> No
 
     training = start(parent, data, HEADS["classes"], epochs=5, patience=2, evaluate=evaluate)
     fit = training.run()
-    assert len(fit.history) == 4  # equally good is not better
+    assert len(fit.history) == 4
     assert fit.step == 4 * training.each < training.steps
     assert fit.best_epoch is not None
     assert fit.best_epoch.epoch == 2.0
@@ -137,6 +141,70 @@ def test_training_ends_early_and_the_best_weights_are_kept(parent: Bundle) -> No
     for name, tensor in weights(training).items():
         assert torch.equal(tensor, kept[1][name])
     assert any(not torch.equal(tensor, moved[name]) for name, tensor in weights(training).items())
+
+
+@pytest.mark.parametrize(
+    ("scored", "kept"),
+    [
+        ([(0.0, 3.0), (0.0, 2.0), (0.0, 1.0), (0.0, 1.5)], 3),  # few examples: F1 is still 0, the loss falls
+        ([(0.0, 3.0), (0.1, 5.0), (0.0, 1.0)], 2),  # the metric decides before the loss does
+        ([(0.5, 1.0), (0.5, 1.0), (0.5, 1.0)], 3),  # equal in both: the later
+        ([(0.5, 1.0), (0.5, math.nan), (0.4, 0.1)], 1),  # a loss that is not defined is worse than any
+        ([(math.nan, 2.0), (math.nan, 1.0)], 2),
+    ],
+)
+def test_weights_with_equal_scores_are_told_apart_by_validation_loss_then_the_later_are_kept(
+    parent: Bundle, scored: list[tuple[float, float]], kept: int
+) -> None:
+    given = iter(scored)
+
+    def evaluate() -> Scores:
+        value, loss = next(given)
+        return Scores(metric="made up", values={"made up": value}, validation_loss=loss)
+
+    training = start(parent, examples(parent, "classes"), HEADS["classes"], epochs=len(scored), evaluate=evaluate)
+    fit = training.run()
+    assert fit.best_epoch is not None
+    assert fit.best_epoch.epoch == kept
+
+
+def epochs_of(values: list[float], losses: list[float]) -> list[Epoch]:
+    both = zip(values, losses, strict=True)
+    scores = [Scores(metric="f1", values={"f1": value}, validation_loss=loss) for value, loss in both]
+    return [Epoch(step=n, epoch=n, training_loss=0.0, scores=own) for n, own in enumerate(scores, start=1)]
+
+
+def test_patience_runs_out_only_where_neither_score_nor_validation_loss_gains(parent: Bundle) -> None:
+    data, losses = examples(parent, "classes"), iter([5.0, 4.0, 3.0, 2.0, 2.5, 2.5, 2.5, 2.5])
+
+    def evaluate() -> Scores:
+        return Scores(metric="f1", values={"f1": 0.0}, validation_loss=next(losses))
+
+    fit = start(parent, data, HEADS["classes"], epochs=8, patience=2, evaluate=evaluate).run()
+    assert [epoch.epoch for epoch in fit.history] == [1, 2, 3, 4, 5, 6]
+    *past, last = epochs_of([0.0, 0.5, 0.4], [2.0, 3.0, 1.9])
+    assert last.scores is not None
+    assert gains(last.scores, past)
+    assert not gains(last.scores, [*past, last])
+
+
+def test_a_short_run_never_stops_early_unless_asked_and_a_long_one_waits_a_third(parent: Bundle) -> None:
+    """Three epochs as large sets have them go to their end, however bad: nothing changes there by default."""
+    evaluate = lambda: Scores(metric="f1", values={"f1": 0.5}, validation_loss=1.0)  # noqa: E731
+    data = examples(parent, "classes")
+    short = start(parent, data, HEADS["classes"], epochs=3, evaluations=2, evaluate=evaluate)
+    assert short.run().step == short.steps
+    long = start(parent, data, HEADS["classes"], epochs=20, evaluations=2, evaluate=evaluate)
+    assert len(long.run().history) == 1 + 14  # a third of 40, after the first, which gains
+    whole = start(parent, data, HEADS["classes"], epochs=20, evaluations=2, patience=0, evaluate=evaluate)
+    assert whole.run().step == whole.steps
+
+
+def test_a_metric_that_never_moved_is_said(parent: Bundle) -> None:
+    assert "f1 stayed 0 at all 3 evaluations" in str(stuck(epochs_of([0.0] * 3, [3.0, 2.0, 1.0])))
+    assert stuck(epochs_of([0.0, 0.1], [2.0, 1.0])) is None
+    assert stuck(epochs_of([1.0, 1.0], [2.0, 1.0])) is None  # it could not be better
+    assert stuck(epochs_of([0.5], [2.0])) is None
 
 
 def test_a_score_that_is_not_a_number_is_never_the_best(parent: Bundle) -> None:
@@ -203,7 +271,7 @@ def test_several_seeds(parent: Bundle) -> None:
         values = [one[name] for one in found]
         assert mean == pytest.approx(np.mean(values))
         assert deviation == pytest.approx(np.std(values, ddof=1))
-    assert len({run.history[0].loss for run in tuned.runs}) == 3  # the seeds differ
+    assert len({run.history[0].training_loss for run in tuned.runs}) == 3  # the seeds differ
     main = {run.seed: run.best.scores.main for run in tuned.runs if run.best and run.best.scores}
     assert main[tuned.kept] == max(main.values())
     assert tuned.held_out is not None

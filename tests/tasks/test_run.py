@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 
 from larvatus.cli import finetuning
 from larvatus.tasks.checkpoint import SeedRun
+from larvatus.tasks.choosing import Epoch, Scores
 from larvatus.tasks.finetune import _better
-from larvatus.tasks.loop import Epoch, Scores
 from tests import labelled as made
 from tests.labelled import QUICK, Call
 
@@ -209,7 +209,7 @@ def test_the_parts_of_a_curve_that_are_done_are_not_trained_again(
 def test_a_seed_without_a_defined_score_is_never_the_best() -> None:
     def seed(score: float | None) -> SeedRun:
         scores = Scores(metric="m", values={"m": score}) if score is not None else None
-        epoch = Epoch(step=1, epoch=1.0, loss=0.0, scores=scores)
+        epoch = Epoch(step=1, epoch=1.0, training_loss=0.0, scores=scores)
         return SeedRun(seed=0, steps=1, seconds=0.0, history=(), best=epoch)
 
     nan = float("nan")

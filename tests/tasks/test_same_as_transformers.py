@@ -135,7 +135,7 @@ def both(
     before = {name: p.detach().clone() for name, p in load_bundle(directory).pretraining.named_parameters()}
     losses = train_theirs(model, order, loss_of, tuning)
     exact = precision == torch.float64
-    assert [look.loss for look in ours.fit.history] == pytest.approx(losses, rel=1e-6 if exact else 1e-4)
+    assert [look.training_loss for look in ours.fit.history] == pytest.approx(losses, rel=1e-6 if exact else 1e-4)
     assert len(losses) == 2 * each
     model.save_pretrained(directory.parent / "trained")
     bundle.tokenizer.save(directory.parent / "trained")

@@ -29,6 +29,7 @@ from larvatus.bundle import crf_file
 from larvatus.bundle import manifest as manifests
 from larvatus.bundle.hub import blobs_of, find_model
 from larvatus.bundle.huggingface import Architecture, Layout, layout_for, layout_of, their_shapes, to_ours, to_theirs
+from larvatus.bundle.sentence_pooling import PACKAGE, read_pooling
 from larvatus.bundle.weights import (
     TensorEntry,
     check_fit,
@@ -45,7 +46,6 @@ from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining, Re
 from larvatus.text.tokenizer import Tokenizer
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
-PACKAGE = "modules.json"  # of a sentence-transformers package: an encoder with its pooling beside it
 MOST_SHARED = 1_000
 """Layers of one block: no number of tensors says how many times it is used, so a config may not say just any."""
 GENERATOR = "generator"
@@ -74,6 +74,8 @@ class Bundle:
     """The layout that it was read in (a `model_type`); none for a model that was made here."""
     natural: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What the heads of fine-tuned models have in that family, by name (`heads.natural`)."""
+    pooling: str = ""
+    """How a sentence encoder makes one vector of a text (`sentence_pooling.py`); empty for other models."""
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -276,6 +278,7 @@ def load_bundle(
         spare={name: tensors[name].to(torch.float32, copy=True) for name in unused},
         family=layout.model_type,
         natural={name: layout.tasks.natural(name, config) for name in layout.tasks.heads},
+        pooling=read_pooling(directory),
     )
 
 

@@ -21,6 +21,7 @@ from rich.table import Table
 from larvatus.bundle.directory import load_bundle
 from larvatus.cli.finetuning import Show, show_result
 from larvatus.cli.labelled import (
+    Group,
     Header,
     Label,
     Labelled,
@@ -82,6 +83,7 @@ def finetune(
     header: Header = None,
     quoting: Quoting = None,
     encoding: Encoding = None,  # holds while the command runs
+    group: Group = None,
     word: Word = None,
     tag: Tag = None,
     trained: Annotated[str, typer.Option(help="What learns: all, head, last2, lora, lora16.")] = "all",
@@ -92,7 +94,10 @@ def finetune(
     layer_decay: Annotated[float, typer.Option(help="Rate of a layer as a share of the one above.")] = 1.0,
     decay: Annotated[float, typer.Option(help="Weight decay.")] = 0.01,
     warmup: Annotated[float, typer.Option(help="Share of the steps in which the rate rises.")] = 0.1,
-    patience: Annotated[int, typer.Option(help="Evaluations without gain after which to stop; 0: never.")] = 0,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Evaluations without gain after which to stop; 0: never; default: a third."),
+    ] = None,
     evaluations: Annotated[int, typer.Option(help="Evaluations in an epoch.")] = 2,
     metric: Annotated[str | None, typer.Option(help="By which the best is chosen; default: by the labels.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Models to train, from seeds 0, 1, …; the best is kept.")] = 1,
@@ -159,6 +164,8 @@ def finetune(
         raise UsageError("--no-dev holds nothing out, so it goes with neither --dev nor --curve")
     if (task != "tag" and repair) or (task != "classify" and (labels or merge != "mean")):
         raise UsageError("--repair belongs to finetune tag, and --merge and --labels to finetune classify")
+    if group is not None and (dev or no_dev or glue_tasks):
+        raise UsageError("--group says what is held out together, so it goes with none of --dev, --no-dev and --task")
     bundle = load_bundle(model)
     own_options = options_of(task, _settings(settings or []))
     order: dict[str, Any] = {
@@ -174,6 +181,7 @@ def finetune(
     if not train or glue is not None:
         raise UsageError("name labelled examples with --train FILE, or a task of GLUE with --task NAME --glue DIR")
     examples = reading.read(task, train, kind=labels)
+    examples = examples if group is None else reading.grouped(examples, train, group)
     held = reading.read(task, dev, kind=examples.kind) if dev else None
     _carry_out(Order(train=examples, dev=held, out=out, **order), job, console)
 

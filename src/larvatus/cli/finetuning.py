@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import Self
@@ -13,8 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from larvatus.objectives import AnsweringConfig
+from larvatus.tasks.choosing import Epoch, Scores, compare
 from larvatus.tasks.finetune import Tuned, Watch
-from larvatus.tasks.loop import Epoch
 from larvatus.tasks.run import CurvePoint
 from larvatus.train.monitor import Metrics
 
@@ -28,11 +27,14 @@ class Show:
     def __init__(self, console: Console, out: Path) -> None:
         self.console, self._out = console, out
         self._metrics: Metrics | None = None
-        self._best: dict[int, float] = {}
+        self._best: dict[int, Scores] = {}
         """Of each seed: what is no better is said seldom; all of it is in metrics.jsonl."""
         self._last = time.monotonic()
-        self._bar = Progress(TextColumn("  {task.description}"), BarColumn(), console=console)
-        self._task = self._bar.add_task("reading", total=None)
+        self._pace = Pace()
+        self._bar = Progress(
+            TextColumn("  {task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), console=console
+        )
+        self._task = self._bar.add_task("reading", total=None, left="")
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -53,27 +55,49 @@ class Show:
         self.say(f"curve: {point.examples:,} examples · {point.metric} {point.mean:.4f} ± {point.deviation:.4f}")
 
     def _progress(self, step: int, steps: int, loss: float, speed: float) -> None:
-        words = f"step {step:,}/{steps:,}  loss {loss:.3f}  {speed:,.0f} texts/s"
+        words = f"step {step:,}/{steps:,}  training loss {loss:.3f}  {speed:,.0f} texts/s"
+        left = self._pace.left(step, steps)
         if self.console.is_terminal:
-            self._bar.update(self._task, completed=step, total=steps, description=words)
+            self._bar.update(self._task, completed=step, total=steps, description=words, left=left)
         elif time.monotonic() - self._last >= LINE_EVERY_S:
             self._last = time.monotonic()
-            self.say(f"  {words}")
+            self.say(f"  {words}  {left}".rstrip())
 
     def _epoch(self, seed: int, epoch: Epoch) -> None:
         if self._metrics is None:
             self._metrics = Metrics(self._out, self.console)
         values = epoch.scores.values if epoch.scores is not None else {}
-        self._metrics.write("valid", epoch.step, {"seed": seed, "epoch": epoch.epoch, "loss": epoch.loss, **values})
-        better = epoch.scores is not None and not epoch.scores.main <= self._best.get(seed, -math.inf)
+        losses = {"training_loss": epoch.training_loss}
+        if epoch.scores is not None:
+            losses["validation_loss"] = epoch.scores.validation_loss
+        self._metrics.write("valid", epoch.step, {"seed": seed, "epoch": epoch.epoch, **losses, **values})
+        better = epoch.scores is not None and compare(epoch.scores, self._best.get(seed)) > 0
         whole = epoch.scores is None and epoch.epoch == round(epoch.epoch)
         if not (better or whole or time.monotonic() - self._last >= LINE_EVERY_S):
             return
         self._last = time.monotonic()
         if better and epoch.scores is not None:
-            self._best[seed] = epoch.scores.main
-        said = " · ".join(f"{name} {value:.4f}" for name, value in values.items())
-        self.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: loss {epoch.loss:.4f}{' · ' if said else ''}{said}")
+            self._best[seed] = epoch.scores
+        named = {name.replace("_", " "): value for name, value in losses.items()} | values
+        said = " · ".join(f"{name} {value:.4f}" for name, value in named.items())
+        self.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: {said}")
+
+
+class Pace:
+    """How long the training under way still takes, by the clock: evaluations and checkpoints are counted in."""
+
+    def __init__(self) -> None:
+        self._began: tuple[int, float] | None = None
+        self._now = (0, 0)
+
+    def left(self, step: int, steps: int) -> str:
+        """``17 min left`` at most; nothing before there is something to go by."""
+        before, self._now = self._now, (step, steps)
+        if self._began is None or step <= before[0] or steps != before[1]:  # the first, or another seed
+            self._began = step, time.monotonic()
+            return ""
+        seconds = (steps - step) * (time.monotonic() - self._began[1]) / (step - self._began[0])
+        return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
 
 
 def show_result(console: Console, tuned: Tuned, out: Path) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from larvatus.errors import UsageError
 from larvatus.tasks.data.columns import Columns
+from larvatus.tasks.data.groups import with_groups
 from larvatus.tasks.data.problems import Problems
 from larvatus.tasks.data.read import read_tagged, read_texts
 from larvatus.tasks.data.records import Dataset, Kind, SpannedWords, TaggedExample, TextExample
@@ -46,6 +47,10 @@ Word = Annotated[str | None, typer.Option("--word", metavar="COLUMN", help="Colu
 Tag = Annotated[
     str | None,
     typer.Option("--tag", metavar="COLUMN", help="Column of the tag, or a key of CoNLL-U; default: last, UPOS."),
+]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", metavar="COLUMN", help="Without --dev: examples of one group are held out together."),
 ]
 ForTask = Annotated[
     Task | None,
@@ -122,6 +127,10 @@ class Labelled:
         if self != Labelled():
             raise UsageError("questions are read from SQuAD's JSON, or JSONL with question, context and answers")
         return read_questions(paths, problems=problems)
+
+    def grouped(self, data: Dataset[Any], paths: Sequence[str], column: str) -> Dataset[Any]:
+        """The same with the groups that a column names."""
+        return with_groups(data, paths, column, TableOptions(header=self.header, quoting=self.quoting))
 
     def _refuse(self, *names: str, why: str) -> None:
         given = [f"--{name}" for name in names if getattr(self, name) is not None]

@@ -100,8 +100,11 @@ class Answering(nn.Module):
         return float((targets.weights * (targets.starts != IGNORE)).sum())
 
     def forward(self, x: Tensor, targets: AnswerSpans[Tensor], *, accuracy: bool = False) -> Loss:
-        """The loss from features. Right is a sequence whose start and end both are."""
-        scores_N2 = self.logits(x)
+        """The loss from features."""
+        return self.score_loss(self.logits(x), targets, accuracy=accuracy)
+
+    def score_loss(self, scores_N2: Tensor, targets: AnswerSpans[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from the scores of tokens. Right is a sequence whose start and end both are."""
         known_B = targets.starts != IGNORE
         weights_B = targets.weights.to(scores_N2.dtype) * known_B
         places_B2 = torch.stack([targets.starts, targets.ends], dim=1).clamp(min=0)

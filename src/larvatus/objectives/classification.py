@@ -134,7 +134,10 @@ class Classification(nn.Module):
 
     def forward(self, x: Tensor, targets: ClassTargets[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from features."""
-        scores_BK = self.logits(x)
+        return self.score_loss(self.logits(x), targets, accuracy=accuracy)
+
+    def score_loss(self, scores_BK: Tensor, targets: ClassTargets[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from scores of the classes."""
         losses_B = _LOSSES[self.config.kind](scores_BK, targets.labels, self.config)
         weights_B = self._weights(targets.labels, targets.weights).to(losses_B.dtype)
         right = None

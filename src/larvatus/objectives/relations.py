@@ -73,9 +73,10 @@ def gold_pairs(config: RelationsConfig, targets: WordSpans[Tensor]) -> Pairs:
     return Pairs(heads, tails, gap, gold, share)
 
 
-def pair_size(config: RelationsConfig, targets: WordSpans[Tensor]) -> float:
-    """How many pairs a step learns of, each by its weight and how likely it is drawn."""
-    return config.weight * float(gold_pairs(config, targets).share.sum(dtype=torch.float64))
+def pair_size(config: RelationsConfig, targets: WordSpans[Tensor], *, drawn: bool = True) -> float:
+    """How many pairs a step learns of, each by its weight and how likely it is drawn; not drawn, all."""
+    pairs = gold_pairs(config, targets)
+    return config.weight * (float(pairs.share.sum(dtype=torch.float64)) if drawn else len(pairs.gold))
 
 
 class RelationLoss(NamedTuple):

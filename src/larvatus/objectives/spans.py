@@ -135,20 +135,28 @@ class Spans(nn.Module):
         """Scores of NULL and the types for each span, from the encoder's vectors: → [M, 1 + K]."""
         return self.logits(self.features(states, batch), self.index(batch.targets[WordSpans]))
 
-    def size(self, targets: WordSpans[Any]) -> float:
-        """By how much the sum of losses is divided: spans and pairs, each by its weight and how likely it is drawn."""
+    def size(self, targets: WordSpans[Any], *, drawn: bool = True) -> float:
+        """By how much the sum of losses is divided: spans and pairs, each by its weight and how likely it is drawn.
+
+        Not drawn, as in evaluation, all count.
+        """
         gold = int((targets.last - targets.first < self.config.longest).sum())
         others = span_count(np.asarray(targets.counts), np.asarray(targets.starts), self.config.longest) - gold
-        size = gold + self.config.null_weight * self.config.negatives * others
+        size = gold + self.config.null_weight * (self.config.negatives if drawn else 1.0) * others
         if self.config.relations is not None:
-            size += pair_size(self.config.relations, targets.map(torch.as_tensor))
+            size += pair_size(self.config.relations, targets.map(torch.as_tensor), drawn=drawn)
         return size
 
     def forward(self, x: Tensor, targets: WordSpans[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from features of words."""
         index = self.index(targets)
         z_WD = self.words(x)
-        scores_MK: Tensor = self.scorer(z_WD, index)
+        return self.score_loss(self.scorer(z_WD, index), z_WD, targets, index=index, accuracy=accuracy)
+
+    def score_loss(
+        self, scores_MK: Tensor, z_WD: Tensor, targets: WordSpans[Tensor], *, index: SpanIndex, accuracy: bool = False
+    ) -> Loss:
+        """The loss from the scores of spans, and for relations from the vectors of words."""
         gold_M = self.gold(targets, index)
         if self.training and self.config.negatives < 1:  # drawn as dropout is: the loop seeds torch at every step
             drawn_M = torch.rand(index.count, device=gold_M.device) < self.config.negatives

@@ -125,7 +125,10 @@ class Tagging(nn.Module):
 
     def forward(self, x: Tensor, targets: WordTags[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from features of whole words."""
-        scores_WK = self.logits(x, targets.counts)
+        return self.score_loss(self.logits(x, targets.counts), targets, accuracy=accuracy)
+
+    def score_loss(self, scores_WK: Tensor, targets: WordTags[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from the tags' scores of whole words."""
         if self.crf is not None:
             # a chain of tiny operations, each of which a GPU would have to be asked for: the host makes them
             own = scores_WK.cpu(), targets.tags.cpu(), targets.counts.cpu()

@@ -27,7 +27,8 @@ from larvatus.bundle.weights import check_fit, read_tensors, stored_bytes, write
 from larvatus.errors import ArtefactError
 from larvatus.files import new_directory, read_json, sha256, write_json
 from larvatus.objectives import Pretraining
-from larvatus.tasks.loop import Epoch, FineTuning
+from larvatus.tasks.choosing import Epoch
+from larvatus.tasks.loop import FineTuning
 from larvatus.train.optimizer import optimizer_tensors, restore_optimizer
 
 FOLDER = "checkpoints"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -43,12 +43,15 @@ class LabelledTexts:
 
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         sequences = self.sequences.of(examples)
+        return TrainingBatch(tokens=self.sequences.batch(sequences), targets={ClassTargets: self.targets(examples)})
+
+    def targets(self, examples: Ints) -> ClassTargets[Any]:
+        """The labels of some examples' windows, each with its share of the example."""
         parts, labels = self.sequences.parts[examples], self.labels[examples]
         shares = (1.0 / np.maximum(parts, 1)).astype(np.float32)
         if len(self.unknown) and labels.ndim == 1:  # no loss is defined of them
             shares, labels = np.where(labels == IGNORE, np.float32(0), shares), np.where(labels == IGNORE, 0, labels)
-        targets = ClassTargets(labels=np.repeat(labels, parts, axis=0), weights=np.repeat(shares, parts))
-        return TrainingBatch(tokens=self.sequences.batch(sequences), targets={ClassTargets: targets})
+        return ClassTargets(labels=np.repeat(labels, parts, axis=0), weights=np.repeat(shares, parts))
 
 
 def label_array(examples: Sequence[TextExample], config: ClassificationConfig) -> npt.NDArray[np.generic]:

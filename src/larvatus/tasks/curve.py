@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from larvatus.errors import UsageError
 from larvatus.rng import stream
-from larvatus.tasks.data.records import Dataset, SpanExample, SpannedWords, TaggedExample
+from larvatus.tasks.data.records import Dataset
+from larvatus.tasks.data.split import labels_of
 
 D = TypeVar("D", bound=Dataset[Any])
 
@@ -32,7 +33,7 @@ def read_shares(text: str) -> list[float]:
     return shares
 
 
-def by_lot(data: Dataset[Any], purpose: str) -> tuple[list[int], int]:
+def shuffled(data: Dataset[Any], purpose: str) -> tuple[list[int], int]:
     """Numbers of the examples in a random order, those first that show every label once; and how many those are."""
     order = stream(0, purpose).permutation(len(data)).tolist()
     seen: set[str] = set()
@@ -46,20 +47,9 @@ def by_lot(data: Dataset[Any], purpose: str) -> tuple[list[int], int]:
     return first + [number for number in order if number not in shown], len(first)
 
 
-def labels_of(example: Any) -> set[str]:
-    """Classes, tags or types of an example; none of a number or of an answer."""
-    if isinstance(example, SpanExample | SpannedWords):
-        related = {f"relation {label}" for _, _, label in example.relations}
-        return {span.label for span in example.spans or ()} | related
-    answer = example.tags if isinstance(example, TaggedExample) else getattr(example, "label", None)
-    if isinstance(answer, str):
-        return {answer}
-    return set(answer) if isinstance(answer, tuple) else set()
-
-
 def part(data: D, share: float) -> D:
-    """A share of the examples, drawn by lot; a larger share holds the smaller, and each holds every label."""
-    order, fewest = by_lot(data, "finetune curve")
+    """A share of the examples, drawn at random; a larger share holds the smaller, and each holds every label."""
+    order, fewest = shuffled(data, "finetune curve")
     count = max(2, fewest, round(share * len(data)))
     if count >= len(data):
         return data

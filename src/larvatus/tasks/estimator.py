@@ -14,6 +14,7 @@ to choose the best weights and to calibrate probabilities: searches and cross-va
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Sequence
 from itertools import chain
@@ -27,7 +28,7 @@ from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.entities import tag_f1
 from larvatus.objectives import Tagging
-from larvatus.tasks.data.records import Dataset, Kind, TaggedExample, TextExample
+from larvatus.tasks.data.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.tasks.finetune import Job, Tuned, finetune_tags, finetune_texts
 from larvatus.tasks.heads import HeadOptions
 from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
@@ -107,6 +108,15 @@ class _FineTuned(_Estimator):
         runtime = Runtime.here(device=self.device, compile=False)
         return Job(config=config, head=head, runtime=runtime, seeds=(self.seed,), hold_out=self.hold_out, repair=repair)
 
+    def _groups(self, examples: Sequence[Any], groups: Sequence[Any] | None) -> dict[Place, str]:
+        if groups is None:
+            return {}
+        if not self.hold_out:
+            raise UsageError("groups say what is held out together; fit holds out nothing unless hold_out=True")
+        if len(groups) != len(examples):
+            raise DataError(f"{len(examples)} examples, but groups of {len(groups)}; give the group of each")
+        return {example.place: str(group) for example, group in zip(examples, groups, strict=True)}
+
     def _keep(self, tuned: Tuned) -> None:
         """What stays of a run: the model, and its score on what was held out, if anything was."""
         self.bundle_ = tuned.bundle
@@ -156,8 +166,8 @@ class TextClassifier(_Classifier, _FineTuned):
         self.hold_out = hold_out
         self.device = device
 
-    def fit(self, X: Sequence[Any], y: Sequence[Any]) -> TextClassifier:
-        """Fine-tune the model on texts and their classes."""
+    def fit(self, X: Sequence[Any], y: Sequence[Any], groups: Sequence[Any] | None = None) -> TextClassifier:
+        """Fine-tune the model on texts and their classes; with `hold_out`, those of one group are held out together."""
         texts, labels = _texts(X), np.asarray(y)
         if labels.ndim != 1 or len(labels) != len(texts):
             raise DataError(f"{len(texts)} texts want as many classes, one each, not an array of shape {labels.shape}")
@@ -172,7 +182,7 @@ class TextClassifier(_Classifier, _FineTuned):
             for number, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True), start=1)
         )
         kind: Kind = "multi-class"
-        data = Dataset(examples, "X", kind=kind)
+        data = Dataset(examples, "X", kind=kind, groups=self._groups(examples, groups))
         self._keep(finetune_texts(self._base(), data, None, self._job(self._head(names))))
         self.classes_ = classes
         return self
@@ -247,9 +257,12 @@ class WordTagger(_FineTuned):
         self.hold_out = hold_out
         self.device = device
 
-    def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> WordTagger:
-        """Fine-tune the model on sentences and the tags of their words."""
+    def fit(
+        self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]], groups: Sequence[Any] | None = None
+    ) -> WordTagger:
+        """Fine-tune the model on sentences and their tags; with `hold_out`, whole `groups` of them are held out."""
         data = _tagged(X, y)
+        data = dataclasses.replace(data, groups=self._groups(data.examples, groups))
         self.written_ = scheme_of(data)
         self._keep(finetune_tags(self._base(), data, None, self._job(HeadOptions(crf=self.crf), repair=self.repair)))
         self.classes_ = np.array(self._predictor().head.config.labels)

@@ -10,23 +10,25 @@ told, since a single run of a small set says little (Dodge et al. 2020).
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
 from larvatus.bundle.huggingface.task_heads import TaskConfig
-from larvatus.errors import DataError, Preempted, UsageError
+from larvatus.errors import Preempted, UsageError
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.tasks.checkpoint import Keeper, SeedRun
+from larvatus.tasks.choosing import Epoch, Scores, compare, stuck
 from larvatus.tasks.classify import LabelledTexts, Merge, label_array, texts_of, unknown_texts
-from larvatus.tasks.curve import by_lot
 from larvatus.tasks.data.records import Dataset, Example, TaggedExample, TextExample
+from larvatus.tasks.data.split import hold_out
 from larvatus.tasks.features import Examples, Features
 from larvatus.tasks.heads import HeadOptions, classification_head, tagging_head
 from larvatus.tasks.held_out import (
@@ -38,8 +40,9 @@ from larvatus.tasks.held_out import (
     metric_of_tags,
     metric_of_texts,
 )
-from larvatus.tasks.loop import Epoch, FineTuning, Fit, Fitting, Scores, scoring_of
+from larvatus.tasks.loop import FineTuning, Fit, Fitting, scoring_of
 from larvatus.tasks.plan import balance, plan
+from larvatus.tasks.pooling import Pooling, pooling_of
 from larvatus.tasks.schemes import in_scheme, scheme_of
 from larvatus.tasks.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
@@ -51,9 +54,6 @@ from larvatus.train.settings import Runtime
 
 Spread = dict[str, tuple[float, float]]
 """Mean and deviation of each metric over the seeds."""
-HELD_OUT = 0.1
-MOST_HELD_OUT = 2_000
-"""Of the training examples, where no held-out ones are given."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,9 @@ class Encoded(Examples, Protocol):
 def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, job: Job) -> Tuned:
     """Classify texts or pairs."""
     train, dev = parted(train, dev, job)
-    config = classification_head(train, job.head, natural=natural_classification(bundle))
+    config, pooling = pooled_head(bundle, train, job)
     job.watch.say(balance(train))
+    job.watch.say(pooling.describe())
     job = dataclasses.replace(job, config=job.config.settled("classify", len(train)))
     data = encode_texts(bundle, train, config, job.config)
     counts = [train.labels()[label] for label in config.labels]
@@ -163,6 +164,21 @@ def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[Tex
     if held and dev:
         tell_unknown(job, dev.source, held.data.unknown, ("texts", "labelled with classes"))
     return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
+
+
+def pooled_head(bundle: Bundle, train: Dataset[TextExample], job: Job) -> tuple[ClassificationConfig, Pooling]:
+    """The head that the texts ask for, and what it reads of a text."""
+    natural = natural_classification(bundle)
+    config = classification_head(train, job.head, natural=natural)
+    asked = None if job.head.pool is None else config.pool
+    pooling = pooling_of(
+        bundle,
+        labels=config.labels,
+        trained=job.config.trained.what,
+        family=natural.get("pool", "cls"),
+        asked=asked,
+    )
+    return msgspec.structs.replace(config, pool=pooling.pool), pooling
 
 
 def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job) -> Tuned:
@@ -186,21 +202,14 @@ def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[Ta
 def parted(
     train: Dataset[Example], dev: Dataset[Example] | None, job: Job
 ) -> tuple[Dataset[Example], Dataset[Example] | None]:
-    """Training and held-out examples; where none are given, a tenth of the training ones, drawn by lot."""
+    """Training and held-out examples; where none are given, a tenth of the training ones (`data/split.py`)."""
     if dev is not None or not job.hold_out:
         if dev is None and (len(job.seeds) > 1 or job.config.patience or job.metric):
-            raise UsageError("several seeds, patience and a metric want held-out examples; leave --no-dev away")
+            raise UsageError("several seeds, patience and a metric want held-out examples; leave out --no-dev")
         return train, dev
-    count = min(MOST_HELD_OUT, round(HELD_OUT * len(train)))
-    order, shown = by_lot(train, "finetune held out")
-    if count < 1 or len(train) - count < max(2, shown):
-        raise DataError(f"{train.source}: {len(train)} examples are too few to hold some out; give --dev, or --no-dev")
-    chosen = set(order[-count:])  # the last, so that every label is left to learn from
-    said = f"{count:,} of {len(train):,} examples are held out by lot"
-    job.watch.say(f"no held-out examples were given: {said}")
-    own = tuple(one for number, one in enumerate(train.examples) if number not in chosen)
-    others = tuple(one for number, one in enumerate(train.examples) if number in chosen)
-    return dataclasses.replace(train, examples=own), dataclasses.replace(train, examples=others, notes=(said,))
+    parts = hold_out(train)
+    job.watch.say(f"no held-out examples were given: {parts.said}")
+    return parts.train, parts.held_out
 
 
 def tell_unknown(job: Job, source: str, unknown: Unknown, what: tuple[str, str], fate: str = "count as wrong") -> None:
@@ -321,8 +330,22 @@ def _train(
     training.run()
     if not training.finished:
         raise Preempted(_stopped(training, job, seed))
+    for line in _remarks(training):
+        job.watch.say(line)
     training.keep_best()
     return training
+
+
+def _remarks(training: FineTuning) -> Iterator[str]:
+    """What is to be known of a run that ended before its last step, or learnt nothing that its metric sees."""
+    fit = training.fit
+    if fit.step < training.steps:
+        yield (
+            f"stopped at step {fit.step:,} of {training.steps:,}: the last {fit.waited} evaluations brought neither a "
+            "better score nor a lower validation loss (--patience 0 trains to the end)"
+        )
+    if (line := stuck(fit.history)) is not None:
+        yield line
 
 
 def _stopped(training: FineTuning, job: Job, seed: int) -> str:
@@ -351,6 +374,6 @@ def _run(seed: int, fit: Fit) -> SeedRun:
 
 
 def _better(one: SeedRun, other: SeedRun) -> bool:
-    """By the metric that decides; one that is not defined is worse than any."""
-    mine, theirs = (run.best.scores.main if run.best and run.best.scores else math.nan for run in (one, other))
-    return mine > theirs or (math.isnan(theirs) and not math.isnan(mine))
+    """By the metric that decides, then by validation loss; of equal seeds the first is kept."""
+    mine, theirs = (run.best.scores if run.best is not None else None for run in (one, other))
+    return compare(mine, theirs) > 0

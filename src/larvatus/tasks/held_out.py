@@ -19,11 +19,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from larvatus.batch import Ints, edges
 from larvatus.errors import UsageError, did_you_mean
@@ -40,10 +41,11 @@ from larvatus.metrics.classification import accuracy_of, average, confusion, f1_
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.entities import entity_f1
 from larvatus.nn.buckets import IGNORE
-from larvatus.objectives import ClassificationConfig, Pretraining, Tagging, TaggingConfig
-from larvatus.tasks.classify import LabelledTexts, Merge, class_scores, merged
+from larvatus.objectives import ClassificationConfig, Pretraining, Spans, Tagging, TaggingConfig
+from larvatus.targets import WordTags
+from larvatus.tasks.choosing import Scores
+from larvatus.tasks.classify import LabelledTexts, Merge, merged
 from larvatus.tasks.features import Features
-from larvatus.tasks.loop import Scores
 from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, score_sequences
 from larvatus.tasks.tag import TaggedWords, decode, words_read
 from larvatus.text.tag_schemes import Entity, read_entities
@@ -114,18 +116,24 @@ class HeldOutTexts:
         return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
 
     def logits(self, model: Pretraining, scoring: Scoring) -> Floats:
+        return merged(self._windows(model, scoring), self.data.sequences.parts, self.merge)
+
+    def _windows(self, model: Pretraining, scoring: Scoring) -> Floats:
+        """Scores of each window: [S, K]."""
         if self.features is not None:
-            return merged(self.features.scores(head_of(model)), self.data.sequences.parts, self.merge)
-        return class_scores(model, self.data.sequences, scoring, self.merge)
+            return self.features.scores(head_of(model))
+        return score_sequences(model, self.data.sequences, scoring)
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
+        windows = self._windows(model, scoring)
         return Scores(
             metric=self.metric,
             values=class_metrics(
                 self.data.unknown.added_to(self.data.labels, known=len(self.config.labels)),
-                self.logits(model, scoring),
+                merged(windows, self.data.sequences.parts, self.merge),
                 self.config,
             ),
+            validation_loss=mean_loss(head_of(model), windows, self.data.targets(np.arange(len(self.data)))),
         )
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
@@ -156,12 +164,13 @@ class HeldOutTags:
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
         head = head_of(model)
         assert isinstance(head, Tagging)
-        counts = words_read(self.data.sequences)
-        found = decode(head, self.logits(model, scoring), counts)
-        unknown = self.data.unknown
-        gold = unknown.added_to(self.data.tags, known=len(self.config.labels))
-        values = tag_metrics(np.asarray(gold, np.int64), found, counts, self.config, more=unknown.names)
-        return Scores(metric=self.metric, values=values)
+        counts, unknown = words_read(self.data.sequences), self.data.unknown
+        scores = self.logits(model, scoring)
+        gold = np.asarray(unknown.added_to(self.data.tags, known=len(self.config.labels)), np.int64)
+        values = tag_metrics(gold, decode(head, scores, counts), counts, self.config, more=unknown.names)
+        no_pairs = np.empty(0, np.int64)  # of tokens and words: scores are those of words already
+        targets = WordTags(rows=no_pairs, words=no_pairs, tags=self.data.tags, counts=counts)
+        return Scores(metric=self.metric, values=values, validation_loss=mean_loss(head, scores, targets))
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
         """Of the scores of single words; under a CRF, whose scores are not probabilities, none is fitted."""
@@ -169,6 +178,29 @@ class HeldOutTags:
         if self.config.crf or not known.any():
             return Calibration()
         return calibration(self.logits(model, scoring)[known], self.data.tags[known], kind="softmax")
+
+
+@torch.inference_mode()
+def mean_loss(head: Head, scores: Floats, targets: Any) -> float:
+    """The loss of all examples from their scores, as the head counts it in training; NaN where nothing is labelled.
+
+    Of a tagger it is that of words, each by the scores that decide it, even where the subwords of a word learn.
+    """
+    assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans/held_out.py)"
+    if isinstance(head, Tagging) and head.crf is not None:  # a chain of tags with gaps has no likelihood
+        scores, targets = _without_gaps(scores, targets)
+    loss = head.score_loss(torch.from_numpy(scores).double(), targets.map(torch.as_tensor))
+    return float(loss.total / loss.count) if float(loss.count) else math.nan
+
+
+def _without_gaps(scores: Floats, targets: WordTags[Ints]) -> tuple[Floats, WordTags[Ints]]:
+    """Scores and tags of the texts all of whose words have a known tag."""
+    texts = np.repeat(np.arange(len(targets.counts)), targets.counts)
+    whole = np.ones(len(targets.counts), np.bool_)
+    whole[texts[targets.tags == IGNORE]] = False
+    kept = whole[texts]
+    counts = targets.counts[whole]
+    return scores[kept], dataclasses.replace(targets, tags=targets.tags[kept], counts=counts)
 
 
 def calibration(

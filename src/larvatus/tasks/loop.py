@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from msgspec import Struct
 from torch import Tensor
 
 from larvatus.batch import Ints, TrainingBatch
@@ -23,6 +22,7 @@ from larvatus.errors import NumericsError
 from larvatus.nn.device import on_device
 from larvatus.objectives import Loss, Pretraining
 from larvatus.rng import derive, stream
+from larvatus.tasks.choosing import Epoch, Scores, better, gains, patience_of
 from larvatus.tasks.features import Examples, Features
 from larvatus.tasks.scoring import Scoring, head_of, loss_of
 from larvatus.tasks.settings import FineTuneConfig
@@ -33,30 +33,6 @@ from larvatus.train.step import replayable
 
 LOOK_EVERY = 16
 """Steps between two looks at the losses: a GPU would wait at each."""
-
-
-class Scores(Struct, frozen=True, kw_only=True):
-    """What a model is worth on held-out examples."""
-
-    metric: str
-    """The one that decides which weights are kept."""
-    values: dict[str, float]
-
-    @property
-    def main(self) -> float:
-        return self.values[self.metric]
-
-
-class Epoch(Struct, frozen=True, kw_only=True):
-    """A look at the model along the way."""
-
-    step: int
-    epoch: float
-    loss: float
-    """Mean training loss since the look before."""
-    scores: Scores | None = None
-    seconds: float = 0.0
-    """Spent training, so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +65,7 @@ class Fit:
     best_epoch: Epoch | None = None
     history: list[Epoch] = field(default_factory=list)
     waited: int = 0
-    """Evaluations since the best one."""
+    """Evaluations in a row without a gain (`choosing.gains`)."""
 
 
 class FineTuning:
@@ -106,6 +82,8 @@ class FineTuning:
         )
         self.each = -(-len(data) // config.batch)
         self.steps = self.each * (config.epochs or 1)
+        self.due = evaluation_steps(self.each, self.steps, config.evaluations)
+        self.patience = patience_of(config.patience, evaluations=len(self.due))
         self.fit = Fit()
         self.losses: list[float] = []
         """Of the steps since the last evaluation, as far as they were read."""
@@ -121,17 +99,16 @@ class FineTuning:
     @property
     def finished(self) -> bool:
         """Whether all steps are made, or it no longer gets better."""
-        return self.fit.step >= self.steps or 0 < self.fitting.config.patience <= self.fit.waited
+        return self.fit.step >= self.steps or 0 < self.patience <= self.fit.waited
 
     def run(self) -> Fit:
         """Train until finished, or until asked to stop."""
-        due = evaluation_steps(self.each, self.steps, self.fitting.config.evaluations)
         self._began = time.monotonic()
         while not self.finished and self.fitting.stop() is None:
             self._step()
-            if self.fit.step in due:
+            if self.fit.step in self.due:
                 self._evaluate()
-            if self.fit.step in due or self.fit.step % LOOK_EVERY == 0:
+            if self.fit.step in self.due or self.fit.step % LOOK_EVERY == 0:
                 self._count_time()
                 self.fitting.pause()
                 self._began = time.monotonic()  # saving does not count
@@ -219,18 +196,17 @@ class FineTuning:
         epoch = Epoch(
             step=self.fit.step,
             epoch=self.fit.step / self.each,
-            loss=loss,
+            training_loss=loss,
             scores=scores,
             seconds=round(self.fit.seconds, 3),
         )
-        self.fit.history.append(epoch)
         before = self.fit.best_epoch.scores if self.fit.best_epoch is not None else None
         if scores is not None:
-            self.fit.waited += 1
-            if before is None or scores.main > before.main or math.isnan(before.main):
+            self.fit.waited = 0 if gains(scores, self.fit.history) else self.fit.waited + 1
+            if better(scores, before):
                 self.fit.best = {name: tensor.cpu().clone() for name, tensor in self.trained.items()}
                 self.fit.best_epoch = epoch
-                self.fit.waited = 0
+        self.fit.history.append(epoch)
         self.fitting.report(epoch)
         self._began = time.monotonic()  # evaluation does not count
 

@@ -8,6 +8,7 @@ What stands in the directory already is never overwritten: a run that was stoppe
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -201,6 +202,11 @@ def _refuse_what_is_there(order: Order) -> None:
         raise ArtefactError(f"{order.out} holds no run to go on with; leave --resume away")
 
 
+def _hash(groups: list[str | None]) -> str | None:
+    """Which examples are of one group; None where none have one."""
+    return hashlib.sha256(msgspec.json.encode(groups)).hexdigest() if any(groups) else None
+
+
 def _identity(order: Order, job: Job) -> dict[str, Any]:
     """All that the result depends on."""
     identity = {
@@ -216,6 +222,7 @@ def _identity(order: Order, job: Job) -> dict[str, Any]:
         "merge": job.merge,
         "repair": job.repair,
         "hold_out": job.hold_out,
+        "groups": _hash([order.train.groups.get(example.place) for example in order.train.examples]),
         "curve": list(order.curve),
         "precision": job.runtime.precision,
     }

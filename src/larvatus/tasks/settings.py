@@ -58,8 +58,9 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Largest norm of the gradient; 0: not clipped."""
     warmup: float = 0.1
     """Share of all steps over which the rate rises."""
-    patience: int = 0
-    """Evaluations without a better score after which training ends; 0: never early."""
+    patience: int | None = None
+    """Evaluations without a gain, in score or in validation loss, after which training ends; 0: never early; None: a
+    third of all, but 10 at least."""
     evaluations: int = 2
     """How often held-out examples are scored in an epoch."""
     length: int | None = None
@@ -75,7 +76,7 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise UsageError(f"{name} must be at least 1, not {value}")
         if self.rate is not None and not self.rate > 0:
             raise UsageError(f"the learning rate must be above 0, not {self.rate}")
-        if not self.decay >= 0 or not self.clip >= 0 or self.patience < 0 or not 0 <= self.warmup < 1:
+        if not self.decay >= 0 or not self.clip >= 0 or (self.patience or 0) < 0 or not 0 <= self.warmup < 1:
             raise UsageError("decay, clip and patience must not be negative, and warm-up is a share below 1")
 
     def settled(self, task: Task, examples: int) -> FineTuneConfig:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from larvatus.errors import DataError, UsageError, did_you_mean
 from larvatus.metrics.calibration import COLDEST, HOTTEST
 from larvatus.metrics.squad import BestThreshold, best_threshold, question_scores
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
+from larvatus.targets import AnswerSpans
 from larvatus.tasks.answers.answer import (
     Decoding,
     Found,
@@ -36,12 +38,13 @@ from larvatus.tasks.answers.answer import (
     words_at,
 )
 from larvatus.tasks.answers.passages import Asked, AskedAndAnswered, EmptyWindows, answer_tokens, ask, with_answers
+from larvatus.tasks.choosing import Scores
 from larvatus.tasks.data.records import Dataset, QuestionExample
 from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
 from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.held_out import Calibration, judged
-from larvatus.tasks.loop import Scores, scoring_of
-from larvatus.tasks.scoring import Scoring, head_of, score_sequences
+from larvatus.tasks.held_out import Calibration, judged, mean_loss
+from larvatus.tasks.loop import scoring_of
+from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.settings import FineTuneConfig
 
 METRICS = ("f1", "exact-match")
@@ -124,16 +127,27 @@ class HeldOutQuestions:
     null: bool
     metric: str
     decoding: Decoding = field(default_factory=Decoding)
+    empty: EmptyWindows = field(default_factory=EmptyWindows)
+    """How much windows without the answer count in the loss."""
 
     def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOutQuestions:
         """Frozen or not, the encoder is run each time: the vectors of all tokens would fill a disk."""
         return self
 
     def found(self, model: Pretraining, scoring: Scoring) -> tuple[AnsweringConfig, list[Found]]:
+        scores = score_sequences(model, self.asked.sequences, scoring)
+        return self._decoded(model, scores)
+
+    def _decoded(self, model: Pretraining, scores: Floats) -> tuple[AnsweringConfig, list[Found]]:
         head = head_of(model)
         assert isinstance(head, Answering)
-        scores = score_sequences(model, self.asked.sequences, scoring)
         return head.config, list(decode(self.asked, scores, head.config, self.decoding))
+
+    @cached_property
+    def targets(self) -> AnswerSpans[Any]:
+        """Where the answer stands in every window."""
+        weighted = msgspec.structs.replace(self.empty, most=None)  # all windows are read, so all are counted
+        return with_answers(self.asked, self.examples, weighted).targets(np.arange(len(self.asked.firsts)))
 
     def predictions(self, model: Pretraining, scoring: Scoring) -> list[str]:
         """The answer to each question, empty for none."""
@@ -145,12 +159,15 @@ class HeldOutQuestions:
         return [chosen_text(passage, one, config, threshold) for passage, one in both]
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
-        config, found = self.found(model, scoring)
+        scores = score_sequences(model, self.asked.sequences, scoring)
+        config, found = self._decoded(model, scores)
         values = self._values(self.texts(found, config, self.decoding.threshold))
         if config.null:
             best = self.best(found, config)
             values |= {"best-f1": best.score, "best-threshold": best.threshold}
-        return Scores(metric=self.metric, values=values)
+        head = head_of(model)
+        assert isinstance(head, Answering)
+        return Scores(metric=self.metric, values=values, validation_loss=mean_loss(head, scores, self.targets))
 
     def _values(self, texts: list[str]) -> dict[str, float]:
         version = "2.0" if self.null else "1.1"
@@ -273,7 +290,7 @@ def hold_out_questions(
             said = "its answer is not given" if not one.known else "it has no answer, and the model always gives one"
             raise DataError(f"{one.place}: {said}, so it cannot be scored; drop it")
     asked = encode_questions(bundle, dev.examples, settings, options)
-    return HeldOutQuestions(asked, dev.examples, null, metric, options.decoding)
+    return HeldOutQuestions(asked, dev.examples, null, metric, options.decoding, options.empty)
 
 
 def finetune_answers(

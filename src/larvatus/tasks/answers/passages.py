@@ -147,13 +147,16 @@ class AskedAndAnswered:
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         chosen = self.sequences.of(examples)
         chosen = chosen[self.kept[chosen]]
-        spans = AnswerSpans(
-            starts=self.starts[chosen],
-            ends=self.ends[chosen],
-            weights=self.weights[chosen],
-            lengths=self.sequences.lengths[chosen],
+        return TrainingBatch(tokens=self.sequences.batch(chosen), targets={AnswerSpans: self.targets(chosen)})
+
+    def targets(self, sequences: Ints) -> AnswerSpans[Any]:
+        """Where the answer stands in some sequences."""
+        return AnswerSpans(
+            starts=self.starts[sequences],
+            ends=self.ends[sequences],
+            weights=self.weights[sequences],
+            lengths=self.sequences.lengths[sequences],
         )
-        return TrainingBatch(tokens=self.sequences.batch(chosen), targets={AnswerSpans: spans})
 
 
 def answer_tokens(passage: Alignment, example: QuestionExample) -> range:

@@ -10,8 +10,8 @@ SpannedWords(("Mt.", "Sanitas"), (Entity(0, 2, "LOC"),), Place("train.conllu", 1
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from larvatus.errors import DataError
@@ -203,6 +203,8 @@ class Dataset(Generic[Example]):
     """What the labels of texts are; None where texts have none, and of words and spans."""
     notes: tuple[str, ...] = ()
     """What else a reader has to say: a prefix stripped, rows set aside."""
+    groups: Mapping[Place, str] = field(default_factory=dict)
+    """The group of examples, by their place, where they are not to be parted (`groups.py`)."""
 
     def __len__(self) -> int:
         return len(self.examples)

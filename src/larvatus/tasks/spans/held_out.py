@@ -11,22 +11,32 @@ the mean of span-f1 and relation-f1, which is then the default.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from larvatus.batch import Ints
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.metrics.relations import RelationScore, relation_f1
 from larvatus.metrics.spans import Span, SpanScore, span_f1
 from larvatus.objectives import Pretraining, SpansConfig
 from larvatus.objectives.spans import NULL
+from larvatus.tasks.choosing import Scores
 from larvatus.tasks.held_out import Calibration, calibration
-from larvatus.tasks.loop import Scores
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.spans.decoding import FLOOR, Candidates, SpanTuple, Threshold, calibrate_threshold, decode_spans
 from larvatus.tasks.spans.relations import kept_relations, related
-from larvatus.tasks.spans.spans import SpannedTexts, by_text, scored_spans, span_candidates, spans_head
+from larvatus.tasks.spans.spans import (
+    ScoredSpans,
+    SpannedTexts,
+    by_text,
+    scored_spans,
+    span_candidates,
+    spans_head,
+    sure_spans,
+)
 
 METRICS = ("span-f1", "precision", "recall", "macro-f1", "outer-f1", "inner-f1")
 RELATION_METRICS = ("joint-f1", "relation-f1", "relation-f1-given-spans")
@@ -58,9 +68,7 @@ class HeldOutSpans:
 
     def _kept(self, model: Pretraining, scoring: Scoring) -> list[Candidates]:
         """The spans that are found, by text."""
-        config = spans_head(model).config
-        found = span_candidates(model, self.data.encoded, scoring)
-        return [one.take(decode_spans(one, config.decoding, config.threshold)) for one in found]
+        return _decoded(span_candidates(model, self.data.encoded, scoring), spans_head(model).config)
 
     def _both(self, found: Sequence[Candidates]) -> tuple[list[set[Span]], list[set[Span]]]:
         return (
@@ -77,11 +85,7 @@ class HeldOutSpans:
 
     def _given(self, model: Pretraining, scoring: Scoring) -> list[Candidates]:
         """The gold spans, by text, as far as they are looked at."""
-        parts = []
-        for one in scored_spans(model, self.data.encoded, scoring, self.data.learnt):
-            at = np.flatnonzero(one.gold != NULL)
-            own = Candidates(one.first[at], one.end[at], one.gold[at] - 1, np.zeros(len(at)), at)
-            parts.append((one.owners[at], one.with_sides(own)))
+        parts = [_gold_of(one) for one in scored_spans(model, self.data.encoded, scoring, self.data.learnt)]
         return by_text(parts, len(self.data))
 
     def _relation_score(self, model: Pretraining, found: Sequence[Candidates]) -> RelationScore:
@@ -96,14 +100,25 @@ class HeldOutSpans:
         return relation_f1(gold, guess)
 
     def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
-        found = self._kept(model, scoring)
+        """All metrics and the loss, from one pass over the texts."""
+        config = spans_head(model).config
+        likely, golds = [], []
+        total = size = 0.0
+        for one in scored_spans(model, self.data.encoded, scoring, self.data.learnt):
+            sure = sure_spans(one, config)
+            likely.append((one.owners[sure.numbers], sure))
+            if config.relations is not None:
+                golds.append(_gold_of(one))
+            part, count = one.loss()
+            total, size = total + part, size + count
+        found = _decoded(by_text(likely, len(self.data)), config)
         values = span_values(span_f1(*self._both(found)))
-        if self.config.relations is not None:
+        if config.relations is not None:
             strict = self._relation_score(model, found).micro.f1
-            given = self.relations(model, scoring, given=True).micro.f1
+            given = self._relation_score(model, by_text(golds, len(self.data))).micro.f1
             joint = (values["span-f1"] + strict) / 2
             values |= dict(zip(RELATION_METRICS, (joint, strict, given), strict=True))
-        return Scores(metric=self.metric, values=values)
+        return Scores(metric=self.metric, values=values, validation_loss=total / size if size else math.nan)
 
     def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
         """By which scores must be divided so that probabilities of NULL and the types are right on average."""
@@ -142,6 +157,18 @@ class HeldOutSpans:
                 }
             )
         return calibrate_threshold(found, gold, "free")
+
+
+def _decoded(found: Sequence[Candidates], config: SpansConfig) -> list[Candidates]:
+    """Those of each text that are kept."""
+    return [one.take(decode_spans(one, config.decoding, config.threshold)) for one in found]
+
+
+def _gold_of(one: ScoredSpans) -> tuple[Ints, Candidates]:
+    """The gold spans among those that were scored, with the numbers of their texts."""
+    at = np.flatnonzero(one.gold != NULL)
+    own = Candidates(one.first[at], one.end[at], one.gold[at] - 1, np.zeros(len(at)), at)
+    return one.owners[at], one.with_sides(own)
 
 
 def span_values(score: SpanScore) -> dict[str, float]:

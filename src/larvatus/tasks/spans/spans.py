@@ -21,6 +21,7 @@ from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.errors import ArtefactError, did_you_mean
 from larvatus.nn.device import on_device
 from larvatus.nn.relation_scorer import RelationScorer
+from larvatus.nn.span_index import SpanIndex
 from larvatus.objectives import Pretraining, Spans, SpansConfig
 from larvatus.objectives.spans import NULL
 from larvatus.targets import WordSpans
@@ -188,6 +189,8 @@ class ScoredSpans:
     gold: Ints  # [M] NULL (0) or 1 + type, where gold is given
     sides: Callable[[Ints, Ints], Floats] | None
     """From numbers of spans and their types, what relations between them are scored from; None: none are looked for."""
+    loss: Callable[[], tuple[float, float]]
+    """Sum of the losses of these spans, and of relations between the gold ones, and what it is to be divided by."""
 
     def with_sides(self, found: Candidates) -> Candidates:
         """Some of the spans, ready to be related."""
@@ -204,7 +207,8 @@ def scored_spans(
     sequences = encoded.sequences
     owner_S = sequences.owners
     for chosen in by_length(sequences, scoring.budget):
-        batch = on_device(encoded.batch(chosen, gold), scoring.device)
+        given = encoded.batch(chosen, gold)
+        batch = on_device(given, scoring.device)
         targets: WordSpans[torch.Tensor] = batch.targets[WordSpans]
         with scoring.autocast():
             states = states_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
@@ -221,7 +225,21 @@ def scored_spans(
             scores=scores.float().cpu().numpy(),
             gold=head.gold(targets, index).cpu().numpy(),
             sides=None if head.relations is None else partial(_sides, head.relations, z_WD, first, last),
+            loss=partial(_loss, head, scores, z_WD, given.targets[WordSpans], targets, index),
         )
+
+
+@torch.inference_mode()
+def _loss(
+    head: Spans,
+    scores_MK: torch.Tensor,
+    z_WD: torch.Tensor,
+    counted: WordSpans[Ints],
+    targets: WordSpans[torch.Tensor],
+    index: SpanIndex,
+) -> tuple[float, float]:
+    total = head.score_loss(scores_MK.float(), z_WD, targets, index=index).total
+    return float(total), head.size(counted, drawn=False)
 
 
 @torch.inference_mode()
