@@ -1,6 +1,6 @@
-"""Pairs do not tell their label by their surface: on real prose a classifier that sees no words, only what stands at the
-ends of A and B and how long they are, stays within 2 points of the commoner label. The same classifier sees leaks that
-are planted in the same pairs.
+"""Pairs do not tell their label by their surface: on real prose a classifier that sees no words, only what stands at
+the ends of A and B and how long they are, stays within 2 points of the commoner label. The same classifier sees leaks
+that are planted in the same pairs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from larvatus.text.embedded import embedded_documents
 from larvatus.text.sentences import split_sentences
 
 MARGIN = 0.02
-SEEDS = {64: 1, 128: 2, 512: 8}  # packed so often: there are few long pairs in 2 MB
+SEEDS = {64: 1, 128: 2, 512: 5}  # packed so often: there are few long pairs in 2 MB
 PIECE = 5  # characters: longer words go on in further pieces, as WordPiece has it
 PACKINGS: list[tuple[PackingConfig, type]] = [(SentencePairsConfig(), PairLabels), (SentenceOrderConfig(), OrderLabels)]
 Pair = tuple[Sequence[int], Sequence[int], int]
@@ -91,7 +91,9 @@ def over_the_majority(make: Callable[[Block, int, int], list[Pair]], length: int
         data.append((surface(pairs, length - 3), np.array([label for *_, label in pairs])))
     gains = []
     for (x, y), (other_x, other_y) in (data, data[::-1]):
-        trees = HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=8, min_samples_leaf=100, early_stopping=False)
+        trees = HistGradientBoostingClassifier(
+            max_iter=30, max_leaf_nodes=8, min_samples_leaf=100, early_stopping=False
+        )
         right = trees.fit(x, y).predict(other_x) == other_y
         gains.append(right.mean() - max(other_y.mean(), 1 - other_y.mean()))
     return float(np.mean(gains))
