@@ -1,14 +1,15 @@
 """Packings: how documents become training sequences. One file each; all work on a `Block` and give a `TrainingBatch`.
 
-    sentence-pairs     [CLS] A [SEP] B [SEP], B the continuation or a stretch of another document (BERT)
+    sentence-pairs     [CLS] A [SEP] B [SEP], B the continuation or that of another document (BERT)
     full-sentences     sentences up to the limit, across documents with a separator (RoBERTa)
     single-segment     sentences of one document up to the limit (SpanBERT)
     documents          whole documents, windowed where they are longer (no leaking across documents)
     sentence-order     [CLS] A [SEP] B [SEP], neighbours in one document, half of them swapped (ALBERT)
 
 In every packing each token of the block comes at least once in an epoch: long sentences are cut into successive
-pieces, never lost (a document of one token has no order, and is left out of `sentence-order`). A new packing is a new
-file with its settings and its `plan`, its line in `PackingConfig`, and nothing else.
+pieces, never lost. Two exceptions: a document of one sentence has no order, and one of a single token makes no pair;
+they are left out of `sentence-order` and of `sentence-pairs`. A new packing is a new file with its settings and its
+`plan`, its line in `PackingConfig`, and nothing else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""What packings of two segments share: sentences are gathered up to a limit and cut at a random border into A and B.
+"""What packings of two segments share: whole sentences are gathered up to a limit, and a random border parts them.
 
     [CLS] A [SEP] B [SEP]
 
-Places are tokens of the block. Unit i (a sentence, or a piece of a long one) starts at `edge[i]`.
+Neither the punctuation and the capitals at the ends of A and B nor their lengths may tell the label, or the model
+learns those instead of the text. `exchange.py` sees to that for next-sentence pairs, `sentence_order.py` for the order.
+Places are tokens of the block; sentence i (or piece i of long ones) starts at `edge[i]`.
 """
 
 from __future__ import annotations
@@ -15,44 +17,18 @@ import msgspec
 import numpy as np
 
 from larvatus.batch import Ints, SequenceLabels
-from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
-from larvatus.corpus.packing.pieces import Pieces, as_array, cut_long
+from larvatus.corpus.packing.pieces import Pieces
 from larvatus.errors import DataError
 
 _DRAWS = 4096
 
-Cut = tuple[int, int, int, int]
-"""Where A starts and ends, where B starts and ends."""
 
-
-class Gathering:
-    """The units of a block, and the two things done with them: gather some, cut them in two."""
-
-    def __init__(self, block: Block, room: int) -> None:
-        self.room = room
-        starts = cut_long(block.sentences, block, room)
-        self.edge: list[int] = starts.tolist()
-        self.units: list[int] = np.searchsorted(starts, block.documents).tolist()  # first of each document, and the end
-        self.words: Ints = np.flatnonzero(block.words)
-
-    def gather(self, unit: int, at: int, last: int, target: int, *, least: int) -> int:
-        """The end of the units from `at` that reach `target` tokens and fit; at least `least` units if those fit."""
-        reach = bisect_left(self.edge, at + target, unit + 1, last)
-        fits = bisect_right(self.edge, at + self.room, unit + 1, last + 1) - 1
-        return max(min(max(reach, unit + least), fits), unit + 1)
-
-    def cut(self, unit: int, at: int, end: int, border: float) -> int:
-        """Where A ends: a random border of units, or of words in a single one; its end where it is a single token."""
-        if end - unit >= 2:
-            return self.edge[unit + 1 + int(border * (end - unit - 1))]
-        stop = self.edge[end]
-        if stop - at == 1:
-            return stop
-        first, last = np.searchsorted(self.words, (at + 1, stop)).tolist()
-        if last > first:
-            return int(self.words[first + int(border * (last - first))])
-        return at + 1 + int(border * (stop - at - 1))
+def gather(edge: Sequence[int], unit: int, at: int, last: int, *, target: int, room: int) -> int:
+    """The end of the units from `at` that reach `target` tokens and fit into `room`: two or more units if two fit."""
+    reach = bisect_left(edge, at + target, unit + 1, last)
+    fits = bisect_right(edge, at + room, unit + 1, last + 1) - 1
+    return max(min(max(reach, unit + 2), fits), unit + 1)
 
 
 def aim(room: int, short: float, draws: tuple[float, float]) -> int:
@@ -66,11 +42,11 @@ def draws(random: np.random.Generator, count: int) -> Iterator[list[float]]:
         yield from random.random((_DRAWS, count)).tolist()
 
 
-def pair_pieces(cuts: Sequence[Cut], labels: Sequence[int], kind: type[SequenceLabels[Any]]) -> Pieces:
-    """The plan of so many pairs, with their labels."""
-    flat = as_array([place for cut in cuts for place in cut]).reshape(-1, 2)  # [2B, 2]: A, B, A, B …
+def pair_pieces(a: Ints, b: Ints, labels: Ints, kind: type[SequenceLabels[Any]]) -> Pieces:
+    """The plan of pairs [B, 2] and [B, 2] (where A and B start and end), with their labels [B]."""
+    flat = np.stack([a, b], axis=1).reshape(-1, 2)  # [2B, 2]: A, B, A, B …
     piece = np.arange(len(flat), dtype=np.int64)
-    return Pieces(flat[:, 0], flat[:, 1], piece // 2, piece % 2, {kind: kind(labels=as_array(labels))})
+    return Pieces(flat[:, 0], flat[:, 1], piece // 2, piece % 2, {kind: kind(labels=labels)})
 
 
 def check_probabilities(config: msgspec.Struct, *names: str) -> None:

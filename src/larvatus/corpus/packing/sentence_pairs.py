@@ -3,43 +3,35 @@
     [CLS] A [SEP] B [SEP]
 
 Consecutive sentences are gathered up to the limit (in one case of ten up to a random shorter length) and cut at a
-random border into A and B. Half the time B is replaced by sentences of another document, and the ones it replaces are
-put back, as in BERT's `create_pretraining_data`. Four differences, so that labels stay even, tell nothing by
-themselves, and no text is lost:
+random border into A and B. Half the time B is of another document, as in BERT's `create_pretraining_data`. Differences,
+so that the label is even, shows in nothing but the text, and no text is lost:
 
-- The label is drawn first, and A is chosen in the same way for both labels. Where only one sentence is left (BERT
-  then always draws a random B, which makes random pairs more frequent), it is cut in two at a random word.
-- Only a single left-over token must take a random B. Where its label was to be next, the next random one is made next
-  instead.
+- BERT draws a random B anywhere, and puts back the true one. Here two pairs of different documents exchange theirs
+  (`exchange.py`), so that random pairs are as long and as whole as true ones, and tokens come once in an epoch.
 - B comes from a document of A's language where the block has another of it: a change of language would tell the label.
-- Sentences that do not fit wait for the next pair, and longer ones are cut into successive pieces; BERT cuts tokens
-  off.
+- BERT gathers more than fits and cuts tokens off at either end. Here sentences that do not fit wait for the next pair.
+  Where only one fits, B is the beginning of the one that follows, and the next pair begins with its rest.
+- Where one sentence is left at the end of a document (BERT then always draws a random B, which makes random pairs more
+  frequent), it takes what stands before it along as A, which then comes twice.
+- A sentence that leaves less than an eighth of the limit, or is a document by itself, is cut in two at a random word;
+  one that is longer than the limit is cut into successive pieces first. A document of one token is left out.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 
-from larvatus.batch import PairLabels
+from larvatus.batch import Ints, PairLabels
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
-from larvatus.corpus.packing.pairs import (
-    Cut,
-    Gathering,
-    aim,
-    check_probabilities,
-    check_sentences,
-    draws,
-    pair_pieces,
-)
-from larvatus.corpus.packing.pieces import Pieces
+from larvatus.corpus.packing.exchange import Pairs, exchanged
+from larvatus.corpus.packing.pairs import aim, check_probabilities, check_sentences, draws, gather, pair_pieces
+from larvatus.corpus.packing.pieces import Pieces, cut_long
 from larvatus.errors import DataError
-
-NEXT, RANDOM = 0, 1
 
 
 class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +54,9 @@ class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_
                 "sentence pairs need two documents to draw from, and here is one; give more documents, "
                 "or split it with blank lines (--split blank-line)"
             )
-        return _Pairing(self, block, room, random).pieces()
+        pairs = _Cutting(block, room, self.short, random).pairs()
+        a, b, labels = exchanged(pairs, block, share=self.random, room=room, random=random)
+        return pair_pieces(a, b, labels, PairLabels)
 
     def check(self, counts: Counts) -> None:
         if counts.documents < 2:
@@ -73,84 +67,50 @@ class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_
         check_sentences(counts)
 
 
-class _Pairing(Gathering):
-    """One pass over a block."""
+class _Cutting:
+    """Cuts every document of a block into true pairs. A unit is a sentence, or a piece of a long one."""
 
-    def __init__(self, config: SentencePairsConfig, block: Block, room: int, random: np.random.Generator) -> None:
-        super().__init__(block, room)
-        self.config = config
-        self.numbers: list[int] = block.numbers.tolist()
-        self.others = _same_language(block)
-        self.draws = draws(random, 6)
-        self.owed = 0  # pairs that should have been next but were forced, not yet made good
+    def __init__(self, block: Block, room: int, short: float, random: np.random.Generator) -> None:
+        starts = cut_long(block.sentences, block, room)
+        self.room, self.short = room, short
+        self.edge: list[int] = starts.tolist()
+        self.units: list[int] = np.searchsorted(starts, block.documents).tolist()  # first of each document, and the end
+        self.words: Ints = np.append(np.flatnonzero(block.words), len(block.ids))
+        self.draws = draws(random, 3)
 
-    def pieces(self) -> Pieces:
-        cuts: list[Cut] = []
-        labels: list[int] = []
-        for document in range(len(self.numbers)):
-            self._document(document, cuts, labels)
-        return pair_pieces(cuts, labels, PairLabels)
+    def pairs(self) -> Pairs:
+        edge = self.edge
+        cuts: list[tuple[int, int, int, int]] = []
+        for document, (unit, last) in enumerate(zip(self.units[:-1], self.units[1:], strict=True)):
+            begin = at = edge[unit]  # `at` may lie within the unit
+            if edge[last] - begin < 2:
+                continue
+            while unit < last:
+                short, size, border = next(self.draws)
+                target = aim(self.room, self.short, (short, size))
+                end = gather(edge, unit, at, last, target=target, room=self.room)
+                if end - unit > 1:
+                    start, middle, stop = at, edge[unit + 1 + int(border * (end - unit - 1))], edge[end]
+                else:
+                    start, middle, stop = self._single(at, end, begin, last, border)
+                cuts.append((document, start, middle, stop))
+                at, unit = stop, end
+        return Pairs.of(cuts)
 
-    def _document(self, document: int, cuts: list[Cut], labels: list[int]) -> None:
-        edge, last = self.edge, self.units[document + 1]
-        unit, at = self.units[document], edge[self.units[document]]  # `at` may lie within the unit
-        while unit < last:
-            coin, short, size, border, other, place = next(self.draws)
-            target = aim(self.room, self.config.short, (short, size))
-            end = self.gather(unit, at, last, target, least=2)
-            middle = self.cut(unit, at, end, border)
-            if self._label(coin, forced=middle == edge[end]) == NEXT:
-                cuts.append((at, middle, middle, edge[end]))
-                labels.append(NEXT)
-                unit, at = end, edge[end]
-            else:
-                cuts.append((at, middle, *self._elsewhere(document, middle - at, target, other, place)))
-                labels.append(RANDOM)
-                at = middle  # what B would have been is put back
-                unit = bisect_right(edge, at, unit, end + 1) - 1
-
-    def _label(self, coin: float, *, forced: bool) -> int:
-        wanted = NEXT if coin >= self.config.random else RANDOM
-        if forced:
-            self.owed += wanted == NEXT
-            return RANDOM
-        if wanted == RANDOM and self.owed:
-            self.owed -= 1
-            return NEXT
-        return wanted
-
-    def _other(self, document: int, other: float) -> int:
-        """Another document: of the same language, or of any where there is none."""
-        rows, place = self.others[document] if self.others else (None, document)
-        count = len(rows) if rows else len(self.numbers)
-        at = (place + 1 + int(other * (count - 1))) % count
-        while self.numbers[rows[at] if rows else at] == self.numbers[document]:  # another part of the same document
-            at = (at + 1) % count
-        return rows[at] if rows else at
-
-    def _elsewhere(self, document: int, taken: int, target: int, other: float, place: float) -> tuple[int, int]:
-        """A stretch of another document to stand for B, as long as the pair still wants and can hold."""
-        choice = self._other(document, other)
-        first, last = self.units[choice], self.units[choice + 1]
-        unit = first + int(place * (last - first))
-        at, space = self.edge[unit], self.room - taken
-        reach = bisect_left(self.edge, at + max(1, target - taken), unit + 1, last)
-        fits = bisect_right(self.edge, at + space, unit + 1, last + 1) - 1
-        if fits > unit:
-            return at, self.edge[min(reach, fits)]
-        word = int(self.words[np.searchsorted(self.words, at + space, side="right") - 1])
-        return at, word if word > at else at + space
-
-
-def _same_language(block: Block) -> list[tuple[list[int] | None, int]] | None:
-    """[D] the documents of the same language and the place among them; none where there is no other to draw."""
-    if block.languages is None:
-        return None
-    others: list[tuple[list[int] | None, int]] = [(None, d) for d in range(len(block.numbers))]
-    for language in np.unique(block.languages).tolist():
-        rows = np.flatnonzero(block.languages == language)
-        if len(np.unique(block.numbers[rows])) > 1:
-            kept = rows.tolist()
-            for place, document in enumerate(kept):
-                others[document] = (kept, place)
-    return others
+    def _single(self, at: int, end: int, begin: int, last: int, border: float) -> tuple[int, int, int]:
+        """Start, border and end of a pair where only one unit (or its rest) fits: `at` to edge[end]."""
+        stop, room = self.edge[end], self.room
+        if room - (stop - at) >= max(1, room // 8):
+            if end < last:  # its end comes into this pair, its rest opens the next
+                limit = min(at + room, max(stop + 1, self.edge[end + 1] - room // 8))
+                word = int(self.words[np.searchsorted(self.words, limit, side="right") - 1])
+                return at, stop, word if word > stop else limit
+            if at > begin:
+                earliest = max(begin, stop - room)
+                sentence = self.edge[bisect_left(self.edge, earliest, 0, end)]
+                word = int(self.words[np.searchsorted(self.words, earliest)])
+                return sentence if sentence < at else word if word < at else earliest, at, stop
+        first, beyond = np.searchsorted(self.words, (at + 1, stop)).tolist()
+        if beyond > first:
+            return at, int(self.words[first + int(border * (beyond - first))]), stop
+        return at, at + 1 + int(border * (stop - at - 1)), stop
