@@ -1,4 +1,4 @@
-"""Texts and pairs are dressed as the tokenizer of each family in `transformers` dresses them: from text on both sides."""
+"""Texts and pairs are dressed as the tokenizer of each family in `transformers` dresses them: text on both sides."""
 
 from __future__ import annotations
 

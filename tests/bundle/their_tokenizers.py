@@ -1,14 +1,17 @@
-"""The tokenizer of each family as `transformers` has it, with a vocabulary learnt from the text that we carry along."""
+"""The tokenizer of each family as `transformers` has it, learnt from Python's documentation, and models with it."""
 
 from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from tests.bundle.families import FAMILIES
 from tests.bundle.theirs import transformers
 
 SIZE = 400
@@ -92,3 +95,22 @@ def their_tokenizer(family: str) -> Any:
         return transformers.AlbertTokenizer(vocab=_unigram(names, "<unk>"))
     assert family == "xlm-roberta"
     return transformers.XLMRobertaTokenizer(vocab=_unigram(tuple(ROBERTA), "<unk>"))
+
+
+def their_model(directory: Path, family: str, kind: str, labels: tuple[str, ...] = (), **fields: Any) -> Path:
+    """A model of a family with random weights and its own tokenizer, both saved by `transformers`."""
+    tokenizer, (name, _, sizes) = their_tokenizer(family), FAMILIES[family]
+    if labels:
+        fields |= {"id2label": dict(enumerate(labels)), "label2id": {label: n for n, label in enumerate(labels)}}
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(tokenizer), **{**sizes, "pad_token_id": tokenizer.pad_token_id, **fields}
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = getattr(transformers, f"{name}{kind}")(config)
+        for parameter in model.parameters():  # biases and norms too, so that nothing is equal for being left out
+            if parameter.requires_grad:
+                torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory

@@ -81,30 +81,6 @@ def words_read(sequences: Sequences) -> Ints:
     return np.add.reduceat(sequences.words.counts, starts) if len(starts) else np.empty(0, np.int64)
 
 
-def align_examples(tokenizer: Tokenizer, examples: Sequence[TaggedExample]) -> list[Alignment]:
-    """The tokens of each example, aligned with its own words.
-
-    Running text is read as it is written, unless a token would serve two words ("don't" is "do" and "n't", but
-    its first token "don"): then the words are read with spaces between them.
-    """
-    return align_located(tokenizer, [(*example.located(), example.words) for example in examples])
-
-
-def align_located(
-    tokenizer: Tokenizer, located: Sequence[tuple[str, Sequence[tuple[int, int]], Sequence[str]]]
-) -> list[Alignment]:
-    """The same for texts, each with the characters of its words, and the words themselves."""
-    spans = [np.asarray(own, dtype=np.int64).reshape(-1, 2) for _, own, _ in located]
-    found = tokenizer.encode_many([text for text, _, _ in located], spans)
-    shared = [number for number, one in enumerate(found) if (one.word_tokens[1:, 0] < one.word_tokens[:-1, 1]).any()]
-    apart = [join_words(located[number][2]) for number in shared]
-    for number, one in zip(
-        shared, tokenizer.encode_many([text for text, _ in apart], [own for _, own in apart]), strict=True
-    ):
-        found[number] = one
-    return found
-
-
 def align_texts(tokenizer: Tokenizer, texts: Sequence[Text]) -> list[Alignment]:
     """Texts with their words: as they come cut, or by the house's rule."""
     joined = [(text, segment_words(text)) if isinstance(text, str) else join_words(text) for text in texts]

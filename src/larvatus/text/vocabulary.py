@@ -235,7 +235,7 @@ def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
     ends = {"bos_token": ROBERTA.cls, "eos_token": ROBERTA.sep}
     if isinstance(config, ByteBPEConfig):
         return ends | {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": False}
-    plain = ends | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    plain: dict[str, Any] = {**ends, "tokenizer_class": "PreTrainedTokenizerFast"}
     if isinstance(config, UnigramConfig) and config.separators == 1:  # its class hands segments on only where told to
         plain["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return plain

@@ -31,7 +31,7 @@ from larvatus.tasks.sequences import Sequences
 from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, decode_spans
 from larvatus.tasks.spans.relations import RelationTuple, gold_relations, kept_relations, learnt_relations
 from larvatus.tasks.spans.sequences import GoldSpans, SpanSequences, span_sequences
-from larvatus.tasks.tag import align_located
+from larvatus.tasks.words import align_examples
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 
@@ -83,8 +83,8 @@ class SpannedTexts:
 
 
 def align_spanned(tokenizer: Tokenizer, examples: Sequence[SpannedWords]) -> list[Alignment]:
-    """The tokens of each example, aligned with its own words; see `align_examples`."""
-    return align_located(tokenizer, [(*example.located(), example.words) for example in examples])
+    """The tokens of each example, aligned with its own words."""
+    return align_examples(tokenizer, examples)
 
 
 def spanned_texts(
