@@ -26,7 +26,7 @@ from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.sequences import Sequences
 from larvatus.text.align import Alignment, join_words
-from larvatus.text.tag_schemes import detect_scheme, legal_transitions, read_entities, read_leniently
+from larvatus.text.tag_schemes import detect_scheme, legal_transitions, read_leniently
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
 
@@ -154,12 +154,12 @@ def _answer(one: Alignment, tags: list[int], sure: list[float], coverage: Covera
 
 
 def _entities(text: str, words: Sequence[TaggedWord], config: TaggingConfig) -> tuple[Entity, ...]:
+    """Read leniently, as `evaluate` does: the tags of models of others may be out of place, those of ours never are."""
     tags, scheme = [word.tag for word in words], config.scheme
-    read = read_entities
-    if scheme == "none":  # models of others do not say: by the letters of their tags, read as conlleval does
-        scheme, read = detect_scheme([config.labels]), read_leniently
+    if scheme == "none":  # models of others do not say: by the letters of their tags
+        scheme = detect_scheme([config.labels])
     found = []
-    for first, last, label in [] if scheme == "none" else read(tags, scheme):
+    for first, last, label in read_leniently(tags, scheme):
         start, end = words[first].start, words[last - 1].end
         score = min(word.probability for word in words[first:last])
         found.append(Entity(text=text[start:end], label=label, start=start, end=end, score=score))
