@@ -9,8 +9,9 @@ from pydoc_data.topics import topics
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
+from larvatus.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from tests.bundle.families import FAMILIES
 from tests.bundle.theirs import transformers
 
@@ -25,46 +26,33 @@ def prose() -> tuple[str, ...]:
     return tuple(" ".join(part.split()) for part in topics["debugger"].split("\n\n"))
 
 
-def _learnt(model: Any, trainer: Any, splitter: Any) -> dict[str, Any]:
-    """The trained model as JSON."""
-    library = Tokenizer(model)
-    library.pre_tokenizer = splitter
-    library.train_from_iterator(prose(), trainer)
-    state: dict[str, Any] = json.loads(library.to_str())
-    return state["model"]
-
-
 @cache
-def _wordpiece(specials: tuple[str, ...], unknown: str) -> dict[str, int]:
-    trainer = trainers.WordPieceTrainer(vocab_size=SIZE, special_tokens=[*specials], show_progress=False)
-    vocabulary: dict[str, int] = _learnt(
-        models.WordPiece(unk_token=unknown), trainer, pre_tokenizers.BertPreTokenizer()
-    )["vocab"]
-    return vocabulary
+def _learnt(kind: type[Any]) -> tuple[list[str], dict[str, Any]]:
+    """Pieces without special tokens, and the model: ours are the same every time, theirs differ from run to run."""
+    tokenizer = train_vocabulary(prose(), kind(size=SIZE), allow_smaller=True)
+    names = set(vars(tokenizer.special).values())
+    return [piece for piece in tokenizer.pieces if piece not in names], json.loads(tokenizer.library.to_str())["model"]
 
 
-@cache
-def _bytes(specials: tuple[str, ...]) -> dict[str, Any]:
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=SIZE, special_tokens=[*specials], initial_alphabet=alphabet, show_progress=False
-    )
-    return _learnt(models.BPE(), trainer, pre_tokenizers.ByteLevel(add_prefix_space=False))
+def _wordpiece(specials: list[str]) -> dict[str, int]:
+    return {piece: number for number, piece in enumerate([*specials, *_learnt(WordPieceConfig)[0]])}
 
 
-@cache
-def _unigram(specials: tuple[str, ...], unknown: str) -> list[tuple[str, float]]:
-    trainer = trainers.UnigramTrainer(
-        vocab_size=SIZE, special_tokens=[*specials], unk_token=unknown, show_progress=False
-    )
-    splitter = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-    return [tuple(entry) for entry in _learnt(models.Unigram(), trainer, splitter)["vocab"]]
+def _bytes(specials: list[str]) -> dict[str, Any]:
+    pieces, model = _learnt(ByteBPEConfig)
+    merges = [tuple(pair) for pair in model["merges"]]
+    return {"vocab": {piece: number for number, piece in enumerate([*specials, *pieces])}, "merges": merges}
+
+
+def _unigram(specials: list[str]) -> list[tuple[str, float]]:
+    pieces, model = _learnt(UnigramConfig)
+    scores = dict(model["vocab"])
+    return [*((name, 0.0) for name in specials), *((piece, scores[piece]) for piece in pieces)]
 
 
 def _modern() -> Any:
     """ModernBERT's has no class of its own: byte-level BPE with BERT's names and template."""
-    learnt = _bytes(tuple(BERT))
-    library = Tokenizer(models.BPE(learnt["vocab"], [tuple(pair) for pair in learnt["merges"]]))
+    library = Tokenizer(models.BPE(**_bytes(BERT)))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
     library.add_special_tokens(BERT)
@@ -84,17 +72,15 @@ def their_tokenizer(family: str) -> Any:
     if family == "modernbert":
         return _modern()
     if family in ("bert", "electra", "distilbert"):
-        return transformers.BertTokenizer(vocab=_wordpiece(tuple(BERT), "[UNK]"))
+        return transformers.BertTokenizer(vocab=_wordpiece(BERT))
     if family == "mpnet":
-        return transformers.MPNetTokenizer(vocab=_wordpiece(("<s>", "<pad>", "</s>", "[UNK]", "<mask>"), "[UNK]"))
+        return transformers.MPNetTokenizer(vocab=_wordpiece(["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]))
     if family == "roberta":
-        learnt = _bytes(tuple(ROBERTA))
-        return transformers.RobertaTokenizer(vocab=learnt["vocab"], merges=[tuple(pair) for pair in learnt["merges"]])
+        return transformers.RobertaTokenizer(**_bytes(ROBERTA))
     if family == "albert":
-        names = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-        return transformers.AlbertTokenizer(vocab=_unigram(names, "<unk>"))
+        return transformers.AlbertTokenizer(vocab=_unigram(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
     assert family == "xlm-roberta"
-    return transformers.XLMRobertaTokenizer(vocab=_unigram(tuple(ROBERTA), "<unk>"))
+    return transformers.XLMRobertaTokenizer(vocab=_unigram(ROBERTA))
 
 
 def their_model(directory: Path, family: str, kind: str, labels: tuple[str, ...] = (), **fields: Any) -> Path:
@@ -106,11 +92,12 @@ def their_model(directory: Path, family: str, kind: str, labels: tuple[str, ...]
         vocab_size=len(tokenizer), **{**sizes, "pad_token_id": tokenizer.pad_token_id, **fields}
     )
     with torch.random.fork_rng():
-        torch.manual_seed(7)
+        torch.manual_seed(11)
         model = getattr(transformers, f"{name}{kind}")(config)
-        for parameter in model.parameters():  # biases and norms too, so that nothing is equal for being left out
+        for part, parameter in model.named_parameters():  # biases and norms too: nothing is equal for being left out
             if parameter.requires_grad:
-                torch.nn.init.normal_(parameter, std=0.3)
+                scale = parameter.ndim == 1 and part.endswith("weight")  # of a norm
+                torch.nn.init.normal_(parameter, mean=2.0 if scale else 0.0, std=0.5)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory
