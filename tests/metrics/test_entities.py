@@ -90,6 +90,6 @@ def test_every_error_is_counted_once_on_either_side(case):
 
 def test_tags_of_unequal_number_are_refused():
     with pytest.raises(DataError, match="text 2 has 1 gold tags but 2 predicted ones"):
-        tag_f1([["O"], ["O"]], [["O"], ["O", "O"]], "BIO")
+        tag_f1([["O"], ["O"]], [["O"], ["O", "O"]], "BIO", reading="strict")
     with pytest.raises(DataError, match="1 texts have gold entities but 0"):
         entity_f1([[]], [])

@@ -14,7 +14,8 @@ from larvatus.targets import WordTags
 from larvatus.tasks.data.records import Place, TaggedExample
 from larvatus.tasks.scoring import Scoring, head_of
 from larvatus.tasks.sequences import word_sequences
-from larvatus.tasks.tag import TaggedWords, align_examples, decode, tag, tag_array, words_read
+from larvatus.tasks.tag import TaggedWords, decode, tag, tag_array, words_read
+from larvatus.tasks.words import align_examples
 from larvatus.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

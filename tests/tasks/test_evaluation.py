@@ -14,14 +14,17 @@ import scipy.stats
 import torch
 from seqeval.metrics import classification_report as entity_report
 from seqeval.metrics import f1_score as entity_f1_score
-from seqeval.scheme import IOB2
+from seqeval.scheme import BILOU, IOB1, IOB2, IOBES
 from sklearn import metrics as theirs
 
 from larvatus.errors import DataError, UsageError
+from larvatus.metrics.entities import tag_f1
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
 from larvatus.tasks.held_out import class_metrics, tag_metrics
+from larvatus.tasks.predict import Predictor
+from larvatus.tasks.results import Tagged
 from larvatus.tasks.schemes import in_scheme
 from larvatus.text.tag_schemes import find_illegal
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
@@ -157,7 +160,8 @@ def test_entities_equal_seqeval(tuned: Any, crf: bool) -> None:
     report = entity_report(gold, found.tags, mode="strict", scheme=IOB2, output_dict=True, zero_division=0)
     micro = report["micro avg"]
     values = {name: one.value for name, one in found.metrics.items()}
-    assert values["entity-f1"] == pytest.approx(entity_f1_score(gold, found.tags, mode="strict", scheme=IOB2))
+    strict = entity_f1_score(gold, found.tags, mode="strict", scheme=IOB2)
+    assert values["entity-f1"] == values["entity-f1-strict"] == pytest.approx(strict)  # only legal tags are decoded
     assert (values["precision"], values["recall"]) == pytest.approx((micro["precision"], micro["recall"]))
     assert values["macro-f1"] == pytest.approx(report["macro avg"]["f1-score"])
     for label, one in found.by_type.items():
@@ -185,9 +189,52 @@ def test_a_tagger_that_does_not_name_its_scheme_is_scored_by_what_its_tags_spell
     found = evaluate_tags(tuned(tags(scheme="none", labels=tuple(sorted(TAGS)))), data, FEW)
     assert found.scheme == "BIO"
     assert any(find_illegal(one, "BIO") for one in found.tags)
-    assert found.metrics["entity-f1"].value == pytest.approx(
-        entity_f1_score(gold, found.tags, mode="strict", scheme=IOB2)
+    strict, lenient = (
+        entity_f1_score(gold, found.tags, **how) for how in ({"mode": "strict", "scheme": IOB2}, {"mode": None})
     )
+    assert strict != pytest.approx(lenient)
+    assert found.metrics["entity-f1"].value == pytest.approx(lenient)
+    assert found.metrics["entity-f1-strict"].value == pytest.approx(strict)
+    report = entity_report(gold, found.tags, output_dict=True, zero_division=0)
+    assert {label: one.f1 for label, one in found.by_type.items()} == pytest.approx(
+        {label: report[label]["f1-score"] for label in found.by_type}
+    )
+
+
+SCHEMES = {"BIO": IOB2, "IOB1": IOB1, "BIOES": IOBES, "BILOU": BILOU}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_entities_that_predict_gives_are_those_that_evaluate_counts(tuned: Any, scheme: Any) -> None:
+    """A tagger of others, whose tags come in any order; from tags to scores by seqeval in its two modes."""
+    data = in_scheme(sentences(60), scheme)
+    letters = {"BILOU": "BILU", "BIOES": "BIES"}.get(scheme, "BI")
+    labels = ("O", *(f"{letter}-{name}" for name in ("LOC", "PER") for letter in letters))
+    bundle = tuned(tags(scheme="none", labels=labels))
+    found = evaluate_tags(bundle, data, FEW)
+    assert found.scheme == scheme
+    assert any(find_illegal(one, scheme) for one in found.tags)
+    predicted = list(Predictor(bundle).predict([example.words for example in data]))
+    for answer, own, example in zip(predicted, found.found_entities, data, strict=True):
+        assert isinstance(answer, Tagged)
+        starts, ends = ([getattr(word, side) for word in answer.words] for side in ("start", "end"))
+        given = [(starts.index(one.start), ends.index(one.end) + 1, one.label) for one in answer.entities]
+        assert given == own
+        assert len(answer.words) == len(example.words)
+    gold = [list(example.tags or ()) for example in data]
+    strict = entity_f1_score(gold, found.tags, mode="strict", scheme=SCHEMES[scheme])
+    assert found.metrics["entity-f1-strict"].value == pytest.approx(strict)
+    if scheme != "BILOU":  # whose letters seqeval's default mode does not know
+        assert found.metrics["entity-f1"].value == pytest.approx(entity_f1_score(gold, found.tags))
+
+
+def test_two_inside_tags_without_a_beginning_are_a_person_leniently_and_none_strictly() -> None:
+    """I-PER I-PER, as taggers of others say it: conlleval counts a person, the strict reading none."""
+    gold, said = ["B-PER", "I-PER", "O"], ["I-PER", "I-PER", "O"]
+    lenient, strict = (tag_f1([gold], [said], "BIO", reading=how).micro.f1 for how in ("lenient", "strict"))
+    assert (lenient, strict) == (entity_f1_score([gold], [said]), 0.0)
+    assert entity_f1_score([gold], [said], mode="strict", scheme=IOB2) == 0.0
+    assert lenient == 1.0
 
 
 def test_words_that_were_not_read_are_wrong_and_their_entities_missed(tuned: Any) -> None:
@@ -316,7 +363,7 @@ def test_taggers_of_different_schemes_compare_by_entities(tuned: Any) -> None:
     )
     one, other = evaluate_tags(tuned(tags()), data, FEW), evaluate_tags(spelt, data, FEW)
     both = compare_evaluations(one, other, samples=30)
-    assert set(both.metrics) == {"entity-f1", "precision", "recall", "macro-f1"}
+    assert set(both.metrics) == {"entity-f1", "precision", "recall", "macro-f1", "entity-f1-strict"}
     assert both.mcnemar is None
     for name, score in both.metrics.items():
         assert score.first == pytest.approx(one.metrics[name].value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ def each_sequence(sequences: Sequences) -> list[list[list[int]]]:
     """Ids of the sequences of each example."""
     rows = np.split(sequences.ids, np.cumsum(sequences.lengths)[:-1]) if len(sequences.lengths) else []
     numbers = iter(row.tolist() for row in rows)
-    return [list(itertools.islice(numbers, count)) for count in sequences.parts.tolist()]
+    return [list(islice(numbers, count)) for count in sequences.parts.tolist()]
 
 
 @settings(max_examples=120)
@@ -125,17 +125,23 @@ def test_every_token_of_texts_and_pairs_is_read(
         batch = sequences.batch(sequences.of([number]))
         border = np.cumsum(batch.lengths)[:-1]
         seen: list[list[list[int]]] = [[] for _ in parts]
+        two = tokenizer.special.sep == "</s>"  # RoBERTa's way: two separators in a pair, and no second segment
+        specials = 2 if len(parts) == 1 else 4 if two else 3
         for row, segments in zip(np.split(batch.ids, border), np.split(batch.segments, border), strict=True):
-            assert set(segments.tolist()) == set(range(len(parts)))
+            assert set(segments.tolist()) == ({0} if two else set(range(len(parts))))
             assert (np.diff(segments) >= 0).all()
             assert row[0] == tokenizer.cls_id
-            for segment, own in enumerate(seen):
-                piece = row[segments == segment].tolist()
-                assert piece[-1] == tokenizer.sep_id
-                own.append([tokenizer.cls_id, *piece] if segment else piece)
+            assert row[-1] == tokenizer.sep_id
+            ends = np.flatnonzero(row == tokenizer.sep_id)  # no text holds one
+            assert len(ends) == specials - 1
+            assert np.diff(ends)[:-1].tolist() == [1] * (len(ends) - 2)  # those in a pair are neighbours
+            borders = [0, *ends[-2::-1][:1], len(row) - 1] if len(parts) > 1 else [0, len(row) - 1]
+            for own, (low, high) in zip(seen, pairwise(borders), strict=True):
+                inner = [id for id in row[low + 1 : high].tolist() if id != tokenizer.sep_id]
+                own.append([tokenizer.cls_id, *inner, tokenizer.sep_id])
         if truncate:
             assert sequences.parts[number] == 1
-            assert sequences.read[number] == len(batch.ids) - 1 - len(parts)
+            assert sequences.read[number] == len(batch.ids) - specials
             assert sequences.read[number] <= sequences.tokens[number]
         else:
             assert sequences.read[number] == sequences.tokens[number]

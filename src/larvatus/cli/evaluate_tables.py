@@ -54,6 +54,10 @@ def _show_labels(out: Console, found: TextEvaluation | TagEvaluation) -> None:
         if found.errors is not None:
             _show_classes(out, "type", found.by_type)
             _show_errors(out, "entities", found.errors)
+            out.print(
+                "entities are read leniently, as by conlleval and predict; entity-f1-strict counts none that "
+                f"{found.scheme} forbids"
+            )
         else:
             _show_classes(out, "tag", found.by_tag)
     elif found.by_class:

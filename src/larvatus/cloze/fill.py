@@ -57,7 +57,7 @@ def fill_blanks(
             raise UsageError(f"{name} must be from 1 to {tokenizer.size:,}, the size of the vocabulary, not {number:,}")
     reader = _Reader.of(pretraining, tokenizer, words_only=words_only)
     blanks = read_blanks(text, tokenizer)
-    windows = _windows(blanks, room=reader.predictor.room, joint=joint)
+    windows = _windows(blanks, room=reader.predictor.room(tokenizer), joint=joint)
     marginals_BV = reader.marginals(blanks, windows)
     each = tuple(
         tuple(reader.fill(blanks, number, log_V, id) for id in log_V.topk(min(top, reader.candidates)).indices.tolist())
@@ -110,11 +110,11 @@ class _Reader:
 
     def log_probabilities(self, rows: Sequence[tuple[Ints, Ints]], places: Sequence[Sequence[int]]) -> Tensor:
         """Log-probabilities at the given places of each row (ids, words): [M, V], -inf for what is not allowed."""
-        parts = []
-        lengths = np.array([len(ids) + 2 for ids, _ in rows])
+        parts, dress = [], self.tokenizer.frame.single
+        lengths = np.array([len(ids) for ids, _ in rows]) + dress.specials
         for first, last in runs(lengths, TOKENS_AT_ONCE):
             starts = edges(lengths[first:last])
-            flat = [int(starts[k]) + 1 + place for k, row in enumerate(places[first:last]) for place in row]
+            flat = [int(starts[k]) + dress.opening + place for k, row in enumerate(places[first:last]) for place in row]
             device = self.predictor.device
             batch = on_device(framed(self.tokenizer, [[row] for row in rows[first:last]]), device)
             logits_MV = self.predictor.logits(batch, torch.tensor(flat, device=device))

@@ -75,7 +75,7 @@ class Batch:
 
 
 def masked_copies(texts: Sequence[Alignment], tokenizer: Tokenizer, *, method: Method, room: int) -> Iterator[Copies]:
-    """Copies for every token of every text, some at a time; `room` is how many tokens fit between [CLS] and [SEP].
+    """Copies for every token of every text, some at a time; `room` is how many tokens fit between the special tokens.
 
     Questions are numbered through all texts: token t of a text after N tokens is question N + t.
     """
@@ -85,7 +85,7 @@ def masked_copies(texts: Sequence[Alignment], tokenizer: Tokenizer, *, method: M
     counts_sorted = counts[by_length]
     text_of = np.repeat(by_length, counts_sorted)
     token_of = ranges(counts_sorted)
-    lengths = np.minimum(counts[text_of], room) + 2
+    lengths = np.minimum(counts[text_of], room) + tokenizer.frame.single.specials
     for first, last in runs(lengths, BLOCK):
         rows: dict[int, list[_Rows]] = {}  # by length, shortest first
         for text, start, end in _stretches(text_of[first:last], token_of[first:last]):
@@ -125,15 +125,16 @@ def _rows(text: Alignment, tokens: Ints, tokenizer: Tokenizer, *, method: Method
     """The copies for some tokens [Q] of a text."""
     total, length = len(text), min(len(text), room)
     starts = np.clip(tokens - (room - 1) // 2, 0, total - length)
-    index = starts[:, None] + np.arange(length)  # [Q, L − 2] which token of the text stands where
+    index = starts[:, None] + np.arange(length)  # [Q, tokens of text] which token of the text stands where
     hidden = index == tokens[:, None]
     if method == "word-l2r":
         word = text.words[tokens][:, None]
         hidden |= (index > tokens[:, None]) & (text.words[index] == word) & (word >= 0)
-    ids = np.empty((len(tokens), length + 2), dtype=np.int32)
-    ids[:, 0], ids[:, -1] = tokenizer.cls_id, tokenizer.sep_id
-    ids[:, 1:-1] = np.where(hidden, tokenizer.mask_id, text.ids[index])
-    return _Rows(ids, tokens - starts + 1, text.ids[tokens], tokens)
+    dress = tokenizer.frame.single
+    before, after = (np.tile(np.array(gap, np.int64), (len(tokens), 1)) for gap in dress.gaps)
+    shown = np.where(hidden, tokenizer.mask_id, text.ids[index])
+    ids = np.concatenate([before, shown, after], axis=1).astype(np.int32)
+    return _Rows(ids, tokens - starts + dress.opening, text.ids[tokens], tokens)
 
 
 def _without_repetition(groups: Sequence[_Rows]) -> Copies:

@@ -20,6 +20,7 @@ from larvatus.batch import TokenBatch
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import Transformer
 from larvatus.objectives import MaskedLM, Pretraining
+from larvatus.text.tokenizer import Tokenizer
 
 _LOGITS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Held at once: what stays in the caches of a CPU, what fills a GPU."""
@@ -46,10 +47,9 @@ class Predictor:
     def device(self) -> torch.device:
         return self.words_VE.device
 
-    @property
-    def room(self) -> int:
-        """Tokens of text that fit between [CLS] and [SEP]."""
-        return self.encoder.config.max_positions - 2
+    def room(self, tokenizer: Tokenizer) -> int:
+        """Tokens of text that fit between the special tokens."""
+        return tokenizer.frame.single.room(self.encoder.config.max_positions)
 
     def logits(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
         return self.head.logits(self.encoder(batch)[places_M], self.words_VE)

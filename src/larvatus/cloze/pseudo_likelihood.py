@@ -101,7 +101,7 @@ def _scores(
                 spans=alignment.spans,
                 words_of_tokens=alignment.words,
                 word_spans=alignment.word_spans,
-                context=min(len(alignment), predictor.room),
+                context=min(len(alignment), predictor.room(tokenizer)),
                 unknown=0 if unknown is None else int((alignment.ids == unknown).sum()),
             )
 
@@ -119,7 +119,7 @@ def token_scores(
     counts = np.array([len(text) for text in texts], dtype=np.int64)
     answers = np.empty(int(counts.sum()), dtype=np.float64)
     budget = budget or BUDGETS.get(predictor.device.type, BUDGETS["cuda"])
-    for copies in masked_copies(texts, tokenizer, method=method, room=predictor.room):
+    for copies in masked_copies(texts, tokenizer, method=method, room=predictor.room(tokenizer)):
         for batch in copies.batches(budget):
             answers[batch.questions] = _answers(predictor, batch)
     return np.split(answers, edges(counts)[1:-1]) if len(texts) else []

@@ -1,7 +1,8 @@
 """Texts as tokens and units: which tokens each word, span or sentence is made of.
 
-A text of T tokens is read as `[CLS] tokens [SEP]`: it has T + 2 *places*, token t stands at place t + 1. Units are
-ranges of places, so that a sentence (0 … T + 2) takes in the frame, as sentence encoders are trained to.
+A text of T tokens is read between special tokens (`text/frame.py`), mostly `[CLS] tokens [SEP]`: it has T + 2 *places*,
+and token t stands at place t + 1. Units are ranges of places, so that a sentence (0 … T + 2) takes in the special
+tokens, as sentence encoders are trained to.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from larvatus.embed.marks import read_marks
 from larvatus.embed.options import Unit
 from larvatus.errors import DataError, UsageError
 from larvatus.text.align import Alignment, join_words
+from larvatus.text.frame import Dress
 from larvatus.text.tokenizer import Tokenizer
 
 Text = str | Sequence[str]
@@ -47,15 +49,16 @@ def encode_units(
             raise UsageError("spans of texts that are cut into words are given by spans=…, not by stars")
     elif spans is not None:
         _check(plain, spans, unit, before)
+    dress = tokenizer.frame.single
     if unit in ("sentence", "document"):
-        return [_whole(text, ids) for text, ids in zip(plain, tokenizer.encode_fast(plain), strict=True)]
+        return [_whole(text, ids, dress) for text, ids in zip(plain, tokenizer.encode_fast(plain), strict=True)]
     found = tokenizer.encode_many(plain, cut)
     if unit == "token":
-        return [Encoded(one.text, one.ids, _each(len(one)), one.spans) for one in found]
+        return [Encoded(one.text, one.ids, _each(len(one)) + dress.opening, one.spans) for one in found]
     if unit == "word":
-        return [Encoded(one.text, one.ids, one.word_tokens + 1, one.word_spans) for one in found]
+        return [Encoded(one.text, one.ids, one.word_tokens + dress.opening, one.word_spans) for one in found]
     assert spans is not None
-    return [_spans(one, wanted) for one, wanted in zip(found, spans, strict=True)]
+    return [_spans(one, wanted, dress) for one, wanted in zip(found, spans, strict=True)]
 
 
 def check_texts(texts: Sequence[Text]) -> None:
@@ -79,18 +82,18 @@ def _plain(texts: Sequence[Text]) -> tuple[list[str], list[Ints | None]]:
     return plain, cut
 
 
-def _whole(text: str, ids: npt.NDArray[np.int32]) -> Encoded:
-    ends = np.array([[0, len(ids) + 2]]), np.array([[0, len(text)]])
+def _whole(text: str, ids: npt.NDArray[np.int32], dress: Dress) -> Encoded:
+    ends = np.array([[0, len(ids) + dress.specials]]), np.array([[0, len(text)]])
     return Encoded(text, ids.astype(np.int64), *ends)
 
 
 def _each(count: int) -> Ints:
-    return np.arange(1, count + 1, dtype=np.int64)[:, None] + np.arange(2)
+    return np.arange(count, dtype=np.int64)[:, None] + np.arange(2)
 
 
-def _spans(found: Alignment, wanted: Spans) -> Encoded:
+def _spans(found: Alignment, wanted: Spans, dress: Dress) -> Encoded:
     ranges = [found.tokens_of_chars(start, end) for start, end in wanted]
-    places = np.array([[one.start + 1, one.stop + 1] for one in ranges], dtype=np.int64).reshape(-1, 2)
+    places = np.array([[one.start, one.stop] for one in ranges], dtype=np.int64).reshape(-1, 2) + dress.opening
     return Encoded(found.text, found.ids, places, np.array(wanted, dtype=np.int64).reshape(-1, 2))
 
 

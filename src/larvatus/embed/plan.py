@@ -4,9 +4,9 @@ Every way of pooling but the maximum is a weighted sum over tokens, so one plan 
 
     v_u = Σ_t w_tu z_t        mean: 1/n · sum: 1 · first, last: one token · cls: 1/K for the [CLS] of each of K windows
 
-Long texts lie in several windows (`text/windows.py`); a place belongs to the window where its token sees most, the
-opening [CLS] to the first and the closing [SEP] to the last. The mean of a long text is thus over all its tokens, each
-once. Sequences are sorted by length: batches of neighbours need no padding and little bookkeeping.
+Long texts lie in several windows (`text/windows.py`); a place belongs to the window where its token sees most, special
+tokens before the text to the first and those after it to the last. The mean of a long text is thus over all its tokens,
+each once. Sequences are sorted by length: batches of neighbours need no padding and little bookkeeping.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from larvatus.batch import Ints, edges, ranges
 from larvatus.embed.encoded import Encoded
 from larvatus.embed.options import Pool
+from larvatus.text.frame import Dress
 from larvatus.text.windows import Windows, windows
 
 
@@ -37,17 +38,17 @@ class Plan:
     windows: Ints  # [texts] how many windows each was read in
 
 
-def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None, frame: tuple[int, int]) -> Plan:
-    """`size` is the longest sequence of the model, `frame` the ids of [CLS] and [SEP]."""
-    cuts = [windows(len(text.ids), size=size - 2, overlap=overlap) for text in texts]
+def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None, dress: Dress) -> Plan:
+    """`size` is the longest sequence of the model, `dress` the special tokens around a text."""
+    cuts = [windows(len(text.ids), size=dress.room(size), overlap=overlap) for text in texts]
     counts = np.array([len(cut) for cut in cuts], dtype=np.int64)
-    lengths = np.concatenate([cut.ends - cut.starts for cut in cuts]) + 2 if cuts else np.empty(0, np.int64)
+    lengths = np.concatenate([np.empty(0, np.int64), *(cut.ends - cut.starts for cut in cuts)]) + dress.specials
     order = np.argsort(lengths, kind="stable")
     begins = np.empty_like(lengths)  # first row of each window
     begins[order] = edges(lengths[order])[:-1]
     first_window = edges(counts)
-    rows_of_places = _rows_of_places(texts, cuts, begins, first_window)
-    place_edges = edges(np.array([len(text.ids) + 2 for text in texts], dtype=np.int64))
+    rows_of_places = _rows_of_places(texts, cuts, begins, first_window, dress)
+    place_edges = edges(np.array([len(text.ids) + dress.specials for text in texts], dtype=np.int64))
     unit_counts = np.array([len(text.places) for text in texts], dtype=np.int64)
     if pool == "cls":
         rows = begins
@@ -62,7 +63,7 @@ def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None
         empty = np.flatnonzero(places[:, 0] >= places[:, 1])
     by_row = np.argsort(rows, kind="stable")
     return Plan(
-        ids=_framed(texts, cuts, order, frame),
+        ids=_framed(texts, cuts, order, dress),
         lengths=lengths[order],
         rows=rows[by_row],
         units=units[by_row],
@@ -73,17 +74,20 @@ def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None
     )
 
 
-def _rows_of_places(texts: Sequence[Encoded], cuts: Sequence[Windows], begins: Ints, first_window: Ints) -> Ints:
+def _rows_of_places(
+    texts: Sequence[Encoded], cuts: Sequence[Windows], begins: Ints, first_window: Ints, dress: Dress
+) -> Ints:
     """For every place of every text, end to end: the row that its vector is taken from."""
+    opening, closing = (np.arange(len(gap)) for gap in dress.gaps)
     parts = []
     for number, (text, cut) in enumerate(zip(texts, cuts, strict=True)):
         own = begins[first_window[number] : first_window[number + 1]]
         if len(cut) == 1:
-            parts.append(own[0] + np.arange(len(text.ids) + 2))
+            parts.append(own[0] + np.arange(len(text.ids) + dress.specials))
             continue
-        tokens = own[cut.chosen] + np.arange(len(text.ids)) - cut.starts[cut.chosen] + 1
-        closing = own[-1] + (cut.ends[-1] - cut.starts[-1]) + 1
-        parts.append(np.concatenate([own[:1], tokens, [closing]]))
+        tokens = own[cut.chosen] + np.arange(len(text.ids)) - cut.starts[cut.chosen] + len(opening)
+        last = own[-1] + (cut.ends[-1] - cut.starts[-1]) + len(opening)
+        parts.append(np.concatenate([own[0] + opening, tokens, last + closing]))
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
@@ -100,13 +104,12 @@ def _triples(places: Ints, pool: Pool) -> tuple[Ints, Ints, npt.NDArray[np.float
     return at, np.repeat(units, sizes), weights
 
 
-def _framed(texts: Sequence[Encoded], cuts: Sequence[Windows], order: Ints, frame: tuple[int, int]) -> Ints:
-    """Tokens of all sequences in their order, each between [CLS] and [SEP]."""
-    opening, closing = np.array(frame[:1]), np.array(frame[1:])
+def _framed(texts: Sequence[Encoded], cuts: Sequence[Windows], order: Ints, dress: Dress) -> Ints:
+    """Tokens of all sequences in their order, each between its special tokens."""
     pieces = [
         text.ids[start:end]
         for text, cut in zip(texts, cuts, strict=True)
         for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True)
     ]
-    parts = [part for index in order.tolist() for part in (opening, pieces[index], closing)]
+    parts = [part for index in order.tolist() for part in dress.woven(pieces[index])]
     return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)

@@ -65,12 +65,12 @@ def _embed(
     mix: LayerMix,
     spans: Sequence[Spans] | None,
 ) -> Iterator[Vectors]:
-    frame = tokenizer.cls_id, tokenizer.sep_id
+    dress = tokenizer.frame.single
     for first, last in _chunks(texts):
         own = None if spans is None else spans[first:last]
         encoded = encode_units(tokenizer, texts[first:last], options.unit, own, before=first)
         size = encoder.config.max_positions
-        made = plan(encoded, pool=options.pool, size=size, overlap=options.overlap, frame=frame)
+        made = plan(encoded, pool=options.pool, size=size, overlap=options.overlap, dress=dress)
         vectors = run_plan(encoder, made, mix, options)
         yield from _results(encoded, made, vectors, options)
 

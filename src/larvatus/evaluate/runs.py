@@ -105,7 +105,8 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
     bundle, recipe = load_bundle(trial.out), trial.recipe
     length = recipe.phases[-1].length
     last = held_out.get(length)
-    room = max(phase.length for phase in recipe.phases) - 2  # no further than it was trained to read
+    longest = max(phase.length for phase in recipe.phases)
+    room = bundle.tokenizer.frame.single.room(longest)  # no further than it was trained to read
     with torch.device("meta"):
         shell = Pretraining(recipe.model, recipe.objectives, corpus.tokenizer.size)
     checkpoint = newest_checkpoint(trial.out, warn=lambda line: None)

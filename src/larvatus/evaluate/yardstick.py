@@ -194,8 +194,9 @@ class _Reader:
         results: list[Found] = [{} for _ in passages]
         if not rows:
             return results
-        starts = edges(np.array([len(ids) + 2 for ids, _ in rows])).tolist()
-        flat = [starts[row] + 1 + p - start for row, (_, start, group) in enumerate(asked) for p in group]
+        dress = self.tokenizer.frame.single
+        starts = edges(np.array([len(ids) for ids, _ in rows]) + dress.specials).tolist()
+        flat = [starts[row] + dress.opening + p - start for row, (_, start, group) in enumerate(asked) for p in group]
         device = self.predictor.device
         batch = on_device(framed(self.tokenizer, [[row] for row in rows]), device)
         log_MV = torch.log_softmax(self.predictor.logits(batch, torch.tensor(flat, device=device)).float(), dim=-1)

@@ -6,9 +6,10 @@
     >>> round(score.micro.f1, 3), score.errors.boundary, score.errors.type
     (0.333, 1, 1)
 
-Entities are (start, end, label) of each text; they may nest and overlap. Tags are read strictly by default, so that
-what the scheme forbids is no entity (`seqeval` with mode="strict"); `reading="lenient"` is what `conlleval` and
-`seqeval` do by default.
+Entities are (start, end, label) of each text; they may nest and overlap. Tags are read in one
+of two ways: `reading="lenient"` is what `conlleval` and `seqeval` by default do (I-PER after O begins an entity);
+`reading="strict"` counts no entity that its scheme forbids (`seqeval` with mode="strict"). What `predict` shows and
+`evaluate` calls `entity-f1` is lenient, the official score of CoNLL; `entity-f1-strict` stands beside it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def tag_f1(
     predicted: Sequence[Sequence[str]],
     scheme: Scheme,
     *,
-    reading: Literal["strict", "lenient"] = "strict",
+    reading: Literal["strict", "lenient"],
 ) -> EntityScore:
     """Entity F1 of tag sequences, one for each text."""
     for index, (a, b) in enumerate(zip(gold, predicted, strict=False)):

@@ -5,8 +5,9 @@
 Factorised (ALBERT, Lan et al. 2020, §3.1): all this in a smaller width E, then x_i ← P x_i + b, so a large vocabulary
 costs V × E + E × D weights instead of V × D.
 
-A model without learnt positions has max_positions = 0 here, one without segments has segments = 0. `words` is also the
-output matrix of the masked-LM head (tied weights). N tokens, E width of the embeddings, D hidden size.
+A model without learnt positions has max_positions = 0 here, one without segments has segments = 0; where there is a
+single segment, every token has it, whatever the batch says. `words` is also the output matrix of the masked-LM head
+(tied weights). N tokens, E width of the embeddings, D hidden size.
 
     >>> import torch
     >>> from larvatus.batch import TokenBatch
@@ -54,6 +55,7 @@ class Embeddings(nn.Module):
         if self.positions is not None:
             x_NE = x_NE + self.positions(batch.positions)
         if self.segments is not None:
-            x_NE = x_NE + self.segments(batch.segments)
+            alone = self.segments.num_embeddings == 1  # such models read pairs too, whose second text has no row
+            x_NE = x_NE + (self.segments.weight[0] if alone else self.segments(batch.segments))
         y_ND: Tensor = self.project(self.dropout(self.norm(x_NE)))
         return y_ND

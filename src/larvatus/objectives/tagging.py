@@ -54,6 +54,9 @@ class TaggingConfig(Struct, tag_field="type", tag="tagging", frozen=True, kw_onl
     dropout: float = 0.1
     mix: bool = False
     """A learned mix of all layers in place of the last (ELMo)."""
+    spacing: Literal["written", "apart", "spaced"] = "written"
+    """How text is read, for it to look like what was learnt: as written; with a space where a token would serve two
+    words; with single spaces between all words."""
     temperature: float = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
     weight: float = 1.0

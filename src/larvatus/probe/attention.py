@@ -38,7 +38,7 @@ _PUNCTUATION = regex.compile(rf"(?V1)[\s{PUNCTUATION}]*[{PUNCTUATION}][\s{PUNCTU
 
 @dataclass(frozen=True, eq=False)
 class Passage:
-    """One sequence as the model reads it: [CLS], tokens, [SEP]."""
+    """One sequence as the model reads it, with its special tokens."""
 
     ids: Ints
     """[T] the frame among them."""
@@ -82,7 +82,7 @@ def check_head(layer: int, head: int, *, layers: int, heads: int) -> None:
 def attend(encoder: Transformer, tokenizer: Tokenizer, text: str) -> TextAttention:
     """All weights of a text that the model can read at once; a longer one is refused."""
     found = tokenizer.encode(text)
-    room = encoder.config.max_positions - 2
+    room = tokenizer.frame.single.room(encoder.config.max_positions)
     if not len(found):
         raise UsageError("there is no token in the text to look at; give a text with words")
     if len(found) > room:
@@ -100,11 +100,12 @@ def framed_passage(tokenizer: Tokenizer, found: Alignment, start: int, end: int)
     surfaces = [found.text[a:b] for a, b in found.spans[start:end].tolist()]
     names = [surface.strip() or tokenizer.token(id) for surface, id in zip(surfaces, found.ids[start:end], strict=True)]
     marks = [_PUNCTUATION.fullmatch(surface) is not None for surface in surfaces]
-    special = tokenizer.special
+    dress = tokenizer.frame.single
+    before, after = ([tokenizer.token(id) for id in gap] for gap in dress.gaps)
     return Passage(
-        ids=np.concatenate([[tokenizer.cls_id], found.ids[start:end], [tokenizer.sep_id]]).astype(np.int64),
-        tokens=(special.cls, *names, special.sep),
-        punctuation=np.array([False, *marks, False]),
+        ids=dress.ids(found.ids[start:end]),
+        tokens=(*before, *names, *after),
+        punctuation=dress.filled(0, np.array(marks, np.int64)).astype(np.bool_),
     )
 
 

@@ -92,7 +92,7 @@ def read_passages(documents: Iterable[Document], tokenizer: Tokenizer, *, length
         found = tokenizer.encode(document.text)
         if not len(found):
             continue
-        cut = windows(len(found), size=length - 2, overlap=0)
+        cut = windows(len(found), size=tokenizer.frame.single.room(length), overlap=0)
         for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True):
             if not left:
                 return

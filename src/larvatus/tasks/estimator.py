@@ -224,7 +224,7 @@ class TextClassifier(_Classifier, _FineTuned):
 class WordTagger(_FineTuned):
     """Tag words: `X` holds lists of words, `y` lists of their tags, in BIO, IOB1, BIOES or no scheme at all.
 
-    After `fit`: `classes_` (all tags of the scheme), `bundle_`, `held_out_score_`. `score` is the strict entity F1, or
+    After `fit`: `classes_` (all tags of the scheme), `bundle_`, `held_out_score_`. `score` is the entity F1, or
     where tags spell no entities (parts of speech) the share of words that are tagged right.
     """
 
@@ -289,14 +289,14 @@ class WordTagger(_FineTuned):
         return np.split(tag_probabilities(head, scores, counts), np.cumsum(counts)[:-1]) if len(counts) else []
 
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
-        """Strict entity F1, or accuracy of words where tags spell no entities."""
+        """Entity F1 as `conlleval` has it, or accuracy of words where tags spell no entities."""
         head = self._predictor().head
         assert isinstance(head, Tagging)
         scheme = head.config.scheme
         gold = in_scheme(_tagged(X, y), scheme, source=self.written_, repair=self.repair)
         tags, found = [example.tags or () for example in gold], self.predict(X)
         if scheme != "none":
-            return tag_f1(tags, found, scheme).micro.f1
+            return tag_f1(tags, found, scheme, reading="lenient").micro.f1
         pairs = zip(chain.from_iterable(tags), chain.from_iterable(found), strict=True)
         return float(np.mean([one == other for one, other in pairs]))
 

@@ -46,9 +46,10 @@ from larvatus.tasks.pooling import Pooling, pooling_of
 from larvatus.tasks.schemes import in_scheme, scheme_of
 from larvatus.tasks.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.tag import TaggedWords, align_examples, tag_array, unknown_tags
+from larvatus.tasks.tag import TaggedWords, tag_array, unknown_tags
 from larvatus.tasks.trained import trainable
 from larvatus.tasks.unknown import Unknown
+from larvatus.tasks.words import align_examples
 from larvatus.text.tag_schemes import Scheme
 from larvatus.train.settings import Runtime
 
@@ -239,7 +240,7 @@ def encode_texts(
 def encode_tags(
     bundle: Bundle, data: Dataset[TaggedExample], config: TaggingConfig, settings: FineTuneConfig
 ) -> TaggedWords:
-    found = align_examples(bundle.tokenizer, data.examples)
+    found = align_examples(bundle.tokenizer, data.examples, spacing=config.spacing)
     limit = window_of(bundle, settings)
     sequences = word_sequences(bundle.tokenizer, found, limit=limit, truncate=settings.truncate)
     tags = tag_array(data.examples, sequences, config.labels)

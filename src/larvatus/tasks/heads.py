@@ -16,6 +16,7 @@ from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.objectives.classification import Dense
 from larvatus.tasks.data.records import Dataset, TaggedExample, TextExample
 from larvatus.tasks.schemes import all_tags
+from larvatus.tasks.words import spacing_of
 from larvatus.text.tag_schemes import Scheme
 
 
@@ -110,5 +111,6 @@ def tagging_head(
         crf=options.crf,
         lstm=options.lstm,
         mix=options.mix,
+        spacing=spacing_of(train.examples),
         **settings,
     )

@@ -8,7 +8,7 @@
 | classes | accuracy; macro-f1 where a class has less than half of its even share |
 | several labels | micro-f1 |
 | a number | spearman |
-| tags of entities | entity-f1, strict |
+| tags of entities | entity-f1, read leniently as `conlleval` does |
 | other tags | accuracy of words |
 """
 
@@ -39,7 +39,7 @@ from larvatus.metrics.calibration import (
 )
 from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
 from larvatus.metrics.correlation import pearson, spearman
-from larvatus.metrics.entities import entity_f1
+from larvatus.metrics.entities import tag_f1
 from larvatus.nn.buckets import IGNORE
 from larvatus.objectives import ClassificationConfig, Pretraining, Spans, Tagging, TaggingConfig
 from larvatus.targets import WordTags
@@ -48,7 +48,6 @@ from larvatus.tasks.classify import LabelledTexts, Merge, merged
 from larvatus.tasks.features import Features
 from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, score_sequences
 from larvatus.tasks.tag import TaggedWords, decode, words_read
-from larvatus.text.tag_schemes import Entity, read_entities
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,24 +269,23 @@ def tag_metrics(
     known = gold != IGNORE
     values = {"accuracy": float((gold == found)[known].mean()) if known.any() else float("nan")}
     if config.scheme != "none":
-        both = [entities_of(tags, counts_E, config, more=more) for tags in (gold, found)]
-        score = entity_f1(*both)
+        wanted, given = (tags_of(tags, counts_E, config, more=more) for tags in (gold, found))
+        score = tag_f1(wanted, given, config.scheme, reading="lenient")
         values |= {
             "entity-f1": score.micro.f1,
             "precision": score.micro.precision,
             "recall": score.micro.recall,
             "macro-f1": score.macro.f1,
+            "entity-f1-strict": tag_f1(wanted, given, config.scheme, reading="strict").micro.f1,
         }
     return values
 
 
-def entities_of(
-    tags_W: Ints, counts_E: Ints, config: TaggingConfig, *, more: tuple[str, ...] = ()
-) -> list[list[Entity]]:
-    """The entities of each example; `more` are the tags that are numbered after the model's own."""
+def tags_of(tags_W: Ints, counts_E: Ints, config: TaggingConfig, *, more: tuple[str, ...] = ()) -> list[list[str]]:
+    """The tags of each example by name; `more` are those that are numbered after the model's own."""
     names = np.array((*config.labels, *more))[tags_W].tolist()
     borders = edges(counts_E).tolist()
-    return [read_entities(names[first:last], config.scheme) for first, last in pairwise(borders)]
+    return [names[first:last] for first, last in pairwise(borders)]
 
 
 def metric_of_texts(config: ClassificationConfig, counts: Sequence[int], asked: str | None = None) -> str:
@@ -305,7 +303,8 @@ def metric_of_texts(config: ClassificationConfig, counts: Sequence[int], asked: 
 
 
 def metric_of_tags(config: TaggingConfig, asked: str | None = None) -> str:
-    known = ["accuracy"] if config.scheme == "none" else ["entity-f1", "accuracy", "macro-f1", "precision", "recall"]
+    entities = ["entity-f1", "accuracy", "macro-f1", "precision", "recall", "entity-f1-strict"]
+    known = ["accuracy"] if config.scheme == "none" else entities
     return known[0] if asked is None else _known(asked, known)
 
 

@@ -31,9 +31,9 @@ from larvatus.tasks.sequences import text_sequences, word_sequences
 from larvatus.tasks.spans.sequences import span_sequences
 from larvatus.tasks.spans.spans import spans
 from larvatus.tasks.tag import tag
+from larvatus.tasks.words import align_examples
 from larvatus.text.align import Alignment
 from larvatus.text.surrogates import refuse_surrogates
-from larvatus.text.words import segment_words
 
 Input = str | tuple[str, str] | Sequence[str]
 """A text; a pair of texts, for a classifier, or a question and its passage; the words of a text, for a tagger."""
@@ -215,20 +215,9 @@ class Predictor:
         return tag(self.bundle.pretraining, found, sequences, scoring=self.scoring)
 
     def align(self, examples: Sequence[Example]) -> list[Alignment]:
-        """Texts with their words: as they come cut, or by the house's rule."""
-        texts, spans = [], []
-        for example in examples:
-            if isinstance(example, TextExample):
-                if example.pair is not None:
-                    raise DataError(f"{example.place} is a pair, but the model tags the words of one text")
-                text, own = example.text, segment_words(example.text)
-            else:
-                text, located = example.located()
-                own = np.asarray(located, dtype=np.int64).reshape(-1, 2)
-            refuse_surrogates(text, str(example.place))
-            texts.append(text)
-            spans.append(own)
-        return self.bundle.tokenizer.encode_many(texts, spans)
+        """Texts with their words, read as in training; see `words.py`."""
+        spacing = self.head.config.spacing if isinstance(self.head, Tagging) else "apart"
+        return align_examples(self.bundle.tokenizer, examples, spacing=spacing)
 
 
 def blocks(examples: Iterable[Example]) -> Iterator[list[Example]]:

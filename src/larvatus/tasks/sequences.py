@@ -3,7 +3,7 @@
     sequences = text_sequences(tokenizer, ["One text.", ("A premise.", "A hypothesis.")], limit=512)
     sequences.pick([1, 0])                 # a batch of the second example and the first
 
-A text that fits is one sequence, `[CLS] text [SEP]` or `[CLS] first [SEP] second [SEP]`. A longer one is several, which
+A text or pair that fits is one sequence, dressed as its tokenizer says (`text/frame.py`). A longer one is several that
 overlap (`text/windows.py`), so that all of it is read; `truncate` reads the first alone, and `read` says how much that
 is. Of a pair the longer text is cut, and the shorter stands in every window, unless both are long: then windows of the
 one are laid beside windows of the other.
@@ -24,6 +24,7 @@ from larvatus.batch import NO_WORD, Ints, TokenBatch, TrainingBatch, edges, rang
 from larvatus.errors import UsageError
 from larvatus.targets import WordTags
 from larvatus.text.align import Alignment
+from larvatus.text.frame import Frame
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.windows import windows
 
@@ -120,17 +121,18 @@ def text_sequences(
     _check_limit(limit)
     firsts = tokenizer.encode_fast([text if isinstance(text, str) else text[0] for text in texts])
     seconds = iter(tokenizer.encode_fast([text[1] for text in texts if not isinstance(text, str)]))
-    made = _Made(tokenizer.cls_id, tokenizer.sep_id)
+    frame = tokenizer.frame
+    made = _Made(frame)
     for text, first in zip(texts, firsts, strict=True):
         if isinstance(text, str):
-            cut = windows(len(first), size=limit - 2, overlap=overlap)
+            cut = windows(len(first), size=frame.single.room(limit), overlap=overlap)
             pieces: list[list[npt.NDArray[np.int32]]] = [
                 [first[start:end]] for start, end in zip(cut.starts, cut.ends, strict=True)
             ]
             total = len(first)
         else:
             second = next(seconds)
-            pieces = list(_pair_windows(first, second, limit - 3, overlap))
+            pieces = list(_pair_windows(first, second, frame.pair.room(limit), overlap))
             total = len(first) + len(second)
         made.add(pieces[:1] if truncate else pieces, total, whole=len(pieces) == 1 or not truncate)
     return made.sequences()
@@ -144,8 +146,8 @@ def _check_limit(limit: int) -> None:
 class _Made:
     """Sequences under way."""
 
-    def __init__(self, cls_id: int, sep_id: int) -> None:
-        self.cls, self.sep = np.array([cls_id]), np.array([sep_id])
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
         self.ids: list[npt.NDArray[np.integer]] = []
         self.segments: list[Ints] = []
         self.lengths: list[int] = []
@@ -154,13 +156,12 @@ class _Made:
         self.read: list[int] = []
 
     def add(self, pieces: Sequence[Sequence[npt.NDArray[np.integer]]], total: int, *, whole: bool) -> None:
-        """An example: the one or two segments of each of its sequences."""
+        """An example: the one or two texts of each of its sequences."""
         for piece in pieces:
-            self.ids += [self.cls, *(array for part in piece for array in (part, self.sep))]
-            sizes = [len(part) + 1 for part in piece]
-            sizes[0] += 1
-            self.segments.append(np.repeat(np.arange(len(piece)), sizes))
-            self.lengths.append(sum(sizes))
+            dress, sizes = self.frame.of(len(piece)), [len(part) for part in piece]
+            self.ids += dress.woven(*piece)
+            self.segments.append(dress.segments(*sizes))
+            self.lengths.append(sum(sizes) + dress.specials)
         self.parts.append(len(pieces))
         self.tokens.append(total)
         self.read.append(total if whole else sum(map(len, pieces[0])))
@@ -217,13 +218,14 @@ def word_sequences(
 ) -> Sequences:
     """Texts that are aligned with their words. Truncated ones lose the words whose tokens are not read."""
     _check_limit(limit)
-    made = _Made(tokenizer.cls_id, tokenizer.sep_id)
+    dress = tokenizer.frame.single
+    made = _Made(tokenizer.frame)
     counts: list[int] = []
     pairs: list[int] = []
     rows: list[Ints] = []
     words: list[Ints] = []
     for one in found:
-        cut = windows(len(one.ids), size=limit - 2, overlap=overlap)
+        cut = windows(len(one.ids), size=dress.room(limit), overlap=overlap)
         spans = list(zip(cut.starts.tolist(), cut.ends.tolist(), strict=True))[: 1 if truncate else None]
         made.add([[one.ids[start:end]] for start, end in spans], len(one.ids), whole=len(spans) == len(cut))
         first_tokens = np.minimum(one.word_tokens[:, 0], max(0, len(one.ids) - 1))
@@ -235,7 +237,7 @@ def word_sequences(
         for (start, end), (low, high) in zip(spans, pairwise(borders), strict=True):
             own = np.clip(one.word_tokens[low:high], start, end)
             sizes = own[:, 1] - own[:, 0]
-            rows.append(gathered(own[:, 0], sizes) - start + 1)  # after [CLS]
+            rows.append(gathered(own[:, 0], sizes) - start + dress.opening)
             words.append(np.repeat(np.arange(high - low), sizes))
             counts.append(high - low)
             pairs.append(int(sizes.sum()))

@@ -27,7 +27,7 @@ from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.sequences import Sequences
 from larvatus.tasks.unknown import Unknown
 from larvatus.text.align import Alignment, join_words
-from larvatus.text.tag_schemes import detect_scheme, legal_transitions, read_entities, read_leniently
+from larvatus.text.tag_schemes import detect_scheme, legal_transitions, read_leniently
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
 
@@ -86,30 +86,6 @@ def words_read(sequences: Sequences) -> Ints:
     assert sequences.words is not None
     starts = edges(sequences.parts)[:-1]
     return np.add.reduceat(sequences.words.counts, starts) if len(starts) else np.empty(0, np.int64)
-
-
-def align_examples(tokenizer: Tokenizer, examples: Sequence[TaggedExample]) -> list[Alignment]:
-    """The tokens of each example, aligned with its own words.
-
-    Running text is read as it is written, unless a token would serve two words ("don't" is "do" and "n't", but
-    its first token "don"): then the words are read with spaces between them.
-    """
-    return align_located(tokenizer, [(*example.located(), example.words) for example in examples])
-
-
-def align_located(
-    tokenizer: Tokenizer, located: Sequence[tuple[str, Sequence[tuple[int, int]], Sequence[str]]]
-) -> list[Alignment]:
-    """The same for texts, each with the characters of its words, and the words themselves."""
-    spans = [np.asarray(own, dtype=np.int64).reshape(-1, 2) for _, own, _ in located]
-    found = tokenizer.encode_many([text for text, _, _ in located], spans)
-    shared = [number for number, one in enumerate(found) if (one.word_tokens[1:, 0] < one.word_tokens[:-1, 1]).any()]
-    apart = [join_words(located[number][2]) for number in shared]
-    for number, one in zip(
-        shared, tokenizer.encode_many([text for text, _ in apart], [own for _, own in apart]), strict=True
-    ):
-        found[number] = one
-    return found
 
 
 def align_texts(tokenizer: Tokenizer, texts: Sequence[Text]) -> list[Alignment]:
@@ -185,12 +161,12 @@ def _answer(one: Alignment, tags: list[int], sure: list[float], coverage: Covera
 
 
 def _entities(text: str, words: Sequence[TaggedWord], config: TaggingConfig) -> tuple[Entity, ...]:
+    """Read leniently, as `evaluate` does: the tags of models of others may be out of place, those of ours never are."""
     tags, scheme = [word.tag for word in words], config.scheme
-    read = read_entities
-    if scheme == "none":  # models of others do not say: by the letters of their tags, read as conlleval does
-        scheme, read = detect_scheme([config.labels]), read_leniently
+    if scheme == "none":  # models of others do not say: by the letters of their tags
+        scheme = detect_scheme([config.labels])
     found = []
-    for first, last, label in [] if scheme == "none" else read(tags, scheme):
+    for first, last, label in read_leniently(tags, scheme):
         start, end = words[first].start, words[last - 1].end
         score = min(word.probability for word in words[first:last])
         found.append(Entity(text=text[start:end], label=label, start=start, end=end, score=score))

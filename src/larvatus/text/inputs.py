@@ -1,9 +1,9 @@
-"""Texts as the model reads them: `[CLS] text [SEP]`, or `[CLS] first [SEP] second [SEP]` for a pair, laid end to end.
+"""Texts as the model reads them: one text, or the two of a pair, dressed with special tokens and laid end to end.
 
     batch = inputs(tokenizer, ["One text.", ("A question?", "Its context.")])
 
-Special tokens belong to no word; the words of a pair's second text are counted on from the first's. Nothing is cut: who
-has a limit windows the text first.
+How they are dressed the tokenizer's `Frame` says. Special tokens belong to no word; the words of a pair's second text
+are counted on from the first's. Nothing is cut: who has a limit windows the text first.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def inputs(tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]]) -> Toke
 
 
 def framed(tokenizer: Tokenizer, rows: Sequence[Sequence[tuple[Ints, Ints]]]) -> TokenBatch[Ints]:
-    """The same for what is encoded already: each row holds (ids, words) of one or two segments."""
+    """The same for what is encoded already: each row holds (ids, words) of one or two texts."""
     ids, segments, words = [], [], []
     for row in rows:
-        ids.append([tokenizer.cls_id, *(id for part, _ in row for id in [*part.tolist(), tokenizer.sep_id])])
-        segments.append([0, *(number for number, (part, _) in enumerate(row) for _ in range(len(part) + 1))])
-        words.append([NO_WORD, *(word for _, part in row for word in [*part.tolist(), NO_WORD])])
+        dress = tokenizer.frame.of(len(row))
+        ids.append(dress.ids(*(part for part, _ in row)).tolist())
+        segments.append(dress.segments(*(len(part) for part, _ in row)).tolist())
+        words.append(dress.filled(NO_WORD, *(part for _, part in row)).tolist())
     return TokenBatch.of(ids, segments=segments, words=words)

@@ -4,8 +4,8 @@
     found = tokenizer.encode("Mt. Sanitas")                  # an `Alignment`: ids, characters and word of each token
     flat = tokenizer.encode_flat(sentences)                  # ids and word starts of many texts, at full speed
 
-The work is done by the `tokenizers` library. No special tokens are ever added here (packing does that), and a literal
-``[MASK]`` in a text is text unless asked for. How it lies on disk is in `tokenizer_files.py`.
+The work is done by the `tokenizers` library. No special tokens are ever added here (`frame` says which to add), and a
+literal ``[MASK]`` in a text is text unless asked for. How it lies on disk is in `tokenizer_files.py`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from larvatus.errors import ArtefactError, DataError
 from larvatus.text import tokenizer_files as files
 from larvatus.text.align import Alignment, Ints, align, align_spans
 from larvatus.text.boundaries import Style, WordStarts, disturbing, word_starts
+from larvatus.text.frame import Frame
 from larvatus.text.surrogates import refuse_surrogates
 from larvatus.text.words import segment_words
 
@@ -170,6 +171,11 @@ class Tokenizer:
     @property
     def unk_id(self) -> int:
         return self._special_id("unk")
+
+    @cached_property
+    def frame(self) -> Frame:
+        """How texts and pairs are dressed with special tokens, as `transformers` does it for this tokenizer."""
+        return files.frame(self)
 
     # ── text → ids
 

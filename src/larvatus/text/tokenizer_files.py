@@ -20,6 +20,7 @@ import tokenizers
 from larvatus.errors import ArtefactError
 from larvatus.files import read_json, saying_what_is_full, write_json, write_text
 from larvatus.text.boundaries import Style
+from larvatus.text.frame import Frame, read_frame
 from larvatus.text.patterns import check_patterns
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ WELL_KNOWN = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
 }
+TWO_SEPARATORS = ("Roberta", "XLMRoberta", "Camembert", "MPNet")
+"""How the names of the `transformers` classes begin that put two separators into a pair and have no second segment."""
 _CODE = ("auto_map", "custom_pipelines", "trust_remote_code")
 """Settings by which a config names Python code: dropped, never followed."""
 
@@ -159,6 +162,26 @@ def traits(library: tokenizers.Tokenizer, config: dict[str, Any], name: str) -> 
         special[role] = given or (found[0] if found else "")
     special["unk"] = special["unk"] or _unknown(model)
     return Traits(kind, _lowercases(settings.get("normalizer")), style, special)
+
+
+def frame(tokenizer: Tokenizer) -> Frame:
+    """How texts and pairs are dressed: as the post-processor says; by the class where there is none; else as BERT."""
+    config = tokenizer.config
+    kind = str(config.get("tokenizer_class", ""))
+    double = kind.removesuffix("Fast").removesuffix("Tokenizer") in TWO_SEPARATORS
+    found = read_frame(tokenizer.library.post_processor)
+    if found is None:
+        found = (Frame.roberta if double else Frame.bert)(tokenizer.cls_id, tokenizer.sep_id)
+    ids = {id for dress in (found.single, found.pair) for gap in dress.gaps for id in gap}
+    if max(ids) >= tokenizer.size:
+        raise ArtefactError(
+            f"the tokenizer's post-processor adds token {max(ids)}, but ids go from 0 to {tokenizer.size - 1}; "
+            "correct tokenizer.json"
+        )
+    names = config.get("model_input_names")
+    if isinstance(names, list) and "token_type_ids" not in names:  # then `transformers` gives the model no segments
+        return found.without_segments()
+    return found
 
 
 def _unknown(model: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ change a piece, an id or a score.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -73,6 +73,8 @@ class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, fo
     """Share of the text's characters that get a piece; rarer ones become <unk>."""
     min_count: int = 2
     """A piece must occur this often in the text to be a candidate."""
+    separators: Literal[1, 2] = 2
+    """Between the texts of a pair: 1 with segments (ALBERT), 2 without (XLM-R)."""
 
 
 TokenizerConfig = WordPieceConfig | ByteBPEConfig | BPEConfig | UnigramConfig
@@ -206,7 +208,8 @@ def _finished(library: tokenizers.Tokenizer, model: Any, config: TokenizerConfig
     cls, sep = special.cls, special.sep
     tokens = [(name, library.token_to_id(name)) for name in (cls, sep)]
     single = f"{cls}:0 $A:0 {sep}:0"
-    pair = f"{single} $B:1 {sep}:1" if special is BERT else f"{single} {sep}:0 $B:0 {sep}:0"
+    one = special is BERT or (isinstance(config, UnigramConfig) and config.separators == 1)
+    pair = f"{single} $B:1 {sep}:1" if one else f"{single} {sep}:0 $B:0 {sep}:0"
     template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
     library.post_processor = template
     if isinstance(config, ByteBPEConfig):
@@ -232,7 +235,10 @@ def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
     ends = {"bos_token": ROBERTA.cls, "eos_token": ROBERTA.sep}
     if isinstance(config, ByteBPEConfig):
         return ends | {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": False}
-    return ends | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    plain: dict[str, Any] = {**ends, "tokenizer_class": "PreTrainedTokenizerFast"}
+    if isinstance(config, UnigramConfig) and config.separators == 1:  # its class hands segments on only where told to
+        plain["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    return plain
 
 
 def _unigram_counts(

@@ -3,9 +3,9 @@
     asked = ask(tokenizer, [("Where is Mt. Sanitas?", passage)], limit=384)
     data = with_answers(asked, examples, EmptyWindows())
 
-A sequence is `[CLS] question [SEP] passage [SEP]`. A passage that does not fit is read in windows that overlap, with
-the whole question in each (Devlin et al. 2019, `run_squad.py`); its tokens belong to the window where they see most
-(`text/windows.py`). A window that does not hold the answer learns to point at [CLS].
+A sequence is a question and its passage, dressed as a pair (`text/frame.py`). A passage that does not fit is read in
+windows that overlap, with the whole question in each (Devlin et al. 2019, `run_squad.py`); its tokens belong to the
+window where they see most (`text/windows.py`). A window that does not hold the answer learns to point at [CLS].
 E questions, S sequences, N tokens.
 """
 
@@ -31,8 +31,6 @@ from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.windows import windows
 
 Bools = npt.NDArray[np.bool_]
-SPECIAL = 3
-"""[CLS] and two [SEP]."""
 SHORTEST = 16
 """Tokens of the shortest window."""
 NO_WORDS = np.empty((0, 2), np.int64)
@@ -68,18 +66,19 @@ def ask(
     questions = tokenizer.encode_fast([question for question, _ in pairs])
     distinct = list(dict.fromkeys(passage for _, passage in pairs))
     aligned = dict(zip(distinct, tokenizer.encode_many(distinct, [NO_WORDS] * len(distinct)), strict=True))
-    cls, sep = np.array([tokenizer.cls_id]), np.array([tokenizer.sep_id])
+    dress = tokenizer.frame.pair
+    half = dress.room(limit) // 2
     ids: list[Any] = [np.empty(0, np.int64)]
     rows: list[tuple[int, int, int, int, int]] = []  # question tokens, window, own tokens
     parts, read = [], []
     for number, ((_, text), question) in enumerate(zip(pairs, questions, strict=True)):
         passage = aligned[text]
-        room = limit - SPECIAL - len(question)
-        if len(question) > (limit - SPECIAL) // 2:
+        room = dress.room(limit) - len(question)
+        if len(question) > half:
             who = str(places[number]) if places is not None else f"question {number + 1}"
             raise DataError(
                 f"{who}: the question has {len(question)} tokens, which leaves too little of a window of {limit} to "
-                f"the passage; shorten it to {(limit - SPECIAL) // 2}"
+                f"the passage; shorten it to {half}"
             )
         cut = windows(len(passage), size=room, overlap=None if overlap is None else min(overlap, room - 1))
         count = 1 if truncate else len(cut)
@@ -88,24 +87,24 @@ def ask(
             own[1] = cut.ends[0]
         for window in range(count):
             start, end = int(cut.starts[window]), int(cut.ends[window])
-            ids += [cls, question, sep, passage.ids[start:end], sep]
+            ids += dress.woven(question, passage.ids[start:end])
             rows.append((len(question), start, end, int(own[window]), int(own[window + 1])))
         parts.append(count)
         read.append(int(cut.ends[count - 1]))
     table = np.asarray(rows, np.int64).reshape(-1, 5)
     asked_, begins, sizes = table[:, 0], table[:, 1], table[:, 2] - table[:, 1]
-    before, after = asked_ + 2, sizes + 1
+    opening, between = len(dress.gaps[0]), len(dress.gaps[1])
     return Asked(
         sequences=Sequences(
             ids=np.concatenate(ids).astype(np.int64),
-            segments=np.repeat(np.tile([0, 1], len(rows)), np.stack([before, after], 1).ravel()),
-            lengths=before + after,
+            segments=dress.segments(asked_, sizes),
+            lengths=asked_ + sizes + dress.specials,
             parts=np.asarray(parts, np.int64),
             tokens=np.asarray([len(aligned[text]) for _, text in pairs], np.int64),
             read=np.asarray(read, np.int64),
         ),
         passages=tuple(aligned[text] for _, text in pairs),
-        firsts=before,
+        firsts=asked_ + (opening + between),
         begins=begins,
         sizes=sizes,
         owns=table[:, 3:],

@@ -22,7 +22,7 @@ from larvatus.errors import DataError, UsageError
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
 from larvatus.tasks.answers.evaluation import AnswerEvaluation, paired_answers
 from larvatus.tasks.evaluation.evaluated import TagEvaluation, TextEvaluation, plain, right_answers
-from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes, resampled_entities, resampled_words
+from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes, resampled_tags, resampled_words
 from larvatus.tasks.spans.evaluation import SpanEvaluation, paired_spans
 
 Evaluation = TextEvaluation | TagEvaluation | SpanEvaluation | AnswerEvaluation
@@ -126,8 +126,9 @@ def _rows_of_tags(first: TagEvaluation, second: TagEvaluation) -> Rows:
         one, other = resampled_words(first.right, first.words), resampled_words(second.right, second.words)
     if "none" not in (first.scheme, second.scheme):  # counted in one go, so that both have the same types
         count = len(first.words)
-        entities = resampled_entities(
-            [*first.gold_entities, *second.gold_entities], [*first.found_entities, *second.found_entities]
+        entities = resampled_tags(
+            ([*first.gold_entities, *second.gold_entities], [*first.found_entities, *second.found_entities]),
+            ([*first.gold_strict, *second.gold_strict], [*first.found_strict, *second.found_strict]),
         )
         one |= {name: dataclasses.replace(all_of, rows=all_of.rows[:count]) for name, all_of in entities.items()}
         other |= {name: dataclasses.replace(all_of, rows=all_of.rows[count:]) for name, all_of in entities.items()}

@@ -143,7 +143,7 @@ class TagEvaluation:
     """What was done about them, for people."""
     metrics: dict[str, Interval]
     by_type: dict[str, F1]
-    """Of entities, read strictly; nothing where tags spell none."""
+    """Of entities, read leniently; nothing where tags spell none."""
     errors: EntityErrors | None
     """Of entities."""
     by_tag: dict[str, F1]
@@ -160,6 +160,10 @@ class TagEvaluation:
     words: Ints
     gold_entities: list[list[Entity]]
     found_entities: list[list[Entity]]
+    """Of each sentence, read leniently, as `predict` gives them."""
+    gold_strict: list[list[Entity]]
+    found_strict: list[list[Entity]]
+    """Of each sentence, those that the scheme allows."""
     tags: list[list[str]]
     """The model's, of the words of each sentence that it has read."""
 

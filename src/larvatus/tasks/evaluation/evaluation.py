@@ -31,14 +31,14 @@ from larvatus.objectives import Classification, ClassificationConfig, Tagging, T
 from larvatus.tasks.classify import Merge, class_scores, probabilities
 from larvatus.tasks.data.records import Dataset, TaggedExample, TextExample
 from larvatus.tasks.evaluation.evaluated import Calibration, Confused, Reading, TagEvaluation, TextEvaluation
-from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes, resampled_entities, resampled_words
+from larvatus.tasks.evaluation.resampled import resampled_classes, resampled_tags, resampled_words
 from larvatus.tasks.finetune import encode_tags, encode_texts
 from larvatus.tasks.schemes import in_scheme, scheme_of
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.sequences import Sequences
 from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.tag import decode, tag_probabilities, words_read
-from larvatus.text.tag_schemes import Entity, Scheme, detect_scheme, find_illegal, read_entities
+from larvatus.text.tag_schemes import Scheme, detect_scheme, find_illegal, read_entities, read_leniently
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,11 +157,14 @@ def evaluate_tags(
     found = decode(head, scores, counts)
     table = confusion(gold, found, classes=len(names))
     answered, words_E = cut_up(found, counts, config), [len(example.words) for example in spelt]
-    gold_entities = [read_entities(example.tags or (), scheme) for example in spelt]
-    found_entities = [read_entities(tags, scheme) for tags in answered]
+    written = [example.tags or () for example in spelt]
+    gold_entities, found_entities = ([read_leniently(tags, scheme) for tags in both] for both in (written, answered))
+    gold_strict, found_strict = ([read_entities(tags, scheme) for tags in both] for both in (written, answered))
     right = np.add.reduceat(np.append(found == gold, False).astype(np.int64), edges(counts)[:-1])
     right[counts == 0] = 0  # of an empty stretch reduceat gives its first element
-    rows = tag_rows(right, words_E, gold_entities, found_entities, scheme)
+    rows = resampled_words(right, words_E)
+    if scheme != "none":
+        rows |= resampled_tags((gold_entities, found_entities), (gold_strict, found_strict))
     entities = entity_f1(gold_entities, found_entities) if scheme != "none" else None
     by_tag, known = f1_by_class(table), gold < len(config.labels)
     return TagEvaluation(
@@ -185,6 +188,8 @@ def evaluate_tags(
         words=np.asarray(words_E, np.int64),
         gold_entities=gold_entities,
         found_entities=found_entities,
+        gold_strict=gold_strict,
+        found_strict=found_strict,
         tags=answered,
     )
 
@@ -225,13 +230,6 @@ def cut_up(tags_W: Ints, counts_E: Ints, config: TaggingConfig) -> list[list[str
     """The tags of each sentence by name."""
     names = np.array(config.labels)[tags_W].tolist()
     return [names[first:last] for first, last in pairwise(edges(counts_E).tolist())]
-
-
-def tag_rows(
-    right_E: Ints, words_E: list[int], gold: list[list[Entity]], found: list[list[Entity]], scheme: Scheme
-) -> dict[str, Resampled]:
-    words = resampled_words(right_E, words_E)
-    return words if scheme == "none" else {**words, **resampled_entities(gold, found)}
 
 
 def most_confused(table: Ints, labels: tuple[str, ...]) -> tuple[Confused, ...]:

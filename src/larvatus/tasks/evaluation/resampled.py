@@ -23,6 +23,7 @@ from larvatus.metrics.entities import Entities, entity_counts
 from larvatus.objectives.classification import Kind
 
 Doubles = npt.NDArray[np.float64]
+EntityPair = tuple[Sequence[Entities], Sequence[Entities]]
 LOWER_IS_BETTER = frozenset({"hamming", "rmse"})
 
 
@@ -82,7 +83,7 @@ def resampled_words(right_E: npt.ArrayLike, words_E: npt.ArrayLike) -> dict[str,
 
 
 def resampled_entities(gold: Sequence[Entities], found: Sequence[Entities]) -> dict[str, Resampled]:
-    """Of the entities of each sentence, read strictly."""
+    """Of the entities of each sentence."""
     _, counts = entity_counts(gold, found)
     rows = sums_of.sums_of_counts(counts)
     return {
@@ -91,6 +92,11 @@ def resampled_entities(gold: Sequence[Entities], found: Sequence[Entities]) -> d
         "recall": Resampled(rows, lambda sums: divide(sums[..., 0, :].sum(-1), sums[..., 2, :].sum(-1))),
         "macro-f1": Resampled(rows, sums_of.macro_f1),
     }
+
+
+def resampled_tags(lenient: EntityPair, strict: EntityPair) -> dict[str, Resampled]:
+    """Of the entities that tags spell, gold and found: read leniently, and the F1 of those that are read strictly."""
+    return {**resampled_entities(*lenient), "entity-f1-strict": resampled_entities(*strict)["entity-f1"]}
 
 
 def _counted(values: npt.ArrayLike) -> Doubles:

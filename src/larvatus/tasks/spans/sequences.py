@@ -82,6 +82,7 @@ def span_sequences(
     tokenizer: Tokenizer, found: Sequence[Alignment], *, limit: int, longest: int, truncate: bool = False
 ) -> SpanSequences:
     """Texts that are aligned with their words. Truncated ones lose the words whose tokens are not read."""
+    dress = tokenizer.frame.single
     sequences = word_sequences(tokenizer, found, limit=limit, truncate=truncate)
     assert sequences.words is not None
     starts = sequences.words.counts
@@ -89,7 +90,7 @@ def span_sequences(
     begins, counts, pairs, rows, words = [], [], [], [nothing], [nothing]
     number = 0
     for one in found:
-        cut = windows(len(one.ids), size=limit - 2)
+        cut = windows(len(one.ids), size=dress.room(limit))
         low = 0
         for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True):
             high = low + int(starts[number])
@@ -99,7 +100,7 @@ def span_sequences(
                     last += 1
             own = np.clip(one.word_tokens[low:last], start, end)
             sizes = own[:, 1] - own[:, 0]
-            rows.append(gathered(own[:, 0], sizes) - start + 1)  # after [CLS]
+            rows.append(gathered(own[:, 0], sizes) - start + dress.opening)
             words.append(np.repeat(np.arange(last - low), sizes))
             begins.append(low)
             counts.append(last - low)

@@ -38,8 +38,8 @@ from larvatus.tasks.spans.relations import (
     unknown_relations,
 )
 from larvatus.tasks.spans.sequences import GoldSpans, SpanSequences, span_sequences
-from larvatus.tasks.tag import align_located
 from larvatus.tasks.unknown import Unknown
+from larvatus.tasks.words import align_examples
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 
@@ -102,8 +102,8 @@ class SpannedTexts:
 
 
 def align_spanned(tokenizer: Tokenizer, examples: Sequence[SpannedWords]) -> list[Alignment]:
-    """The tokens of each example, aligned with its own words; see `align_examples`."""
-    return align_located(tokenizer, [(*example.located(), example.words) for example in examples])
+    """The tokens of each example, aligned with its own words."""
+    return align_examples(tokenizer, examples)
 
 
 def spanned_texts(

@@ -1,0 +1,157 @@
+"""Texts and pairs are dressed as the tokenizer of each family in `transformers` dresses them: text on both sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import processors
+
+from larvatus.batch import edges
+from larvatus.bundle.directory import load_bundle
+from larvatus.errors import ArtefactError
+from larvatus.nn.device import on_device
+from larvatus.tasks.answers.passages import ask
+from larvatus.tasks.sequences import text_sequences
+from larvatus.text.frame import read_frame
+from larvatus.text.inputs import inputs
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from tests.bundle.families import FAMILIES
+from tests.bundle.their_tokenizers import prose, their_tokenizer
+from tests.bundle.theirs import their_directory, transformers
+
+SINGLE = ["The module defines a class.", 'It isn\'t "wide", is it?', "a", "Values of objects, in order: 3.14."]
+PAIRS = [("What does it return?", "It returns a list."), ("Really?!", "No, it doesn't."), ("a", "b " * 30)]
+NO_SEGMENTS = ("roberta", "xlm-roberta", "mpnet", "modernbert")
+
+
+def theirs_of(family: str, directory: Path) -> Any:
+    """The tokenizer that `transformers` finds in a directory with a model of the family."""
+    model = FAMILIES[family][0]
+    getattr(transformers, f"{model}Config")().save_pretrained(directory)
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def rows_of(ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> list[tuple[list[int], list[int]]]:
+    borders = edges(lengths)[1:-1]
+    pairs = zip(np.split(ids, borders), np.split(segments, borders), strict=True)
+    return [(row.tolist(), own.tolist()) for row, own in pairs]
+
+
+def check(ours: Tokenizer, theirs: Any) -> None:
+    """Ids and segments of single texts, pairs, and questions with passages."""
+    texts = [*SINGLE, *PAIRS]
+    wanted = []
+    names = theirs.model_input_names  # what is given to the model
+    if type(theirs).__name__ == "AlbertTokenizer":  # version 5 hands no segments on, though its template has them
+        names = ["token_type_ids"]
+    for text in texts:
+        one = theirs(*((text,) if isinstance(text, str) else text), return_token_type_ids=True)
+        kinds = one["token_type_ids"] if "token_type_ids" in names else [0] * len(one["input_ids"])
+        wanted.append((one["input_ids"], kinds))
+    batch, sequences = inputs(ours, texts), text_sequences(ours, texts, limit=256)
+    assert rows_of(batch.ids, batch.segments, batch.lengths) == wanted
+    assert rows_of(sequences.ids, sequences.segments, sequences.lengths) == wanted
+    asked = ask(ours, PAIRS, limit=256).sequences
+    assert rows_of(asked.ids, asked.segments, asked.lengths) == wanted[len(SINGLE) :]
+    assert ours.frame.single.specials == theirs.num_special_tokens_to_add(pair=False)
+    assert ours.frame.pair.specials == theirs.num_special_tokens_to_add(pair=True)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_directory_that_transformers_saved_is_read_as_transformers_reads_it(family: str, tmp_path: Path) -> None:
+    their_tokenizer(family).save_pretrained(tmp_path)
+    theirs = theirs_of(family, tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    check(ours, theirs)
+    two = family in ("roberta", "xlm-roberta", "mpnet")
+    assert ours.frame.pair.specials == (4 if two else 3)
+    assert set(ours.frame.pair.segments(2, 2).tolist()) == ({0} if family in NO_SEGMENTS else {0, 1})
+    ours.save(tmp_path / "again")  # and what we make of it, `transformers` still reads in the same way
+    check(Tokenizer.load(tmp_path / "again"), theirs_of(family, tmp_path / "again"))
+
+
+OURS = {
+    "bert": WordPieceConfig(size=300),
+    "electra": WordPieceConfig(size=300),
+    "distilbert": WordPieceConfig(size=300),
+    "roberta": ByteBPEConfig(size=300),
+    "modernbert": ByteBPEConfig(size=300),
+    "mpnet": UnigramConfig(size=120),
+    "xlm-roberta": UnigramConfig(size=120),
+    "albert": UnigramConfig(size=120, lowercase=True, separators=1),
+}
+
+
+@pytest.mark.parametrize("family", OURS)
+def test_a_vocabulary_that_we_trained_is_read_alike_by_both(family: str, tmp_path: Path) -> None:
+    train_vocabulary(prose(), OURS[family], allow_smaller=True).save(tmp_path)
+    check(Tokenizer.load(tmp_path), theirs_of(family, tmp_path))
+
+
+def test_the_pairs_of_albert_are_told_apart_by_segments_as_in_its_pretraining() -> None:
+    one, two = (
+        train_vocabulary(
+            ["the river was wide"], UnigramConfig(size=30, separators=number), allow_smaller=True
+        ).frame.pair
+        for number in (1, 2)
+    )
+    assert (one.specials, one.segments(1, 2).tolist()) == (3, [0, 0, 0, 1, 1, 1])
+    assert (two.specials, two.segments(1, 2).tolist()) == (4, [0] * 7)
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("limit", [8, 11, 16])
+def test_long_pairs_are_cut_to_the_room_that_two_separators_leave(limit: int, truncate: bool, tmp_path: Path) -> None:
+    """Held against `transformers`, which cuts the longer text of a pair too."""
+    their_tokenizer("roberta").save_pretrained(tmp_path)
+    theirs, ours = theirs_of("roberta", tmp_path), Tokenizer.load(tmp_path)
+    pair = ("a", "b " * 30)
+    found = text_sequences(ours, [pair], limit=limit, truncate=truncate)
+    wanted = theirs(*pair, truncation="longest_first", max_length=limit)["input_ids"]
+    assert rows_of(found.ids, found.segments, found.lengths)[0][0] == wanted
+    assert (found.lengths <= limit).all()
+    assert (len(found.lengths) == 1) == truncate
+
+
+def test_a_model_with_one_segment_reads_pairs(tmp_path: Path) -> None:
+    """`transformers` stops with an index error at the second text, since its tokenizer asks for a second segment."""
+    tokenizer = their_tokenizer("bert")
+    tokenizer.save_pretrained(tmp_path / "vocabulary")
+    ours = Tokenizer.load(tmp_path / "vocabulary")
+    sizes = {**FAMILIES["bert"][2], "type_vocab_size": 1}
+    directory, theirs = their_directory(tmp_path / "model", ours, "BertModel", **sizes)
+    tokens = tokenizer(*PAIRS[0], return_tensors="pt")
+    with pytest.raises(IndexError), torch.no_grad():
+        theirs(**tokens)
+    del tokens["token_type_ids"]
+    bundle = load_bundle(directory)
+    with torch.no_grad():
+        wanted = theirs(**tokens).last_hidden_state[0]
+        found = bundle.pretraining.encoder(on_device(inputs(bundle.tokenizer, PAIRS[:1]), "cpu"))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_every_kind_of_post_processor_is_understood() -> None:
+    special = [("[CLS]", 5), ("[SEP]", 6)]
+    bert = processors.BertProcessing(("[SEP]", 6), ("[CLS]", 5))
+    template = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
+    )
+    both = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    assert read_frame(bert) == read_frame(template) == read_frame(both)
+    frame = read_frame(processors.RobertaProcessing(("[SEP]", 6), ("[CLS]", 5)))
+    assert frame is not None
+    assert frame.pair.ids(np.array([8]), np.array([9, 9])).tolist() == [5, 8, 6, 6, 9, 9, 6]
+    assert frame.pair.starts(1, 2) == (1, 4)
+    assert read_frame(None) is read_frame(processors.ByteLevel()) is None
+    with pytest.raises(ArtefactError, match="no special token before a text"):
+        read_frame(processors.TemplateProcessing(single="$A [SEP]", pair="$A $B [SEP]", special_tokens=special[1:]))
+    with pytest.raises(ArtefactError, match="swaps the texts"):
+        read_frame(
+            processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $B $A [SEP]", special_tokens=special)
+        )
