@@ -39,10 +39,10 @@ KNOWN_FLAGS = {
     "larvatus": "--version",
     "larvatus demo": "--minutes --out --seed --size",
     "larvatus pretrain": (
-        "--add-words --compile --corpus --deterministic --device --epochs --evaluate-every --fork --from --language "
-        "--language-field --licence --microbatch --minutes --no-compile --old --on-bad --out --precision --resume "
-        "--save-every --seed --sentences --set --size --split --steps --tensorboard --text-field "
-        "--valid --workers"
+        "--add-words --compile --corpus --deterministic --device --encoding --epochs --evaluate-every --fork "
+        "--from --language --language-field --licence --microbatch --minutes --no-compile --old --on-bad --out "
+        "--precision --resume --save-every --seed --sentences --set --size --split --steps --tensorboard "
+        "--text-field --valid --workers"
     ),
     "larvatus fill": "--beam --device --joint --json --marginals --model --top --words-only",
     "larvatus doctor": "--json",
@@ -50,69 +50,70 @@ KNOWN_FLAGS = {
     "larvatus recipes show": "--json --set --size",
     "larvatus tokenizer": "",
     "larvatus tokenizer train": (
-        "--alpha --cased --json --language --language-field --lowercase --on-bad --out --size --split "
+        "--alpha --cased --encoding --json --language --language-field --lowercase --on-bad --out --size --split "
         "--text-field --type"
     ),
     "larvatus tokenizer show": "--json",
     "larvatus corpus": "",
     "larvatus corpus build": (
-        "--alpha --json --language --language-field --licence --on-bad --out --sentences --split "
+        "--alpha --encoding --json --language --language-field --licence --on-bad --out --sentences --split "
         "--text-field --tokenizer --workers"
     ),
     "larvatus corpus show": "--alpha --json",
     "larvatus corpus verify": "--json",
     "larvatus convert": "--dtype --json --online --revision --to",
     "larvatus compare": (
-        "--compile --corpus --device --json --language --language-field --licence --microbatch --minutes --no-compile "
-        "--on-bad --out "
-        "--precision --resume --seed --seeds --sentences --set --size --split --steps --text-field --tokens --valid "
-        "--workers"
+        "--compile --corpus --device --encoding --json --language --language-field --licence --microbatch "
+        "--minutes --no-compile --on-bad --out --precision --resume --seed --seeds --sentences --set --size "
+        "--split --steps --text-field --tokens --valid --workers"
     ),
     "larvatus ablate": (
-        "--compile --corpus --device --json --language --language-field --licence --microbatch --minutes --no-compile "
-        "--on-bad --out "
-        "--precision --recipe --resume --seed --seeds --sentences --set --size --split --steps --text-field --tokens "
-        "--valid --workers"
+        "--compile --corpus --device --encoding --json --language --language-field --licence --microbatch "
+        "--minutes --no-compile --on-bad --out --precision --recipe --resume --seed --seeds --sentences --set "
+        "--size --split --steps --text-field --tokens --valid --workers"
     ),
     "larvatus evaluate": (
-        "--against --by --corpus --data --device --glue --header --json --label --language --language-field --length "
-        "--merge --no-header --no-quoting --on-bad --pair --plot --predictions --quoting --repair --samples "
-        "--sentences --separator --split --strict --tag --task --text --text-field --tokens --truncate --word"
+        "--against --by --corpus --data --device --encoding --glue --header --json --label --language "
+        "--language-field --length --merge --no-header --no-quoting --on-bad --pair --plot --predictions --quoting "
+        "--repair --samples --sentences --separator --split --strict --tag --task --text --text-field --tokens "
+        "--truncate --word"
     ),
     "larvatus embed": (
-        "--device --dtype --json --language --layers --model --normalise --on-bad --out --overlap --pool "
-        "--precision --resume --sentences --split --standardise --text-field --unit"
+        "--device --dtype --encoding --json --language --layers --model --normalise --on-bad --out --overlap "
+        "--pool --precision --resume --sentences --split --standardise --text-field --unit"
     ),
-    "larvatus score": "--device --file --json --method --model --normalise --out --pairs --resume",
+    "larvatus score": "--device --encoding --file --json --method --model --normalise --out --pairs --resume",
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
-        "--corpus --device --json --language --model --most --name --on-bad --out --pool --punctuation --replace "
-        "--sentences --split --text-field --unit"
+        "--corpus --device --encoding --json --language --model --most --name --on-bad --out --pool --punctuation "
+        "--replace --sentences --split --text-field --unit"
     ),
     "larvatus isotropy show": (
-        "--corpus --device --json --language --model --most --on-bad --plot --pool --punctuation --rogue --sentences "
-        "--shrinkage --split --standardise --text-field"
+        "--corpus --device --encoding --json --language --model --most --on-bad --plot --pool --punctuation "
+        "--rogue --sentences --shrinkage --split --standardise --text-field"
     ),
     "larvatus similar": "",
     "larvatus similar words": (
-        "--any-word --device --in --json --language --layers --model --on-bad --pool --sentences --span --split "
-        "--standardise --text-field --top --word"
+        "--any-word --device --encoding --in --json --language --layers --model --on-bad --pool --sentences --span "
+        "--split --standardise --text-field --top --word"
     ),
     "larvatus similar index": (
-        "--device --json --language --layers --model --on-bad --out --pool --resume --sentences --split --standardise "
-        "--text-field --word --words"
+        "--device --encoding --json --language --layers --model --on-bad --out --pool --resume --sentences --split "
+        "--standardise --text-field --word --words"
     ),
     "larvatus similar evaluate": "--device --json --layers --model --pool --standardise --train",
     "larvatus map": (
-        "--cased --clusters --color --color-field --corpus --csv --device --json --language --language-field --layers "
-        "--limit --method --model --on-bad --out --png --pool --seed --sentences --split --standardise --text-field"
+        "--cased --clusters --color --color-field --corpus --csv --device --encoding --json --language "
+        "--language-field --layers --limit --method --model --on-bad --out --png --pool --seed --sentences --split "
+        "--standardise --text-field"
     ),
     "larvatus attention": "",
     "larvatus attention show": (
-        "--corpus --device --head --json --layer --length --limit --model --on-bad --out --png --split --text-field"
+        "--corpus --device --encoding --head --json --layer --length --limit --model --on-bad --out --png --split "
+        "--text-field"
     ),
     "larvatus attention importance": (
-        "--corpus --device --json --model --on-bad --out --prune --sentences --split --text-field --tokens"
+        "--corpus --device --encoding --json --model --on-bad --out --prune --sentences --split --text-field --tokens"
     ),
     "larvatus senses": "",
     "larvatus senses build": "--device --json --layers --model --names --out --pool --wordnet",
@@ -125,18 +126,18 @@ KNOWN_FLAGS = {
     "larvatus senses show": "--json --nearest --senses --standardise --wordnet",
     "larvatus data": "",
     "larvatus data check": (
-        "--dev --examples --for --header --json --label --labels --longest --model --no-header --no-quoting --pair "
-        "--quoting --separator --tag --task --text --word"
+        "--dev --encoding --examples --for --header --json --label --labels --longest --model --no-header "
+        "--no-quoting --pair --quoting --separator --tag --task --text --word"
     ),
     "larvatus predict": (
-        "--batch-tokens --device --file --format --json --length --merge --out --overlap --pair --pair-column "
-        "--probabilities --text --top --truncate"
+        "--batch-tokens --device --encoding --file --format --json --length --merge --out --overlap --pair "
+        "--pair-column --probabilities --text --top --truncate"
     ),
     "larvatus finetune": (
-        "--batch --class-weight --crf --curve --decay --dense --dev --device --dropout --epochs --evaluations "
-        "--focal --glue --head-rate --header --label --labels --layer-decay --learn --length --lstm --merge "
-        "--metric --microbatch --mix --model --no-dev --no-header --no-quoting --out --pair --patience --pool "
-        "--precision --quoting --rate --repair --resume --scheme --seed --seeds --separator --set --smoothing "
-        "--strict --tag --task --text --train --trained --truncate --warmup --word"
+        "--batch --class-weight --crf --curve --decay --dense --dev --device --dropout --encoding --epochs "
+        "--evaluations --focal --glue --group --head-rate --header --label --labels --layer-decay --learn --length "
+        "--lstm --merge --metric --microbatch --mix --model --no-dev --no-header --no-quoting --out --pair "
+        "--patience --pool --precision --quoting --rate --repair --resume --scheme --seed --seeds --separator "
+        "--set --smoothing --strict --tag --task --text --train --trained --truncate --warmup --word"
     ),
 }

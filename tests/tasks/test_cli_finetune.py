@@ -80,7 +80,9 @@ def test_a_classifier_is_saved_for_us_and_for_transformers(finetune: Call, tmp_p
     assert f"| {own['metric']} | {own['scores'][own['metric']]:.4f} |" in card
     assert "deviation" not in card  # of one seed there is none
     assert ("calibrat" in card) == (kind != "regression")
-    assert ("divide them by" in card) == (kind != "regression")
+    (config,) = model.bundle.objectives
+    assert ("divide them by" in card) == (getattr(config, "temperature", 1.0) != 1.0)
+    assert ("have a temperature of" in card) != ("have no temperature: " in card or kind == "regression")
     for label in theirs.config.id2label.values():
         assert kind == "regression" or f"| {label} |" in card
     (run,) = history(tmp_path / "out")["runs"]

@@ -188,14 +188,14 @@ def test_patience_runs_out_only_where_neither_score_nor_validation_loss_gains(pa
     assert not gains(last.scores, [*past, last])
 
 
-def test_a_short_run_never_stops_early_unless_asked_and_a_long_one_waits_a_third(parent: Bundle) -> None:
+def test_a_short_run_never_stops_early_unless_asked_and_a_long_one_waits_for_half_of_it(parent: Bundle) -> None:
     """Three epochs as large sets have them go to their end, however bad: nothing changes there by default."""
     evaluate = lambda: Scores(metric="f1", values={"f1": 0.5}, validation_loss=1.0)  # noqa: E731
     data = examples(parent, "classes")
     short = start(parent, data, HEADS["classes"], epochs=3, evaluations=2, evaluate=evaluate)
     assert short.run().step == short.steps
     long = start(parent, data, HEADS["classes"], epochs=20, evaluations=2, evaluate=evaluate)
-    assert len(long.run().history) == 1 + 14  # a third of 40, after the first, which gains
+    assert len(long.run().history) == 1 + 20  # half of 40, after the first, which gains
     whole = start(parent, data, HEADS["classes"], epochs=20, evaluations=2, patience=0, evaluate=evaluate)
     assert whole.run().step == whole.steps
 

@@ -162,7 +162,7 @@ def test_spans_and_relations_of_unknown_types_are_missed(tuned: Any) -> None:
     assert data.unknown_relations.names == ("near",)
     assert np.isfinite(held.threshold(model, Scoring()).threshold)
     assert np.isfinite(held.relation_threshold(model, Scoring()).threshold)
-    assert np.isfinite(held.temperature(model, Scoring()))
+    assert np.isfinite(held.calibration(model, Scoring()).temperature)
 
 
 def test_strict_refuses_and_so_does_data_of_which_nothing_is_known(tuned: Any) -> None:

@@ -108,7 +108,7 @@ def test_a_recipe_learns_what_follows_what(name, objective, steps, tmp_path):
     (tmp_path / "train.txt").write_text(made_up_documents(1500, seed=0))
     (tmp_path / "valid.txt").write_text(made_up_documents(150, seed=1))
     phases = [f"phases.{i}.length=24" for i in range(len(read_recipe(name, size="tiny").phases))]
-    settings = ["batch=32", "tokenizer.size=60", "corruption.rate=0.1", *phases]
+    settings = ["batch=32", "tokenizer.size=60", "corruption.rate=0.1", f"objectives.{objective}.weight=1.0", *phases]
     recipe, quiet = read_recipe(name, size="tiny", settings=settings), Console(quiet=True)
     prepared = prepare(
         recipe,

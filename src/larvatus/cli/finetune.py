@@ -96,7 +96,7 @@ def finetune(
     warmup: Annotated[float, typer.Option(help="Share of the steps in which the rate rises.")] = 0.1,
     patience: Annotated[
         int | None,
-        typer.Option(help="Evaluations without gain after which to stop; 0: never; default: a third."),
+        typer.Option(help="Evaluations without gain after which to stop; 0: never; default: half of all, at least 10."),
     ] = None,
     evaluations: Annotated[int, typer.Option(help="Evaluations in an epoch.")] = 2,
     metric: Annotated[str | None, typer.Option(help="By which the best is chosen; default: by the labels.")] = None,

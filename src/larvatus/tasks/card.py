@@ -6,7 +6,6 @@ text = task_card(tuned, name="runs/mine", parent="bert-base")
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -175,7 +174,7 @@ def _limitations(tuned: Tuned) -> Iterator[str]:
     yield "- It knows the labels above and no others, and repeats the gaps, errors and biases of its examples."
     if tuned.scores is None:
         yield "- Nothing was measured on held-out examples."
-    if not math.isnan(tuned.calibration.before):
+    if tuned.calibration.temperature != 1.0:
         yield "- Probabilities were calibrated on the held-out examples; on other text they may mean less."
     elif getattr(tuned.bundle.objectives[0], "kind", None) != "regression":
         yield "- Its probabilities are not calibrated."

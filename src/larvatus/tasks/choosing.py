@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-WAIT = 1 / 3
+WAIT = 1 / 2
 FEWEST_WAITED = 10
 """Where no patience is given: this share of the planned evaluations, but never fewer than so many."""
 

@@ -157,7 +157,8 @@ def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[Tex
     config, pooling = pooled_head(bundle, train, job)
     job.watch.say(balance(train))
     job.watch.say(pooling.describe())
-    job = dataclasses.replace(job, config=job.config.settled("classify", len(train)))
+    linear = config.dense == "none" and not config.mix
+    job = dataclasses.replace(job, config=job.config.settled("classify", len(train), linear=linear))
     data = encode_texts(bundle, train, config, job.config)
     counts = [train.labels()[label] for label in config.labels]
     metric = metric_of_texts(config, counts, job.metric)
@@ -179,7 +180,10 @@ def pooled_head(bundle: Bundle, train: Dataset[TextExample], job: Job) -> tuple[
         family=natural.get("pool", "cls"),
         asked=asked,
     )
-    return msgspec.structs.replace(config, pool=pooling.pool), pooling
+    if pooling.pool == config.pool or job.head.dense is not None:
+        return msgspec.structs.replace(config, pool=pooling.pool), pooling
+    # the family's layer before the classes was made for what the family pools
+    return msgspec.structs.replace(config, pool=pooling.pool, dense="none", dense_norm=False), pooling
 
 
 def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job) -> Tuned:

@@ -43,6 +43,8 @@ FASTER = {"all": 1.0, "last": 2.0, "lora": 10.0}
 """What is trained in part may move faster."""
 HEAD_RATE = 1e-3
 """Of a head alone, over a frozen encoder."""
+LINEAR_HEAD_RATE = 1e-2
+"""Of one that is a single linear layer over the pooled text."""
 
 
 class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,8 +61,8 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warmup: float = 0.1
     """Share of all steps over which the rate rises."""
     patience: int | None = None
-    """Evaluations without a gain, in score or in validation loss, after which training ends; 0: never early; None: a
-    third of all, but 10 at least."""
+    """Evaluations without a gain, in score or in validation loss, after which training ends; 0: never early; None: half
+    of all, but 10 at least."""
     evaluations: int = 2
     """How often held-out examples are scored in an epoch."""
     length: int | None = None
@@ -79,11 +81,14 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not self.decay >= 0 or not self.clip >= 0 or (self.patience or 0) < 0 or not 0 <= self.warmup < 1:
             raise UsageError("decay, clip and patience must not be negative, and warm-up is a share below 1")
 
-    def settled(self, task: Task, examples: int) -> FineTuneConfig:
+    def settled(self, task: Task, examples: int, *, linear: bool = False) -> FineTuneConfig:
         """The same with what suits the task and so many examples, wherever nothing was said."""
         usual = USUAL[task]
         alone = self.trained.what == "head"
-        rate = HEAD_RATE if alone else usual.rate * FASTER[self.trained.what]
+        if alone:
+            rate = LINEAR_HEAD_RATE if linear else HEAD_RATE
+        else:
+            rate = usual.rate * FASTER[self.trained.what]
         head_rate = 1.0 if alone or self.trained.what == "lora" else usual.head_rate
         epochs = min(MOST, max(FEWEST, round(usual.steps * self.batch / max(1, examples))))
         return msgspec.structs.replace(
