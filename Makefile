@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test proof lint bench clean
 
 demo: .venv/core
 	$(BIN)/larvatus demo
 
 test: .venv/dev
 	$(BIN)/pytest -n 2 --dist worksteal
+
+# what takes minutes: learning that only shows after a thousand steps
+proof: .venv/dev
+	$(BIN)/pytest -n 2 --dist worksteal -m proof
 
 lint: .venv/dev
 	$(BIN)/ruff check src tests benchmarks

@@ -122,3 +122,17 @@ def test_a_recipe_learns_what_follows_what(name, objective, steps, tmp_path):
     score = train(job, lambda: prepared, quiet)[24].scores[objective]
     assert score.accuracy > 0.75
     assert score.loss < math.log(2) - 0.15
+
+
+@pytest.mark.proof
+def test_a_tiny_bert_leaves_the_unigram_plateau_and_learns_which_sentence_follows(tmp_path):
+    """As `larvatus pretrain bert --size tiny --corpus embedded --steps 1200`: 1.64 nats below the unigram guess were
+    seen (1.47 with next-sentence at its full weight), and 62% of sentence pairs right, whose surface tells nothing.
+    """
+    recipe, quiet = read_recipe("bert", size="tiny"), Console(quiet=True)
+    prepared = prepare(recipe, [EMBEDDED], out=tmp_path, valid=None, options=TextOptions(), console=quiet)
+    job = Job(recipe=recipe, out=tmp_path, budget=Budget(steps=1200), evaluate_every=1200)
+    result = train(job, lambda: prepared, quiet)[recipe.phases[0].length]
+    assert result.scores["masked-lm"].loss < result.guess_loss - 1.55
+    assert result.scores["next-sentence"].loss < math.log(2) - 0.01
+    assert result.scores["next-sentence"].accuracy > 0.57

@@ -214,9 +214,8 @@ def _words_to_hide(words: Words, config: SpanMaskingConfig, text: Text) -> Doubl
         return np.zeros(count)
     zeros = np.zeros(count, dtype=np.int64)
     share = random_bits(text.seed, "spans", text.epoch, items=text.items, draws=zeros)[3] / _TWO_32
-    longer = (
-        1.0 - np.cumsum(config.law) + config.law
-    )  # P(l > x) for x in [0, 1), [1, 2) …: the density of d, times mean
+    # P(l > x) for x in [0, 1), [1, 2) …: the density of d, times the mean length
+    longer = 1.0 - np.cumsum(config.law) + config.law
     so_far = np.concatenate([[0.0], np.cumsum(longer)]) / longer.sum()
     since: Doubles = np.interp(share, so_far, np.arange(config.longest + 1))
     return np.maximum(1.0, config.rate * np.diff(words.edges)) - since
