@@ -26,11 +26,6 @@ torch.set_num_threads(1)  # two tests run side by side on two cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so for the processes they start
 
 
-def pytest_collection_modifyitems(items):
-    """The longest first: one that begins last would keep the other core waiting."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
-
-
 SMALL = (
     "model.layers=1",
     "model.hidden=32",

@@ -87,7 +87,7 @@ def test_row_11_stopping_and_resuming_is_bit_equal_to_going_on(run_small, tmp_pa
     assert_bit_equal(a, b)
 
 
-@pytest.mark.long
+@pytest.mark.proof
 def test_row_11_ten_random_kills_with_changing_workers_end_bit_equal(prepared, tmp_path):
     steps = 250
     assert subprocess.run(command(prepared, tmp_path / "whole", steps=steps), env=environment()).returncode == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torchmetrics.functional.text import squad
 
 from larvatus.errors import DataError
 from larvatus.metrics.squad import answer_f1, exact_match, normalised, question_scores, squad2_scores, squad_scores
@@ -55,6 +56,33 @@ def test_pairs_score_as_the_official_scripts_say(
     assert exact_match(gold, prediction) == exact
     assert answer_f1(gold, prediction) == pytest.approx(first, abs=1e-12)
     assert answer_f1(gold, prediction, version="2.0") == pytest.approx(second, abs=1e-12)
+
+
+WORDS = ["the", "a", "An", "River,", "bank", "1990s", "x-ray", "İ", "...", "O'Neil", "two"]
+# none is empty or nothing but articles: there their F1 is that of version 2, whatever the version
+ANSWERS = st.builds(
+    lambda before, word, after: " ".join([*before, word, *after]),
+    st.lists(st.sampled_from(WORDS), max_size=3),
+    st.sampled_from(["river", "山"]),
+    st.lists(st.sampled_from(WORDS), max_size=2),
+)
+
+
+@given(st.lists(st.tuples(st.lists(ANSWERS, min_size=1, max_size=3), ANSWERS), min_size=1, max_size=6))
+def test_a_set_scores_as_torchmetrics_scores_it(questions: list[tuple[list[str], str]]) -> None:
+    """An implementation of version 1.1 that nobody here wrote, from the strings on."""
+    golds = {str(number): texts for number, (texts, _) in enumerate(questions)}
+    predictions = {str(number): text for number, (_, text) in enumerate(questions)}
+    ours = squad_scores(golds, predictions)
+    theirs = squad(
+        [{"id": own, "prediction_text": text} for own, text in predictions.items()],
+        [
+            {"id": own, "answers": {"text": texts, "answer_start": [0] * len(texts)}, "context": "", "question": ""}
+            for own, texts in golds.items()
+        ],
+    )
+    assert 100 * ours.exact == pytest.approx(float(theirs["exact_match"]), rel=1e-5)
+    assert 100 * ours.f1 == pytest.approx(float(theirs["f1"]), rel=1e-5)
 
 
 def test_a_set_scores_as_the_script_of_version_1_says() -> None:

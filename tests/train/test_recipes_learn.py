@@ -59,7 +59,7 @@ def test_every_packaged_recipe_is_tried_here():
     assert set(LEARNS) == set(recipe_names())
 
 
-@pytest.mark.long
+@pytest.mark.proof
 @pytest.mark.parametrize("name", LEARNS)
 def test_a_recipe_learns_more_than_frequencies(name, tmp_path):
     wanted, quiet = LEARNS[name], Console(quiet=True)
