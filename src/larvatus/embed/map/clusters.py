@@ -14,7 +14,7 @@ al. 2008, *Fightin' words*, eq. 16, 22): counts y, n words in all, prior α_w = 
     z_w = δ_w / √(1/(y_w + α_w) + 1/(y′_w + α_w))
 
 A word names a cluster if it stands out by 1.64 standard deviations and is three times as frequent in its sentences as
-elsewhere; five times, if it is one of the commonest words, which make up a third of what is written: in any language
+elsewhere; five times, if it is one of the commonest words, which make up half of what is written: in any language
 these are mostly function words (`which`, `from`), whose numbers differ with the style of a few texts.
 """
 
@@ -44,7 +44,7 @@ _WORD = re.compile(r"[^\W\d_]{3,}|[^\W\d_\u0000-\u024f]+")  # words of one or tw
 _STANDS_OUT = 1.64  # in standard deviations: one in twenty by chance
 _TIMES = 3  # as frequent as elsewhere
 _TIMES_OF_COMMON = 5
-_COMMON = 1 / 3  # of all words that are read
+_COMMON = 1 / 2  # of all words that are read
 _AS_GOOD = 0.9
 
 
