@@ -7,7 +7,7 @@
 BERT puts one separator into a pair and tells its texts apart by segments (Devlin et al. 2019, figure 2); RoBERTa, XLM-R
 and MPNet put two and have no second segment (Liu et al. 2019). Which it is, the tokenizer says: the post-processor of
 its `tokenizer.json` is asked to dress two made-up texts, so that every kind of post-processor is understood, and what
-`transformers` adds is what is added here. Nothing else in the house knows how texts are dressed.
+`transformers` adds is what is added here. Only the packings of pretraining have a way of their own: one separator.
 S sequences of one or two texts, N tokens.
 """
 
