@@ -6,7 +6,7 @@ from larvatus.objectives import Pretraining
 from larvatus.recipes import SIZES, read_recipe, recipe_names, recipe_table
 from larvatus.recipes.reading import recipe_text
 
-PUBLISHED = {  # rate, steps of warm-up, steps, as the papers' tables of hyperparameters have them; XLM-R takes RoBERTa's
+PUBLISHED = {  # rate, steps of warm-up, steps, as the papers' tables have them; XLM-R takes RoBERTa's
     ("roberta", "base"): (6e-4, 24_000, 500_000),
     ("roberta", "large"): (4e-4, 30_000, 500_000),
     ("xlm-r", "large"): (4e-4, 30_000, 1_500_000),
