@@ -21,13 +21,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from larvatus.errors import ArtefactError
+from larvatus.errors import ArtefactError, LarvatusError
+from larvatus.regular_files import open_regular, read_text
 
 PENDING = ".pending"
 
 
 def sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -58,13 +59,11 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
 
 
-def read_json(path: Path, error: type[Exception] = ArtefactError) -> Any:
-    """JSON of our own making; what is not JSON is refused by name."""
+def read_json(path: Path, error: type[LarvatusError] = ArtefactError) -> Any:
+    """JSON of our own making; what is not JSON, or no regular file, is refused by name."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as fault:
-        raise error(f"{path} is missing") from fault
-    except (OSError, ValueError, RecursionError) as fault:
+        return json.loads(read_text(path, error))
+    except (ValueError, RecursionError) as fault:
         raise error(f"{path} cannot be read as JSON: {fault}") from fault
 
 

@@ -57,7 +57,7 @@ class ModelsVocabulary:
 
     @property
     def identity(self) -> dict[str, Any]:
-        words = [given if _number(given) is not None else sha256(Path(given)) for given in self.add_words]
+        words = [given if _number(given) is not None else sha256(Path(given).resolve()) for given in self.add_words]
         return {"from": self.origin.fingerprint, "add_words": words}
 
     def check(self, tokenizer: Tokenizer, corpus: Path) -> None:

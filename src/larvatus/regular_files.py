@@ -1,0 +1,117 @@
+"""Read files of directories that come from anywhere: regular files only, no links followed, sizes bounded.
+
+    with open_regular(run / "state.json") as file: ...      a link, FIFO, socket, device or folder is refused by kind
+    read_bytes(model / "config.json")                       and so is what is larger than any such file can be
+    if is_there(model / "crf.safetensors"): ...             an optional file: absent is fine, a link is not
+
+A directory that somebody else made may hold a link to a private file, or a FIFO that never answers, where a file of
+a model should be. What a user names on the command line may be a link; what a directory holds may not.
+
+The one exception is the cache of Hugging Face, whose snapshots consist of links into the folder `blobs` beside them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+
+from larvatus.errors import ArtefactError, LarvatusError
+
+LARGEST = 64 * 2**20
+"""Bytes of settings, manifests and other small files; what is larger is none of them."""
+COPY = "copy the directory with its files (cp -rL) and use that"
+
+_KINDS = (
+    (stat.S_ISLNK, "a symbolic link", COPY),
+    (stat.S_ISDIR, "a folder", "a file belongs there"),
+    (stat.S_ISFIFO, "a FIFO", "a file belongs there"),
+    (stat.S_ISSOCK, "a socket", "a file belongs there"),
+    (stat.S_ISCHR, "a device", "a file belongs there"),
+    (stat.S_ISBLK, "a device", "a file belongs there"),
+)
+
+
+def is_there(path: Path, error: type[LarvatusError] = ArtefactError) -> bool:
+    """Whether a regular file stands there; anything else but nothing is refused by its kind."""
+    return _status(path, error) is not None
+
+
+def size_of(path: Path, error: type[LarvatusError] = ArtefactError) -> int:
+    """Bytes of a regular file, which must be there."""
+    found = _status(path, error)
+    if found is None:
+        raise error(f"{path} is missing")
+    return found.st_size
+
+
+def open_regular(path: Path, error: type[LarvatusError] = ArtefactError) -> io.BufferedReader:
+    """Open for reading what must be a regular file. Nothing is waited for, and nothing is followed."""
+    size_of(path, error)  # says of what is no file what it is; the flags below hold should it change meanwhile
+    try:
+        follow = 0 if cached_blob(path) else os.O_NOFOLLOW
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
+    except OSError as fault:
+        raise error(f"{path} cannot be read: {fault.strerror}") from fault
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise error(f"{path} changed while it was opened; try again")
+    return os.fdopen(handle, "rb")
+
+
+def read_bytes(path: Path, error: type[LarvatusError] = ArtefactError, *, most: int = LARGEST) -> bytes:
+    """The contents of a small file."""
+    with open_regular(path, error) as file:
+        try:
+            found = file.read(most + 1)
+        except OSError as fault:
+            raise error(f"{path} cannot be read: {fault.strerror}") from fault
+    if len(found) > most:
+        raise error(f"{path} has {size_of(path, error):,} bytes; more than {most:,} are refused")
+    return found
+
+
+def read_text(path: Path, error: type[LarvatusError] = ArtefactError, *, most: int = LARGEST) -> str:
+    """The same as text, which must be UTF-8."""
+    try:
+        return read_bytes(path, error, most=most).decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise error(f"{path} cannot be read: byte {fault.start:,} is not UTF-8") from fault
+
+
+def refuse_link(path: Path, error: type[LarvatusError] = ArtefactError) -> None:
+    """For a folder inside a directory: it may be absent, but it may not lead elsewhere."""
+    if path.is_symlink():
+        raise error(f"{path} is a symbolic link; {COPY}")
+
+
+def cached_blob(path: Path) -> bool:
+    """Whether a link leads from a snapshot of the Hugging Face cache to where that cache keeps its files.
+
+    models--org--name/snapshots/COMMIT/config.json -> ../../blobs/0a1b…
+    """
+    if not path.is_symlink():
+        return False
+    for folder in path.absolute().parents:
+        if folder.name == "snapshots" and folder.parent.name.startswith("models--"):
+            blobs = folder.parent / "blobs"
+            target = Path(os.path.realpath(path))
+            return not blobs.is_symlink() and target.parent == Path(os.path.realpath(blobs))
+    return False
+
+
+def _status(path: Path, error: type[LarvatusError]) -> os.stat_result | None:
+    """What stands there if it is a regular file, None if nothing does."""
+    try:
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode) and cached_blob(path):
+            found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as fault:  # ValueError: a NUL in the name
+        raise error(f"{path} cannot be read: {getattr(fault, 'strerror', fault)}") from fault
+    for is_kind, name, way in _KINDS:
+        if is_kind(found.st_mode):
+            raise error(f"{path} is {name}; {way}")
+    return found
