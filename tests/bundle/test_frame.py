@@ -151,7 +151,7 @@ def test_every_kind_of_post_processor_is_understood() -> None:
     assert read_frame(None) is read_frame(processors.ByteLevel()) is None
     with pytest.raises(ArtefactError, match="no special token before a text"):
         read_frame(processors.TemplateProcessing(single="$A [SEP]", pair="$A $B [SEP]", special_tokens=special[1:]))
-    with pytest.raises(ArtefactError, match="swaps the texts"):
+    with pytest.raises(ArtefactError, match="swaps texts"):
         read_frame(
             processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $B $A [SEP]", special_tokens=special)
         )

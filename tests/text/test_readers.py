@@ -222,3 +222,15 @@ def test_endless_lines_and_documents_are_bounded(tmp_path, monkeypatch):
     path.write_text("ok\n\n" + "x" * 101)
     with pytest.raises(DataError, match=r"a\.txt:3: the line has more than 100 bytes"):
         texts(path)
+
+
+@pytest.mark.parametrize("language", ["..", "a/b", "l0", "x" * 5000, "\n"])
+def test_a_language_that_is_no_code_is_named_with_its_place(tmp_path, language):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "fine"}) + "\n" + json.dumps({"text": "a", "lang": language}) + "\n")
+    with pytest.raises(DataError, match=r"a.jsonl:2: field 'lang': .* is no language code"):
+        list(read_documents([path], options=ReadOptions(language_field="lang")))
+    skipped = Skipped()
+    options = ReadOptions(language_field="lang", on_bad="skip")
+    assert [d.text for d in read_documents([path], options=options, skipped=skipped)] == ["fine"]
+    assert skipped.bad == {"no language code": 1}

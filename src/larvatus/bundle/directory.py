@@ -316,6 +316,15 @@ def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path,
             f"{source} says {architecture.vocabulary:,} tokens, but the tokenizer beside it has {tokenizer.size:,}; "
             "they belong to different models"
         )
+    if tokenizer.library.post_processor is not None and architecture.model.segments > 1:
+        frame = tokenizer.frame
+        highest = max(one for dress in (frame.single, frame.pair) for gap in dress.gap_segments for one in gap)
+        highest = max(highest, *frame.single.text_segments, *frame.pair.text_segments)
+        if highest >= architecture.model.segments:
+            raise ArtefactError(
+                f"{source} says {architecture.model.segments} segments, but the tokenizer beside it numbers them up to "
+                f"{highest}; they belong to different models"
+            )
 
 
 @dataclass(frozen=True)

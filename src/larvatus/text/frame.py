@@ -13,6 +13,7 @@ S sequences of one or two texts, N tokens.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,10 @@ import tokenizers
 from tokenizers.models import WordLevel
 
 from larvatus.errors import ArtefactError
+
+MOST_SPECIALS = 16
+"""Around a text or a pair; published models have up to four."""
+REPEATS = "the tokenizer's post-processor repeats, drops or swaps texts; correct tokenizer.json"
 
 Ints = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.integer]
@@ -140,9 +145,10 @@ def read_frame(post_processor: Any) -> Frame | None:
     """What a post-processor of the `tokenizers` library adds to one text and to two; None where it adds nothing."""
     if post_processor is None:
         return None
+    _check_templates(json.loads(post_processor.__getstate__()))
     probe = tokenizers.Tokenizer(WordLevel({"text": 0}, unk_token="text"))
     probe.post_processor = post_processor
-    frame = Frame(_dress(probe.encode("text"), 1), _dress(probe.encode("text", "text"), 2))
+    frame = Frame(_dress(_asked(probe, "text"), 1), _dress(_asked(probe, "text", "text"), 2))
     if not frame.single.specials and not frame.pair.specials:
         return None
     for dress in (frame.single, frame.pair):
@@ -154,14 +160,41 @@ def read_frame(post_processor: Any) -> Frame | None:
     return frame
 
 
+def _asked(probe: Any, *texts: str) -> tokenizers.Encoding:
+    """What the post-processor makes of made-up texts."""
+    found: tokenizers.Encoding = probe.encode(*texts)
+    if len(found.ids) > MOST_SPECIALS + len(texts):
+        raise ArtefactError(
+            f"the tokenizer's post-processor puts {len(found.ids) - len(texts):,} special tokens around a text; more "
+            f"than {MOST_SPECIALS} are refused"
+        )
+    return found
+
+
+def _check_templates(processor: Any) -> None:
+    """Templates must name the tokens that they use, at which the library panics, and each text once."""
+    for inner in processor.get("processors", []):
+        _check_templates(inner)
+    if processor["type"] != "TemplateProcessing":
+        return
+    for name, texts in (("single", ["A"]), ("pair", ["A", "B"])):
+        pieces = [next(iter(piece.items())) for piece in processor[name]]
+        unknown = {own["id"] for kind, own in pieces if kind == "SpecialToken"} - set(processor["special_tokens"])
+        if unknown:
+            raise ArtefactError(
+                f"the tokenizer's post-processor uses {min(unknown)!r:.60}, which it does not define; correct "
+                "tokenizer.json"
+            )
+        if [own["id"] for kind, own in pieces if kind == "Sequence"] != texts:
+            raise ArtefactError(REPEATS)
+
+
 def _dress(found: tokenizers.Encoding, texts: int) -> Dress:
     """From the probe's encoding, in which each text is one token."""
     owners = found.sequence_ids
     places = [at for at, owner in enumerate(owners) if owner is not None]
     if [owners[at] for at in places] != list(range(texts)):
-        raise ArtefactError(
-            "the tokenizer's post-processor repeats, drops or swaps the texts of a pair; correct tokenizer.json"
-        )
+        raise ArtefactError(REPEATS)
     borders = [-1, *places, len(owners)]
     gaps = [slice(low + 1, high) for low, high in pairwise(borders)]
     return Dress(

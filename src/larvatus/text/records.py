@@ -28,6 +28,7 @@ from larvatus.errors import DataError
 from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.encodings import HINT, UTF_8, recoded
 from larvatus.text.json_records import json_records
+from larvatus.text.sentences import is_language
 from larvatus.text.surrogates import refuse_surrogates
 
 LONGEST_LINE = 256 * 2**20
@@ -246,6 +247,9 @@ def _document(record: dict[str, Any], name: str, number: int, options: ReadOptio
     language = record.get(options.language_field) if options.language_field else None
     if language is not None and not isinstance(language, str):
         raise _BadRecord("language is no string", f"field {options.language_field!r} is {type(language).__name__}")
+    if language and not is_language(language):
+        shown = f"{language[:40]!r} is no language code"
+        raise _BadRecord("no language code", f"field {options.language_field!r}: {shown} such as en, sw or zh-Hant")
     label = _label(record, options.label_field) if options.label_field else None
     return Document(text, name, number, language or options.language, label)
 
