@@ -27,6 +27,7 @@ from larvatus.errors import ArtefactError, LarvatusError
 from larvatus.regular_files import is_there, open_regular, read_text, refuse_link
 
 PENDING = ".pending"
+MANIFEST = "larvatus.json"
 
 
 def sha256(path: Path) -> str:
@@ -139,6 +140,8 @@ def standing(directory: Path) -> Path:
     if not stat.S_ISDIR(kind):
         refuse_link(pending)
         raise ArtefactError(f"{pending} is no folder that a save of Larvatus left; remove it")
+    if not is_there(pending / MANIFEST):
+        raise ArtefactError(f"{pending} holds no {MANIFEST}: no save of Larvatus left it; remove it")
     return pending
 
 
