@@ -142,7 +142,8 @@ def iter_tensors(path: Path, *, allow_nan: bool = False, integers: bool = False)
                 tensor: Tensor = file.get_tensor(name)
                 if not allow_nan and not _finite(tensor):
                     raise ArtefactError(
-                        f"{path}: tensor {name!r} holds NaN or infinity; allow_nan=True reads it all the same"
+                        f"{path}: tensor {name!r} holds NaN or infinity, at least as float32; "
+                        "allow_nan=True reads it all the same"
                     )
                 yield name, tensor
     except safetensors.SafetensorError as fault:

@@ -23,7 +23,7 @@ from larvatus.corpus.format import JOURNAL, MANIFEST, REBUILD, TOKENIZER, ChunkI
 from larvatus.corpus.mixture import Part
 from larvatus.corpus.shards import check_shards
 from larvatus.errors import DataError
-from larvatus.regular_files import is_there, only_regular
+from larvatus.regular_files import only_regular
 from larvatus.text.tokenizer import Tokenizer
 
 _OPEN_SHARDS = 64  # a file handle each
@@ -51,7 +51,7 @@ class Corpus:
     def verify(self) -> None:
         """Check the tokenizer and every shard against the manifest."""
         tokenizer = self.path / TOKENIZER / "tokenizer.json"
-        if not is_there(tokenizer, DataError):
+        if not tokenizer.is_file():
             raise DataError(f"{tokenizer} is missing; {REBUILD}")
         if files.sha256(tokenizer) != self.manifest.settings.tokenizer:
             raise DataError(f"{tokenizer} is not the tokenizer that the shards were made with; {REBUILD}")
