@@ -370,7 +370,7 @@ def test_67_what_is_no_file_in_a_corpus_is_refused_by_kind(
     built: Path, forked: Forked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("manifest.json", "00000.arrow", "tokenizer/tokenizer.json", "tokenizer"):
+    for name in ("manifest.json", "journal.jsonl", "00000.arrow", "tokenizer/tokenizer.json", "tokenizer"):
         spoilt = Path(shutil.copytree(built, tmp_path / f"spoilt-{name.replace('/', '-')}"))
         if name == "tokenizer" and kind == "a symbolic link":
             shutil.move(spoilt / name, tmp_path / "kept")
