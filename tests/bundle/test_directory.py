@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from larvatus import files
+from larvatus.bundle import manifest as manifests
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.huggingface import LAYOUTS
 from larvatus.bundle.manifest import read_manifest
@@ -174,15 +175,15 @@ def test_a_reader_that_is_overtaken_by_a_save_reads_the_new_model(
     tmp_path: Path, tiny_model: Make, save_tiny: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_tiny(tmp_path, tiny_model(seed=1))
-    real, overtaken = Tokenizer.load, []
+    real, overtaken = manifests.verify, []
 
-    def beside_another(path: Path) -> Tokenizer:
+    def beside_another(*arguments: Any, **options: Any) -> None:
         if not overtaken:
-            overtaken.append(path)
+            overtaken.append(arguments)
             save_tiny(tmp_path, tiny_model(seed=2))
-        return real(path)
+        real(*arguments, **options)  # of the manifest before, and the files of now
 
-    monkeypatch.setattr(Tokenizer, "load", beside_another)
+    monkeypatch.setattr(manifests, "verify", beside_another)
     words = load_bundle(tmp_path).pretraining.encoder.embeddings.words.weight
     assert overtaken
     assert torch.equal(words, tiny_model(seed=2).encoder.embeddings.words.weight)
