@@ -110,7 +110,7 @@ def test_a_manifest_that_points_elsewhere_is_refused(copy: Path, name: str) -> N
 def test_a_link_in_place_of_a_shard_is_refused(copy: Path, tmp_path: Path) -> None:
     (copy / "00000.arrow").rename(tmp_path / "outside.arrow")
     (copy / "00000.arrow").symlink_to(tmp_path / "outside.arrow")
-    with pytest.raises(DataError, match="is a link"):
+    with pytest.raises(DataError, match="is a symbolic link"):
         Corpus.open(copy)
 
 

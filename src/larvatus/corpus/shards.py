@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from larvatus import files
-from larvatus.corpus.format import REBUILD, ChunkInfo, ShardInfo, shard_name
+from larvatus.corpus.format import REBUILD, SHARD_NAME, ChunkInfo, ShardInfo, shard_name
 from larvatus.errors import DataError
 
 
@@ -64,6 +64,8 @@ class ShardWriter:
 
 def fault_of(directory: Path, shard: ShardInfo) -> str | None:
     """What is wrong with a shard on the disk; nothing, if it is what the manifest says."""
+    if not SHARD_NAME.fullmatch(shard.file):
+        return f"{directory} names {shard.file!r}, which is not the name of a shard (00000.arrow …); {REBUILD}"
     path = directory / shard.file
     try:
         size = path.stat().st_size

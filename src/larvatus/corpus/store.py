@@ -23,6 +23,7 @@ from larvatus.corpus.format import JOURNAL, MANIFEST, REBUILD, TOKENIZER, ChunkI
 from larvatus.corpus.mixture import Part
 from larvatus.corpus.shards import check_shards
 from larvatus.errors import DataError
+from larvatus.regular_files import only_regular
 from larvatus.text.tokenizer import Tokenizer
 
 _OPEN_SHARDS = 64  # a file handle each
@@ -41,6 +42,7 @@ class Corpus:
     @classmethod
     def open(cls, path: Path, verify: bool = True) -> Corpus:
         """Open a built corpus. Whatever is missing or changed is refused here, by name, before anything is read."""
+        only_regular(Path(path), error=DataError)
         corpus = cls(Path(path), read_manifest(Path(path)))
         if verify:
             corpus.verify()
