@@ -8,6 +8,7 @@ with descriptors, limits and environment as its case says.
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -26,8 +27,6 @@ def begin(case: dict[str, Any]) -> None:
     """In the child: what the shell and the start of Python would have done."""
     os.chdir(case["folder"])
     os.environ.update(case.get("environment", {}))
-    for name, most in case.get("limits", {}).items():
-        resource.setrlimit(getattr(resource, name), (most, most))
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         given = case.get(name, f"{name}.txt")
         if given == "closed":
@@ -47,10 +46,13 @@ def begin(case: dict[str, Any]) -> None:
             encoding = case.get("encoding", "utf-8")
             stream = io.TextIOWrapper(open(number, "wb", closefd=False), encoding=encoding, errors="strict")  # noqa: SIM115
             setattr(sys, name, stream)
+    for name, most in case.get("limits", {}).items():
+        resource.setrlimit(getattr(resource, name), (most, most))
     sys.argv = ["larvatus", *case["words"]]
 
 
 def run_all(cases: list[dict[str, Any]], results: Path) -> None:
+    gc.freeze()  # a child does not look through, and so copy, all that was imported
     codes = []
     for case in cases:
         child = os.fork()

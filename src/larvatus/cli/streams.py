@@ -23,7 +23,7 @@ from typing import Any
 
 from larvatus.errors import ArtefactError
 
-NARROWEST = 40
+NARROWEST = 60
 """Columns: with fewer, tables lose what they show; a terminal that has fewer breaks the lines itself."""
 ESCAPED = "larvatus-escaped"
 
