@@ -43,6 +43,7 @@ def broken(code, folder, *words, debug=False):
         "open('absent', encoding='utf-8')",
         "raise Exception",
     ],
+    ids=["a bug", "recursion", "a panic", "a file", "no message"],
 )
 def test_80_anything_unforeseen_is_one_line_and_a_report(code, tmp_path):
     done = broken(code, tmp_path)
@@ -83,7 +84,7 @@ def test_80_where_nothing_can_be_written_the_report_goes_elsewhere(tmp_path):
         ('raise RuntimeError("DefaultCPUAllocator: can\'t allocate memory: …")', 1, "memory ran out (Default"),
         ("raise RuntimeError('CUDA out of memory. Tried to allocate 20 GiB')", 1, "memory ran out (CUDA out of memory"),
         ("raise OSError(12, 'Cannot allocate memory')", 1, "memory ran out"),
-        ("raise RuntimeError(\"can't start new thread\")", 1, "no more threads"),
+        ('raise RuntimeError("can\'t start new thread")', 1, "no more threads"),
         ("raise OSError(28, 'No space left on device', 'x.bin')", 5, "no space left to write x.bin"),
         ("raise RuntimeError('I/O error: No space left on device (os error 28)')", 5, "no space left to write a file"),
         ("raise OSError(27, 'File too large', 'x.bin')", 5, "x.bin grew larger than a file may be here"),
@@ -92,6 +93,7 @@ def test_80_where_nothing_can_be_written_the_report_goes_elsewhere(tmp_path):
         ("raise BrokenPipeError(32, 'Broken pipe')", 5, "a file cannot be read or written (Broken pipe)"),
         ("raise KeyboardInterrupt", 130, "stopped"),
     ],
+    ids=["memory", "torch", "cuda", "fork", "threads", "disk", "rust", "size", "files", "read-only", "pipe", "ctrl-c"],
 )
 def test_78_faults_of_the_machine_are_known(code, exit_code, said, tmp_path):
     done = broken(code, tmp_path)

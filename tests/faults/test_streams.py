@@ -105,6 +105,11 @@ LOST = "larvatus: {}\n"
         ("2>&- >/dev/null", False, 0, ""),
         ("2>/dev/full >/dev/null", False, 0, ""),
     ],
+    ids=[
+        *("pipe, saves", "full, saves", "closed, saves", "all closed, saves", "both full, saves"),
+        *("pipe, prints", "full, prints", "closed, prints", "both closed, prints", "no error, prints"),
+        "full error, prints",
+    ],
 )
 def test_68_streams_in_any_state(how, saving, code, said, tmp_path):
     """The streams alone, without the seconds of imports (so what ends in one line is here unforeseen: 70)."""

@@ -9,7 +9,7 @@ from larvatus.errors import printable
 TEXT = "the [MASK] — 😀 é"
 ODD = "a\nb\x1b[31m\udcff[/x]:bank:"
 NAMED = r"a\nb\x1b[31m\udcff[/x]:bank:"
-WIDTHS = ["80", "0", "1", "²", "-3", "9" * 5000]
+WIDTHS = ["80", "0", "1", "²"]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,8 @@ def done(started, tiny_model, save_tiny, tmp_path_factory):
         "recipe": ["recipes", "show", "bért"],
     }
     cases = {
-        **{(code, name): {"words": w, "encoding": code} for code in ("ascii", "latin-1") for name, w in answers.items()},
+        **{("ascii", name): {"words": words, "encoding": "ascii"} for name, words in answers.items()},
+        **{("latin-1", name): {"words": answers[name], "encoding": "latin-1"} for name in ("fill", "json", "score")},
         **{("error", name): {"words": words} for name, words in errors.items()},
         ("error", "in ascii"): {"words": errors["recipe"], "encoding": "ascii"},
         **{("width", w): {"words": ["recipes"], "environment": {"COLUMNS": w, "TERM": "dumb"}} for w in WIDTHS},

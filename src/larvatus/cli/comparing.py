@@ -52,7 +52,8 @@ def compare_and_show(plan: Comparison, *, as_json: bool) -> None:
         wide = console if console.is_terminal else Console(width=WIDE, highlight=False)
         wide.print()
         wide.print(as_table(results))
-    console.print(printable(f"results: {plan.out / 'results.json'}{_plot(plan, results)}"), soft_wrap=True, markup=False)
+    results_and_plot = f"results: {plan.out / 'results.json'}{_plot(plan, results)}"
+    console.print(printable(results_and_plot), soft_wrap=True, markup=False)
 
 
 def _plot(plan: Comparison, results: Results) -> str:

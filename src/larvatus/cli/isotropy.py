@@ -104,7 +104,8 @@ def fit(
         summary = {"path": str(path), "name": fitted.name, "unit": unit, "pool": pool, "count": fitted.count}
         print(json.dumps({**summary, "layers": layers - 1, "size": size, "sha256": fitted.checksum}, indent=2))
     else:
-        print(f"{printable(str(path))}: {size} dimensions of {layers - 1} layers and the embeddings, over {fitted.count:,} {unit}s")
+        over = f"over {fitted.count:,} {unit}s"
+        print(f"{printable(str(path))}: {size} dimensions of {layers - 1} layers and the embeddings, {over}")
         print(
             f"next: larvatus embed TEXT --model {model} --unit {unit} --standardise {path if out else name} --out FILE"
         )
