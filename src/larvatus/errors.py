@@ -9,6 +9,7 @@
     └── Preempted        exit 75   asked to stop; saved; `--resume` goes on from there
 
 The command line prints the message as ``larvatus: …`` and exits with the code; a traceback on bad input is a bug.
+What is none of these is unforeseen: one line, a report file and exit 70 (`cli/last_resort.py`).
 """
 
 from __future__ import annotations
