@@ -9,6 +9,7 @@
     └── Preempted        exit 75   asked to stop; saved; `--resume` goes on from there
 
 The command line prints the message as ``larvatus: …`` and exits with the code; a traceback on bad input is a bug.
+What is none of these is unforeseen: one line, a report file and exit 70 (`cli/last_resort.py`).
 """
 
 from __future__ import annotations
@@ -58,3 +59,12 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]}?"
     return f"; there are: {', '.join(known)}" if known else ""
+
+
+def printable(text: str) -> str:
+    r"""Text on one line with nothing that a terminal would obey: ``a\nb`` for a newline, ``\x1b`` for an escape.
+
+    >>> printable("two\nlines")
+    'two\\nlines'
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -79,6 +79,10 @@ def saying_what_is_full(path: Path, size: int | None = None) -> Iterator[None]:
         if fault.errno in (errno.ENOSPC, errno.EDQUOT):
             need = f" ({size:,} bytes needed)" if size else ""
             raise ArtefactError(f"no space left to write {path}{need}; free some, or choose another --out") from fault
+        if fault.errno == errno.EFBIG:
+            raise ArtefactError(
+                f"{path} would be larger than a file may be here; raise ulimit -f, or choose another disk"
+            ) from fault
         if fault.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise ArtefactError(f"{path} cannot be written ({fault.strerror}); choose another --out") from fault
         raise

@@ -1,4 +1,10 @@
-"""Commands as a user gives them, in this process."""
+"""Commands as a user gives them, in this process or in their own."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +25,51 @@ def larvatus(capsys):
         said = capsys.readouterr().err.strip()
         assert "Traceback" not in said
         assert "\n" not in said, said
+        assert ended.value.code != 70, said  # unforeseen; most such faults pass through `run` as themselves
         return ended.value.code, said
+
+    return call
+
+
+@dataclass(frozen=True)
+class Started:
+    """What became of a command in a process of its own."""
+
+    code: int
+    out: str
+    err: str
+    folder: Path
+
+
+@pytest.fixture(scope="session")
+def started(tmp_path_factory):
+    """Run commands in processes of their own (see `started.py`): started({"words": [...], "stdout": "closed"}, …).
+
+    A case may also say stdin, stderr ("gone": a pipe without reader; "closed"; or a path), environment, encoding,
+    limits and folder. All of one call share one start of Python.
+    """
+
+    def call(*cases):
+        for case in cases:
+            case.setdefault("folder", str(tmp_path_factory.mktemp("started")))
+            case["words"] = [str(word) for word in case["words"]]
+        results = tmp_path_factory.mktemp("results") / "codes.json"
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.faults.started", str(results)],
+            input=json.dumps(cases),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        found = []
+        for case, code in zip(cases, json.loads(results.read_text()), strict=True):
+            folder = Path(case["folder"])
+            said = [folder / f"{name}.txt" for name in ("stdout", "stderr")]
+            out, err = (path.read_bytes().decode("latin-1") if path.exists() else "" for path in said)
+            found.append(Started(code, out, err, folder))
+        return found
 
     return call
 

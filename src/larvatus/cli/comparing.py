@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from larvatus.errors import UsageError
+from larvatus.errors import UsageError, printable
 from larvatus.evaluate.compare import Comparison, as_dict, compare
 from larvatus.evaluate.plot import draw
 from larvatus.evaluate.results import Results
@@ -44,7 +44,7 @@ def seeds_of(seed: int, seeds: str | None) -> tuple[int, ...]:
 
 def compare_and_show(plan: Comparison, *, as_json: bool) -> None:
     """Carry out a comparison; the table (or JSON) goes to standard output, and the plot beside the runs."""
-    console = Console(stderr=as_json, highlight=False)
+    console = Console(stderr=as_json, markup=False, emoji=False, highlight=False)
     results = compare(plan, console)
     if as_json:
         print(json.dumps(as_dict(results)))
@@ -52,7 +52,8 @@ def compare_and_show(plan: Comparison, *, as_json: bool) -> None:
         wide = console if console.is_terminal else Console(width=WIDE, highlight=False)
         wide.print()
         wide.print(as_table(results))
-    console.print(f"results: {plan.out / 'results.json'}{_plot(plan, results)}", soft_wrap=True, markup=False)
+    results_and_plot = f"results: {plan.out / 'results.json'}{_plot(plan, results)}"
+    console.print(printable(results_and_plot), soft_wrap=True, markup=False)
 
 
 def _plot(plan: Comparison, results: Results) -> str:

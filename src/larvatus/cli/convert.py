@@ -13,6 +13,7 @@ from larvatus.bundle.convert import Converted, Precision, convert_bundle
 from larvatus.bundle.huggingface import LAYOUTS
 from larvatus.bundle.huggingface.native import Native
 from larvatus.cli.options import Json
+from larvatus.errors import printable
 
 NAMES = ", ".join(layout.model_type for layout in LAYOUTS)
 
@@ -31,11 +32,11 @@ def convert(
     if as_json:
         print(json.dumps(done.to_dict()))
     else:
-        _show(done, Console(soft_wrap=True, highlight=False, markup=False))
+        _show(done, Console(soft_wrap=True, highlight=False, markup=False, emoji=False))
 
 
 def _show(done: Converted, console: Console) -> None:
-    console.print(f"saved {done.path} in the layout {done.layout} ({done.architecture}, {done.dtype})")
+    console.print(f"saved {printable(str(done.path))} in the layout {done.layout} ({done.architecture}, {done.dtype})")
     console.print(f"  weights: {done.bytes / 1e6:,.1f} MB")
     console.print(f"  heads kept: {', '.join(done.kept) or 'none'}")
     console.print(f"  heads left out: {', '.join(done.left_out) or 'none'}")

@@ -72,7 +72,7 @@ def build(
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
     text, language = text_of(paths, languages, option="PATHS")
     mixture = MixtureConfig(alpha=alpha)
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     with _Bar(console) as bar:
         options = BuildOptions(
             language=language,

@@ -30,7 +30,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 0,
 ) -> None:
     """Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download."""
-    console = Console(highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
     if out.exists():
         if not (out / "metrics.jsonl").exists() and any(out.iterdir()):
             raise UsageError(f"{out} holds something else than a demo; choose another --out")

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from larvatus.errors import printable
 from larvatus.objectives import AnsweringConfig
 from larvatus.tasks.choosing import Epoch, Scores, compare
 from larvatus.tasks.finetune import Tuned, Watch
@@ -122,10 +123,10 @@ def show_result(console: Console, tuned: Tuned, out: Path) -> None:
             console.print(line, highlight=False, soft_wrap=True)
     taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     console.print(
-        f"saved {escape(str(out))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)",
+        f"saved {escape(printable(str(out)))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)",
         soft_wrap=True,
         highlight=False,
     )
     asks = isinstance(tuned.bundle.objectives[0], AnsweringConfig)
     words = '"A question?" --pair "A passage that answers it."' if asks else '"Some text."'
-    console.print(f"next: larvatus predict {escape(str(out))} {words}", soft_wrap=True, highlight=False)
+    console.print(f"next: larvatus predict {escape(printable(str(out)))} {words}", soft_wrap=True, highlight=False)

@@ -34,7 +34,7 @@ from larvatus.embed.fit import FitOptions, fit_standardiser
 from larvatus.embed.options import Pool, Unit
 from larvatus.embed.passages import PassageOptions
 from larvatus.embed.standardise import SUFFIX, standardiser_path
-from larvatus.errors import ArtefactError, UsageError
+from larvatus.errors import ArtefactError, UsageError, printable
 from larvatus.model import load
 from larvatus.plots import check_can_draw
 from larvatus.probe.frequency import FrequencyEffect
@@ -104,7 +104,8 @@ def fit(
         summary = {"path": str(path), "name": fitted.name, "unit": unit, "pool": pool, "count": fitted.count}
         print(json.dumps({**summary, "layers": layers - 1, "size": size, "sha256": fitted.checksum}, indent=2))
     else:
-        print(f"{path}: {size} dimensions of {layers - 1} layers and the embeddings, over {fitted.count:,} {unit}s")
+        over = f"over {fitted.count:,} {unit}s"
+        print(f"{printable(str(path))}: {size} dimensions of {layers - 1} layers and the embeddings, {over}")
         print(
             f"next: larvatus embed TEXT --model {model} --unit {unit} --standardise {path if out else name} --out FILE"
         )

@@ -30,7 +30,7 @@ from larvatus.cli.options import (
     encoding_of,
     text_of,
 )
-from larvatus.errors import UsageError
+from larvatus.errors import UsageError, printable
 from larvatus.recipes import Recipe, read_recipe
 from larvatus.text.readers import ReadOptions
 from larvatus.text.tokenizer import Tokenizer
@@ -98,7 +98,7 @@ def pretrain(
     licence: Licence = "",
 ) -> None:
     """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
-    console = Console(stderr=False, highlight=False, quiet=os.environ.get("RANK", "0") != "0")
+    console = Console(markup=False, emoji=False, highlight=False, quiet=os.environ.get("RANK", "0") != "0")
     origin = _origin(from_, out, add_words=add_words, old=old)
     chosen = _recipe(recipe, origin, size=size, settings=settings or [], console=console)
     runtime = Runtime.here(
@@ -154,6 +154,6 @@ def _recipe(
 
 def _say_what_is_next(out: Path, console: Console) -> None:
     taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
-    console.print(f"saved {out} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)")
+    console.print(f"saved {printable(str(out))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)")
     mask = Tokenizer.load(out).special.mask
-    console.print(f'next: larvatus fill "Some text with a {mask}." --model {out}')
+    console.print(f'next: larvatus fill "Some text with a {mask}." --model {printable(str(out))}')

@@ -38,7 +38,7 @@ from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.passages import PassageOptions, passages
 from larvatus.embed.search import SearchOptions, open_place, search
 from larvatus.embed.similarity import Instance, instance, similarities
-from larvatus.errors import DataError, UsageError
+from larvatus.errors import DataError, UsageError, printable
 from larvatus.evaluate.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
 from larvatus.model import Model, load
 from larvatus.text.readers import ReadOptions, Skipped
@@ -192,8 +192,8 @@ def index(
     if as_json:
         print(json.dumps({"path": str(out), **msgspec.to_builtins(built)}, ensure_ascii=False, indent=2))
     else:
-        print(f"{out}: {built.instances:,} instances of {built.words:,} words")
-        print(f'next: larvatus similar "… *word* …" --in {out} --model {model}')
+        print(f"{printable(str(out))}: {built.instances:,} instances of {built.words:,} words")
+        print(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
 
 
 @app.command("evaluate")

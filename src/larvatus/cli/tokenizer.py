@@ -29,7 +29,7 @@ from larvatus.cli.options import (
     text_of,
 )
 from larvatus.corpus.mixture import MixtureConfig
-from larvatus.errors import ArtefactError
+from larvatus.errors import ArtefactError, printable
 from larvatus.files import saying_what_is_full
 from larvatus.text.languages import read_languages, train_mixed_vocabulary
 from larvatus.text.readers import Document, ReadOptions, Skipped
@@ -86,7 +86,7 @@ def train(
             read["characters"] += len(document.text)
             yield document
 
-    console = Console(stderr=as_json)
+    console = Console(stderr=as_json, markup=False, emoji=False)
     with console.status("learning the vocabulary …"):
         tokenizer = train_mixed_vocabulary(
             documents(),
@@ -120,7 +120,7 @@ def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str,
     share = f"{100 * unknown / max(1, tokens):.2f}% unknown"
     print(f"{read['documents']:,} documents · {read['characters']:,} characters · {skipped}")
     print(f"{tokenizer.kind}: {tokenizer.size:,} pieces · {tokens:,} tokens of text · {share}")
-    print(f'saved {out}\nnext: larvatus tokenizer show {out} "Some text of yours."')
+    print(f'saved {(name := printable(str(out)))}\nnext: larvatus tokenizer show {name} "Some text of yours."')
 
 
 @app.command()

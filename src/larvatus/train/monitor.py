@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from larvatus.errors import printable
 from larvatus.files import append_bytes
 from larvatus.train.evaluation import HeldOut
 from larvatus.train.report import StepReport
@@ -26,7 +28,7 @@ class Metrics:
 
     def __init__(self, run: Path, console: Console, *, tensorboard: bool = False) -> None:
         self._path, self._console = run / "metrics.jsonl", console
-        self._down = False
+        self._down: set[str] = set()
         self._board: Any = _tensorboard(run) if tensorboard else None
 
     def __enter__(self) -> Self:
@@ -34,20 +36,29 @@ class Metrics:
 
     def __exit__(self, *fault: object) -> None:
         if self._board is not None:
-            self._board.close()
+            self._attempt("TensorBoard's files", self._board.close)
 
     def write(self, kind: str, step: int, values: dict[str, Any]) -> None:
-        if self._down:
+        record = {"kind": kind, "step": step, "time": round(time.time(), 3), **values}
+        self._attempt("metrics", lambda: self._append(record))
+        if self._board is not None:
+            self._attempt("TensorBoard's files", lambda: self._draw(kind, step, values))
+
+    def _attempt(self, what: str, do: Callable[[], None]) -> None:
+        """What fails is said once and left behind; the other goes on."""
+        if what in self._down:
             return
         try:
-            self._append({"kind": kind, "step": step, "time": round(time.time(), 3), **values})
-            if self._board is not None:
-                for name, value in values.items():
-                    if isinstance(value, int | float):
-                        self._board.add_scalar(f"{kind}/{name}", value, step)
+            do()
         except Exception as fault:
-            self._down = True
-            self._console.print(f"[yellow]metrics are no longer written ({fault}); training goes on[/]")
+            self._down.add(what)
+            line = f"{what} are no longer written ({printable(str(fault))}); training goes on"
+            self._console.print(line, style="yellow", soft_wrap=True, markup=False, highlight=False)
+
+    def _draw(self, kind: str, step: int, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def _append(self, record: dict[str, Any]) -> None:
         append_bytes(self._path, json.dumps(record).encode() + b"\n")

@@ -28,7 +28,7 @@ from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
-from larvatus.errors import ArtefactError, RecipeError, UsageError
+from larvatus.errors import ArtefactError, RecipeError, UsageError, printable
 from larvatus.files import locked, sweep
 from larvatus.objectives import Pretraining
 from larvatus.recipes import Recipe, differences, recipe_table
@@ -181,7 +181,8 @@ class Run:
         """Two lines before the work: what is read, what is trained."""
         corpus, recipe = self.corpus, self.job.recipe
         self.news.print(
-            f"{corpus.path}: {corpus.documents:,} documents · {corpus.sentences:,} sentences · {corpus.words:,} words"
+            f"{printable(str(corpus.path))}: {corpus.documents:,} documents · {corpus.sentences:,} sentences"
+            f" · {corpus.words:,} words"
             f" · vocabulary: {self.tokenizer.size:,} pieces, {corpus.tokens / max(corpus.words, 1):.2f} per word",
             soft_wrap=True,
         )
@@ -247,7 +248,7 @@ class Run:
         if self.ranks.main:
             sweep(job.out)
             sweep(job.out / FOLDER)
-        checkpoint = newest_checkpoint(job.out, lambda line: self.console.print(f"[yellow]{line}[/]", soft_wrap=True))
+        checkpoint = newest_checkpoint(job.out, self._warn)
         if checkpoint is None:
             steps = steps_wanted(job.recipe, job.budget, self._epoch_tokens()) or self._measure()
             return Progress(steps=steps)
@@ -258,6 +259,9 @@ class Run:
             progress = msgspec.structs.replace(progress, steps=self._steps_asked() or progress.steps)
         self.console.print(f"resumed from step {progress.step:,} of {progress.steps:,}", highlight=False)
         return progress
+
+    def _warn(self, line: str) -> None:
+        self.console.print(line, style="yellow", soft_wrap=True, markup=False)
 
     def _measure(self) -> int:
         """Minutes into steps; the weights are put back to where they began."""
