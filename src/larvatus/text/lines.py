@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from larvatus.errors import DataError
+from larvatus.text.archives import BROKEN
 from larvatus.text.encodings import HINT, as_utf_8
-from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
+from larvatus.text.records import LONGEST_LINE, open_bytes
 
 
 def numbered_lines(name: str) -> Iterator[tuple[int, str]]:

@@ -170,7 +170,7 @@ def test_classes_are_numbered_by_size_or_alphabet(write):
         ("t.jsonl", b'{"text": "a", "label": "x"}\n{"text": ["b"], "label": "y"}\n', r"t\.jsonl:2: text is list"),
         ("t.jsonl", b'{"text": "a", "label": "x"}\n{"text": "b", "label": {}}\n', r"t\.jsonl:2: the label is a record"),
         ("t.parquet", b"PAR1 nothing", r"t\.parquet is no whole Parquet file"),
-        ("t.tsv.xz", BROKEN, r"t\.tsv\.xz:\d+: the file breaks off"),
+        ("t.tsv.xz", BROKEN, r"t\.tsv\.xz is no whole .xz file"),
         ("t.tsv", b"\n \n", r"t\.tsv is empty"),
         ("t.tsv", b"text\tlabel\n", r"t\.tsv has no rows that can be read"),
         ("t.dat", b"one two\n", r"neither its name nor its first line tells its format"),

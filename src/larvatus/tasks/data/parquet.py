@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from larvatus.errors import DataError
 from larvatus.tasks.data.records import Place, Row, shown
-from larvatus.text.records import BROKEN, open_bytes
+from larvatus.text.archives import BROKEN
+from larvatus.text.records import open_seekable
 
 ROWS = 1_024
 """Rows held at a time."""
@@ -22,7 +23,7 @@ ROWS = 1_024
 
 def parquet_rows(name: str) -> Iterator[tuple[Place, Row]]:
     """The rows of a file, numbered from 1."""
-    with open_bytes(name) as stream:
+    with open_seekable(name) as stream:
         try:
             file = pq.ParquetFile(stream, memory_map=False)
             schema = file.schema_arrow
