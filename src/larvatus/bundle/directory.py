@@ -15,7 +15,7 @@ A run directory may hold more (metrics.jsonl, checkpoints/): that is left alone.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -43,7 +43,9 @@ from larvatus.bundle.weights import (
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining, ReplacedTokensConfig, tag
+from larvatus.outputs import check_directory
 from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.tokenizer_files import WRITTEN
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
 MOST_SHARED = 1_000
@@ -55,6 +57,8 @@ The masked language model that replaced tokens while the model in the folder abo
 embeddings, and fills blanks; the README.md above is the card of both.
 """
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
+MODEL_FILES = (CARD, CONFIG, WEIGHTS, *WRITTEN, manifests.NAME, crf_file.NAME, GENERATOR)
+"""What saving a model writes: where one of these stands already, a command asks for `--overwrite`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -217,6 +221,23 @@ def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return cast
 
 
+def check_model_directory(directory: Path, *, overwrite: bool, inputs: Iterable[str | Path] = ()) -> None:
+    """Refuse a directory that a model could not be saved in, or only over what stands there: before any work is done.
+
+    With `overwrite`, files of a model may be replaced, but not a model that is read, or that Larvatus did not write.
+    """
+    inputs = list(inputs)
+    check_directory(directory, (), inputs=inputs)
+    if (directory / CONFIG).exists():
+        _refuse_foreign(directory, manifests.read_manifest(directory))
+    check_directory(directory, MODEL_FILES, overwrite=overwrite, inputs=inputs)
+
+
+def _refuse_foreign(directory: Path, manifest: manifests.Manifest | None) -> None:
+    if manifest is None and (directory / CONFIG).exists():
+        raise ArtefactError(f"{directory} holds a model that Larvatus did not write; choose another --out")
+
+
 def _manifest_before(directory: Path) -> manifests.Manifest | None:
     """The manifest of the model that is to be replaced; a model that is not ours is not overwritten."""
     if not directory.is_dir():
@@ -224,8 +245,7 @@ def _manifest_before(directory: Path) -> manifests.Manifest | None:
     files.settle(directory)
     files.sweep(directory)
     manifest = manifests.read_manifest(directory)
-    if manifest is None and (directory / CONFIG).exists():
-        raise ArtefactError(f"{directory} holds a model that Larvatus did not write; choose another --out")
+    _refuse_foreign(directory, manifest)
     return manifest
 
 

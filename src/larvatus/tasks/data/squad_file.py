@@ -19,10 +19,11 @@ import msgspec
 import zstandard
 
 from larvatus.errors import DataError
-from larvatus.files import new_file
+from larvatus.outputs import new_output
 from larvatus.tasks.data.records import QuestionExample, shown
+from larvatus.text.archives import BROKEN
 from larvatus.text.encodings import as_utf_8
-from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
+from larvatus.text.records import LONGEST_LINE, open_bytes
 
 MOST = 8 * LONGEST_LINE
 """Bytes of a file that is read whole."""
@@ -78,7 +79,7 @@ def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
 
 def _write(path: Path, value: Any) -> None:
     content = (json.dumps(value, ensure_ascii=False) + "\n").encode()
-    with new_file(path, len(content)) as aside:
+    with new_output(path, len(content)) as aside:
         aside.write_bytes(PACKED.get(path.suffix.lower(), bytes)(content))
 
 
