@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from larvatus.errors import ArtefactError, UsageError
-from larvatus.files import new_file, saying_what_is_full
+from larvatus.files import aside_of, new_file, saying_what_is_full
 
 WAY = "choose another name, or replace it with --overwrite"
 RUN = ("checkpoints", "metrics.jsonl")
@@ -46,6 +46,7 @@ def check_outputs(
             raise UsageError(f"{path} is named twice; give each output a name of its own")
         if not parents and not path.parent.is_dir():
             raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")
+        _exists(aside_of(path))  # a name that is too long is too long now
         if _exists(path):
             _refuse(path, overwrite=overwrite, inputs=inputs)
         elif path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
@@ -124,9 +125,13 @@ def _opened(path: Path) -> int:
 
 def _exists(path: Path) -> bool:
     try:
-        return os.path.lexists(path)
-    except ValueError as fault:  # a NUL in the name
-        raise UsageError(f"{str(path)!r} is no name of a file: {fault}") from fault
+        os.lstat(path)
+        return True
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as fault:  # ValueError: a NUL in the name
+        why = getattr(fault, "strerror", None) or fault
+        raise ArtefactError(f"{str(path)!r} is no name for a file here: {why}") from fault
 
 
 def _refuse(path: Path, *, overwrite: bool, inputs: Iterable[str | Path]) -> None:
