@@ -46,9 +46,10 @@ def check_outputs(
             raise UsageError(f"{path} is named twice; give each output a name of its own")
         if not parents and not path.parent.is_dir():
             raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")
-        _exists(aside_of(path))  # a name that is too long is too long now
         if _exists(path):
             _refuse(path, overwrite=overwrite, inputs=inputs)
+        elif _exists(aside_of(path)):  # a name that is too long is too long now
+            pass
         elif path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
             raise ArtefactError(f"{path} cannot be written: {path.parent} is read-only; choose another name")
 

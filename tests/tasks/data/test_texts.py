@@ -161,7 +161,7 @@ def test_classes_are_numbered_by_size_or_alphabet(write):
         ("t.tsv", b"text\tlabel\none\tx\n  \ty\n", r"t\.tsv:3: text is empty"),
         ("t.tsv", b"text\tlabel\none\tx\ntwo\t\n", r"t\.tsv:3: the label is empty"),
         ("t.tsv", b"text\tlabel\none\tx\nt\xffo\ty\n", r"t\.tsv:3: byte 0xff at 2 is not UTF-8"),
-        ("t.tsv", b"text\tlabel\none\tx\nt\0o\ty\n", r"t\.tsv:3: text holds a NUL byte"),
+        ("t.tsv", b"text\tlabel\none\tx\nt\0o\ty\n", r"t\.tsv:3: NUL byte at 2"),
         ("t.csv", b'text,label\none,x\n"two,y\nthree,x\n', r"t\.csv:3: broken quoting"),
         ("t.csv", b"text,text\none,x\n", r"t\.csv:1: two columns are named 'text'"),
         ("t.jsonl", b'{"text": "a", "label": "x"}\n{"text": \n', r"t\.jsonl:2: broken JSON"),
