@@ -44,6 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (texts / "linked.txt").symlink_to("../elsewhere/other.txt")
     (texts / "dangling.txt").symlink_to("../elsewhere/absent.txt")
     (texts / "loop.txt").symlink_to("loop.txt")
+    (texts / "gone").symlink_to("../elsewhere/folder")
     (texts / "linked").symlink_to("../elsewhere")
     (texts / "back").symlink_to("../texts")
     os.mkfifo(texts / "fifo.txt")
@@ -64,6 +65,7 @@ LEFT = {
     "texts/linked.txt": "linked file",
     "texts/dangling.txt": "dangling link",
     "texts/loop.txt": "dangling link",
+    "texts/gone": "dangling link",
     "texts/linked": "linked folder",
     "texts/back": "linked folder",
     "texts/fifo.txt": "FIFO, socket or device",

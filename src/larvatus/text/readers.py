@@ -172,7 +172,9 @@ def _known(directory: str, files: Sequence[Source], skipped: Skipped) -> list[So
             part.startswith(".") for part in Path(os.path.relpath(name, directory) if "://" not in name else name).parts
         ):
             continue
-        if not kind_of(name) or Path(name.lower()).suffix == NAMED_ONLY:
+        if os.path.islink(name) and not os.path.exists(name):
+            skipped.leave(name, "dangling link")  # of a file or a folder, who knows
+        elif not kind_of(name) or Path(name.lower()).suffix == NAMED_ONLY:
             skipped.ignored[Path(name).suffix or "suffixless"] += 1
         elif isinstance(file, Path) and (reason := why_not_read(file)):
             skipped.leave(name, reason)
