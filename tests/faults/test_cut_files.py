@@ -182,6 +182,7 @@ def test_69_a_cut_archive_of_semcor_is_named(end: str, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "semcor.tar", "w") as archive:
         for name in ("one", "two"):
             archive.add(tmp_path / "br-a01", name)
+    with tarfile.open(tmp_path / "semcor.tar") as archive:
         second = archive.getmembers()[1].offset
     whole = (tmp_path / "semcor.tar").read_bytes()
     path = tmp_path / ("semcor.tar.zst" if end == "in the packing" else "semcor.tar")
