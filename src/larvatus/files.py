@@ -88,10 +88,15 @@ def saying_what_is_full(path: Path, size: int | None = None) -> Iterator[None]:
         raise
 
 
+def aside_of(final: Path) -> Path:
+    """The temporary name under which a file is written."""
+    return final.with_name(f".{final.name}.tmp-{os.getpid()}")
+
+
 @contextmanager
 def new_file(final: Path, size: int | None = None) -> Iterator[Path]:
     """A file that appears whole: written under a temporary name, fsynced, renamed, its parent fsynced."""
-    aside = final.with_name(f".{final.name}.tmp-{os.getpid()}")
+    aside = aside_of(final)
     with saying_what_is_full(final, size):
         try:
             remove(aside)  # of a killed process of the same number, or a link that was laid there to be written through

@@ -342,6 +342,7 @@ def finetune(
     dev: Paths | Dataset[Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     group: str | None = None,
     **settings: Any,
 ) -> Model:
@@ -349,8 +350,8 @@ def finetune(
 
     `train` and `dev` are files (columns are guessed) or data sets that `larvatus.tasks.data` has read; without `dev`
     a tenth of the examples is held out, those with the same value in the column `group` together. With `out`, the model
-    is saved there and the run can be resumed. Settings are those of the command line: `epochs=3, batch=16, rate=5e-5,
-    trained="lora", crf=True, pool="mean", seeds=3`, …
+    is saved there (with `overwrite` in place of one that stands there) and the run can be resumed. Settings are
+    those of the command line: `epochs=3, batch=16, rate=5e-5, trained="lora", crf=True, pool="mean", seeds=3`, …
 
     `lv.finetune("tag", "bert-base", train="train.conll", dev="dev.conll", crf=True)("Mt. Sanitas is near.").entities`
     """
@@ -377,6 +378,7 @@ def finetune(
         out=Path(out or ""),
         options=options,
         resume=resume,
+        overwrite=overwrite,
     )
     if out is None:
         return Model(order.finetune(examples, job).bundle, loaded.device)

@@ -217,7 +217,7 @@ def test_shards_become_one_file(tmp_path: Path, tokenizers: dict[str, Tokenizer]
 
 def test_the_source_and_models_of_others_are_not_overwritten(tmp_path: Path, make: Make) -> None:
     source, _, _ = make()
-    with pytest.raises(UsageError, match="is the model itself"):
+    with pytest.raises(UsageError, match="is what is read"):
         convert_bundle(source, source / ".." / "source")
     other = tmp_path / "other"
     other.mkdir()

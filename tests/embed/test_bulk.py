@@ -168,7 +168,7 @@ def test_memory_holds_a_block_not_the_corpus(larvatus, directory, corpus, tmp_pa
         (["--out", "v.npy", "--layers", "all"], 2, "layers = all gives several; name one layer or a mix"),
         (["--out", "v.npy", "--layers", "9"], 2, "there is no layer 9"),
         (["--out", "v.npy", "--pool", "cls", "--unit", "word"], 2, "a word cannot be pooled by 'cls'"),
-        (["--out", "there.npy"], 5, "is there already; remove it, or choose another --out"),
+        (["--out", "there.npy"], 5, "is there already; choose another name, or replace it with --overwrite"),
         (["--out", "v.npy", "--unit", "span"], 4, "prose.txt:1: no word is marked in"),
     ],
 )

@@ -232,7 +232,7 @@ def test_saved_with_the_model_and_used_by_name_everywhere(larvatus, directory, c
     code, _, complaint = larvatus(*fit)
     assert (code, complaint) == (
         5,
-        f"larvatus: {path} is there already; choose another --name, or say --replace",
+        f"larvatus: {path} is there already; choose another name, or replace it with --overwrite",
     )
 
 

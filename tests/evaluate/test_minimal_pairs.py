@@ -180,7 +180,7 @@ def test_a_bad_pair_file_is_named_with_its_line(tmp_path: Path, content: bytes, 
 def test_a_broken_archive_and_a_sentence_without_tokens_are_named(tmp_path: Path, directory: Path, blimp: Path) -> None:
     broken = tmp_path / "broken.jsonl.xz"
     broken.write_bytes(blimp.read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"broken.jsonl.xz:\d+: the file breaks off here"):
+    with pytest.raises(DataError, match=r"broken.jsonl.xz is no whole .xz file"):
         read_pairs([str(broken)])
     path = tmp_path / "pairs.tsv"
     path.write_text("the river\tthe bank\nthe\t\u0301\n", encoding="utf-8")

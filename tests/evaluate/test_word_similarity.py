@@ -161,7 +161,7 @@ def test_files_that_cannot_be_judged_are_refused(larvatus, directory, tmp_path, 
         ("scws", empty, "0 pairs"),
         ("wic", empty, "0 pairs"),
         ("scws", tmp_path / "absent", "does not exist"),
-        ("scws", broken, "cannot be read"),
+        ("scws", broken, "is no whole .xz file"),
     ]:
         code, _, complaint = larvatus(name, path, "--model", directory)
         assert (code, said in complaint) == (4, True), complaint

@@ -40,9 +40,9 @@ KNOWN_FLAGS = {
     "larvatus demo": "--minutes --out --seed --size",
     "larvatus pretrain": (
         "--add-words --compile --corpus --deterministic --device --encoding --epochs --evaluate-every --fork "
-        "--from --language --language-field --licence --microbatch --minutes --no-compile --old --on-bad --out "
-        "--precision --resume --save-every --seed --sentences --set --size --split --steps --tensorboard "
-        "--text-field --valid --workers"
+        "--from --language --language-field --licence --microbatch --minutes --no-compile --old --on-bad "
+        "--out --overwrite --precision --resume --save-every --seed --sentences --set --size --split --steps "
+        "--tensorboard --text-field --valid --workers"
     ),
     "larvatus fill": "--beam --device --joint --json --marginals --model --top --words-only",
     "larvatus doctor": "--json",
@@ -50,8 +50,8 @@ KNOWN_FLAGS = {
     "larvatus recipes show": "--json --set --size",
     "larvatus tokenizer": "",
     "larvatus tokenizer train": (
-        "--alpha --cased --encoding --json --language --language-field --lowercase --on-bad --out --size --split "
-        "--text-field --type"
+        "--alpha --cased --encoding --json --language --language-field --lowercase --on-bad --out --overwrite "
+        "--size --split --text-field --type"
     ),
     "larvatus tokenizer show": "--json",
     "larvatus corpus": "",
@@ -61,7 +61,7 @@ KNOWN_FLAGS = {
     ),
     "larvatus corpus show": "--alpha --json",
     "larvatus corpus verify": "--json",
-    "larvatus convert": "--dtype --json --online --revision --to",
+    "larvatus convert": "--dtype --json --online --overwrite --revision --to",
     "larvatus compare": (
         "--compile --corpus --device --encoding --json --language --language-field --licence --microbatch "
         "--minutes --no-compile --on-bad --out --precision --resume --seed --seeds --sentences --set --size "
@@ -74,23 +74,25 @@ KNOWN_FLAGS = {
     ),
     "larvatus evaluate": (
         "--against --by --corpus --data --device --encoding --glue --header --json --label --language "
-        "--language-field --length --merge --no-header --no-quoting --on-bad --pair --plot --predictions --quoting "
-        "--repair --samples --sentences --separator --split --strict --tag --task --text --text-field --tokens "
-        "--truncate --word"
+        "--language-field --length --merge --no-header --no-quoting --on-bad --overwrite --pair --plot "
+        "--predictions --quoting --repair --samples --sentences --separator --split --strict --tag --task "
+        "--text --text-field --tokens --truncate --word"
     ),
     "larvatus embed": (
         "--device --dtype --encoding --json --language --layers --model --normalise --on-bad --out --overlap "
-        "--pool --precision --resume --sentences --split --standardise --text-field --unit"
+        "--overwrite --pool --precision --resume --sentences --split --standardise --text-field --unit"
     ),
-    "larvatus score": "--device --encoding --file --json --method --model --normalise --out --pairs --resume",
+    "larvatus score": (
+        "--device --encoding --file --json --method --model --normalise --out --overwrite --pairs --resume"
+    ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
-        "--corpus --device --encoding --json --language --model --most --name --on-bad --out --pool --punctuation "
-        "--replace --sentences --split --text-field --unit"
+        "--corpus --device --encoding --json --language --model --most --name --on-bad --out --overwrite "
+        "--pool --punctuation --sentences --split --text-field --unit"
     ),
     "larvatus isotropy show": (
-        "--corpus --device --encoding --json --language --model --most --on-bad --plot --pool --punctuation "
-        "--rogue --sentences --shrinkage --split --standardise --text-field"
+        "--corpus --device --encoding --json --language --model --most --on-bad --overwrite --plot --pool "
+        "--punctuation --rogue --sentences --shrinkage --split --standardise --text-field"
     ),
     "larvatus similar": "",
     "larvatus similar words": (
@@ -104,16 +106,17 @@ KNOWN_FLAGS = {
     "larvatus similar evaluate": "--device --json --layers --model --pool --standardise --train",
     "larvatus map": (
         "--cased --clusters --color --color-field --corpus --csv --device --encoding --json --language "
-        "--language-field --layers --limit --method --model --on-bad --out --png --pool --seed --sentences --split "
-        "--standardise --text-field"
+        "--language-field --layers --limit --method --model --on-bad --out --overwrite --png --pool --seed "
+        "--sentences --split --standardise --text-field"
     ),
     "larvatus attention": "",
     "larvatus attention show": (
-        "--corpus --device --encoding --head --json --layer --length --limit --model --on-bad --out --png --split "
-        "--text-field"
+        "--corpus --device --encoding --head --json --layer --length --limit --model --on-bad --out "
+        "--overwrite --png --split --text-field"
     ),
     "larvatus attention importance": (
-        "--corpus --device --encoding --json --model --on-bad --out --prune --sentences --split --text-field --tokens"
+        "--corpus --device --encoding --json --model --on-bad --out --overwrite --prune --sentences --split "
+        "--text-field --tokens"
     ),
     "larvatus senses": "",
     "larvatus senses build": "--device --json --layers --model --names --out --pool --wordnet",
@@ -130,14 +133,15 @@ KNOWN_FLAGS = {
         "--no-quoting --pair --quoting --separator --tag --task --text --word"
     ),
     "larvatus predict": (
-        "--batch-tokens --device --encoding --file --format --json --length --merge --out --overlap --pair "
-        "--pair-column --probabilities --text --top --truncate"
+        "--batch-tokens --device --encoding --file --format --json --length --merge --out --overlap "
+        "--overwrite --pair --pair-column --probabilities --text --top --truncate"
     ),
     "larvatus finetune": (
         "--batch --class-weight --crf --curve --decay --dense --dev --device --dropout --encoding --epochs "
-        "--evaluations --focal --glue --group --head-rate --header --label --labels --layer-decay --learn --length "
-        "--lstm --merge --metric --microbatch --mix --model --no-dev --no-header --no-quoting --out --pair "
-        "--patience --pool --precision --quoting --rate --repair --resume --scheme --seed --seeds --separator "
-        "--set --smoothing --strict --tag --task --text --train --trained --truncate --warmup --word"
+        "--evaluations --focal --glue --group --head-rate --header --label --labels --layer-decay --learn "
+        "--length --lstm --merge --metric --microbatch --mix --model --no-dev --no-header --no-quoting --out "
+        "--overwrite --pair --patience --pool --precision --quoting --rate --repair --resume --scheme --seed "
+        "--seeds --separator --set --smoothing --strict --tag --task --text --train --trained --truncate "
+        "--warmup --word"
     ),
 }

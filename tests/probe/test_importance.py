@@ -111,5 +111,5 @@ def test_what_cannot_be_measured_or_pruned_is_one_line(tmp_path, tiny_model, sav
         zero_heads(shared, [(1, 2)])
     zero_heads(shared, [(1, 2), (2, 2)])
     bundle = load_bundle(save_tiny(tmp_path / "whole", tiny_model()))
-    with pytest.raises(UsageError, match="is the model itself"):
+    with pytest.raises(UsageError, match="is what is read"):
         prune_heads(bundle, [(1, 1)], tmp_path / "whole", source="whole")

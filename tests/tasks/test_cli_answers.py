@@ -234,7 +234,7 @@ def test_what_does_not_go_together_is_one_line(larvatus: Call, answerer: Path, d
     for words, code, says in (
         ((*evaluate, dev, "--plot", tmp_path / "a.png"), 2, "no confusion matrix to draw"),
         ((*evaluate, dev, "--label", "answers"), 2, "questions are read from SQuAD's JSON"),
-        ((*evaluate, dev, "--predictions", tmp_path / "no" / "p.json"), 2, "is no directory to write predictions in"),
+        ((*evaluate, dev, "--predictions", tmp_path / "no" / "p.json"), 2, "is no directory to write p.json in"),
         (("evaluate", answerer, "--predictions", tmp_path / "p.json"), 2, "--data FILE"),
         ((*predict, QUESTION), 4, "text 1 is one text; the model answers a question from a passage: give both"),
         ((*predict, QUESTION, "--pair", " "), 4, "is empty"),

@@ -21,7 +21,15 @@ import msgspec
 import torch
 
 from larvatus import files
-from larvatus.bundle.directory import CONFIG, WEIGHTS, Bundle, load_bundle, read_card, write_bundle
+from larvatus.bundle.directory import (
+    CONFIG,
+    WEIGHTS,
+    Bundle,
+    check_model_directory,
+    load_bundle,
+    read_card,
+    write_bundle,
+)
 from larvatus.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_for, layout_named, refusal
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.weights import find_weights
@@ -68,14 +76,18 @@ def convert_bundle(
     dtype: Precision = "float32",
     revision: str | None = None,
     online: bool = False,
+    overwrite: bool = False,
 ) -> Converted:
-    """Read any directory or hub model that loads and write it in the layout `to`; None: the one that fits best."""
+    """Read any directory or hub model that loads and write it in the layout `to`; None: the one that fits best.
+
+    `overwrite`: files of a model that stand in `out` may be replaced.
+    """
+    check_model_directory(out, overwrite=overwrite, inputs=[source])
     asked = layout_named(to) if to is not None else None
     if dtype not in PRECISIONS:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(PRECISIONS)}")
     bundle = load_bundle(source, revision=revision, online=online)
-    if out.exists() and out.resolve() == bundle.path.resolve():
-        raise UsageError(f"{out} is the model itself; write the converted one to another directory")
+    check_model_directory(out, overwrite=overwrite, inputs=[bundle.path])  # a model of the hub, by where it lies
     architecture = bundle.architecture
     pad = bundle.tokenizer.pad_id
     layout = asked or layout_for(architecture, pad=pad, vocabulary=bundle.tokenizer.kind)

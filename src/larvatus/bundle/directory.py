@@ -15,7 +15,7 @@ A run directory may hold more (metrics.jsonl, checkpoints/): that is left alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,8 +46,10 @@ from larvatus.bundle.weights import (
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining, ReplacedTokensConfig, tag
+from larvatus.outputs import check_directory
 from larvatus.regular_files import is_there, open_regular
 from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.tokenizer_files import WRITTEN
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
 MOST_SHARED = 1_000
@@ -62,6 +64,8 @@ The masked language model that replaced tokens while the model in the folder abo
 embeddings, and fills blanks; the README.md above is the card of both.
 """
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
+MODEL_FILES = (CARD, CONFIG, WEIGHTS, *WRITTEN, manifests.NAME, crf_file.NAME, GENERATOR)
+"""What saving a model writes: where one of these stands already, a command asks for `--overwrite`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -215,9 +219,24 @@ def _replaced(directory: Path, size: int) -> AbstractContextManager[Path]:
     """Where the new files are written; a model that is not ours is not overwritten."""
     settle(directory)
     files.sweep(directory)
-    if manifests.read_manifest(directory) is None and is_there(directory / CONFIG):
-        raise ArtefactError(f"{directory} holds a model that Larvatus did not write; choose another --out")
+    _refuse_foreign(directory)
     return replaced_files(directory, size)
+
+
+def check_model_directory(directory: Path, *, overwrite: bool, inputs: Iterable[str | Path] = ()) -> None:
+    """Refuse a directory that a model could not be saved in, or only over what stands there: before any work is done.
+
+    With `overwrite`, files of a model may be replaced, but not a model that is read, or that Larvatus did not write.
+    """
+    inputs = list(inputs)
+    check_directory(directory, (), inputs=inputs)
+    _refuse_foreign(directory)
+    check_directory(directory, MODEL_FILES, overwrite=overwrite, inputs=inputs)
+
+
+def _refuse_foreign(directory: Path) -> None:
+    if is_there(directory / CONFIG) and manifests.read_manifest(directory) is None:
+        raise ArtefactError(f"{directory} holds a model that Larvatus did not write; choose another --out")
 
 
 def load_bundle(

@@ -20,12 +20,25 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from larvatus.cli.options import Device, Encoding, Json, ModelName, OnBad, Sentences, Split, TextField, encoding_of
+from larvatus.bundle.directory import check_model_directory
+from larvatus.cli.left_out import say_counts, say_left_out
+from larvatus.cli.options import (
+    Device,
+    Encoding,
+    Json,
+    ModelName,
+    OnBad,
+    Overwrite,
+    Sentences,
+    Split,
+    TextField,
+    encoding_of,
+)
 from larvatus.corpus import BuildOptions
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.evaluate.languages import held_out_text, open_text
-from larvatus.files import write_text
 from larvatus.model import Model, load
+from larvatus.outputs import check_outputs, write_output
 from larvatus.plots import check_can_draw
 from larvatus.probe.attention import TextAttention, check_head
 from larvatus.probe.attention_page import attention_page
@@ -33,7 +46,7 @@ from larvatus.probe.attention_picture import draw_head, draw_heads
 from larvatus.probe.heads import HeadStatistics, head_statistics, read_passages, text_statistics
 from larvatus.probe.importance import Head, Importance, head_importance, masked_losses
 from larvatus.probe.prune import prune_heads, read_heads
-from larvatus.text.readers import ReadOptions, read_documents
+from larvatus.text.readers import ReadOptions, Skipped, read_documents
 
 
 class _ShowByDefault(typer.core.TyperGroup):
@@ -61,6 +74,7 @@ def show(
     png: Annotated[
         Path | None, typer.Option("--png", metavar="FILE", help="Heat map of --layer and --head, or of all heads.")
     ] = None,
+    overwrite: Overwrite = False,
     layer: Annotated[int | None, typer.Option(help="Counted from 1.")] = None,
     head: Annotated[int | None, typer.Option(help="Counted from 1.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Passages of the corpus.")] = 1_000,
@@ -83,6 +97,7 @@ def show(
         raise UsageError("--layer and --head go together; give both, or none for all heads")
     if png:
         check_can_draw()
+    check_outputs(out, png, overwrite=overwrite, inputs=[model])
     loaded = load(model, device=device)
     config = loaded.encoder.config
     if layer is not None and head is not None:
@@ -104,8 +119,10 @@ def show(
 def _over_corpus(
     loaded: Model, corpus: Sequence[str], reading: ReadOptions, *, limit: int, length: int
 ) -> tuple[list[HeadStatistics], dict[str, int]]:
-    documents = read_documents(list(corpus), options=reading)
+    skipped = Skipped()
+    documents = read_documents(list(corpus), options=reading, skipped=skipped)
     passages = list(islice(read_passages(documents, loaded.tokenizer, length=length, most=limit), limit))
+    say_left_out(skipped)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("passages", total=len(passages))
@@ -114,11 +131,8 @@ def _over_corpus(
 
 
 def _write(found: TextAttention, out: Path | None, png: Path | None, layer: int | None, head: int | None) -> None:
-    for path in (out, png):
-        if path is not None and not path.parent.is_dir():
-            raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")
     if out:
-        write_text(out, attention_page(found, layer=layer or 1, head=head or 1))
+        write_output(out, attention_page(found, layer=layer or 1, head=head or 1))
     if png and layer is not None and head is not None:
         draw_head(found, png, layer=layer, head=head)
     elif png:
@@ -180,6 +194,7 @@ def importance(
         str | None, typer.Option(metavar="L:H,…", help="Heads to mask for good, layer:head, in a model of its own.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the pruned model.")] = None,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
@@ -192,6 +207,8 @@ def importance(
     if (prune is None) != (out is None):
         raise UsageError("--prune and --out go together: which heads to mask for good, and where to write the model")
     heads = read_heads(prune) if prune is not None else []
+    if out is not None:
+        check_model_directory(out, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
     config = loaded.encoder.config
     if "masked-lm" not in loaded.pretraining.objectives:
@@ -207,6 +224,7 @@ def importance(
         options = BuildOptions(sentences=sentences, reading=reading)
         opened = open_text(corpus, loaded.tokenizer, Path(folder) / "corpus", options)
         held_out = held_out_text(loaded.bundle, opened, tokens=tokens)
+    say_counts(opened.manifest.skipped)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("heads", total=1 + config.layers * config.heads)
         found = head_importance(loaded.pretraining, held_out, lambda: bar.advance(task))

@@ -12,7 +12,7 @@ from rich.console import Console
 from larvatus.bundle.convert import Converted, Precision, convert_bundle
 from larvatus.bundle.huggingface import LAYOUTS
 from larvatus.bundle.huggingface.native import Native
-from larvatus.cli.options import Json
+from larvatus.cli.options import Json, Overwrite
 from larvatus.errors import printable
 
 NAMES = ", ".join(layout.model_type for layout in LAYOUTS)
@@ -25,10 +25,11 @@ def convert(
     dtype: Annotated[Precision, typer.Option("--dtype", help="Precision of the weights.")] = "float32",
     revision: Annotated[str | None, typer.Option("--revision", help="Commit of a hub model, 40 digits.")] = None,
     online: Annotated[bool, typer.Option("--online", help="Fetch a hub model that is not in the cache.")] = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out."""
-    done = convert_bundle(source, out, to=to, dtype=dtype, revision=revision, online=online)
+    done = convert_bundle(source, out, to=to, dtype=dtype, revision=revision, online=online, overwrite=overwrite)
     if as_json:
         print(json.dumps(done.to_dict()))
     else:

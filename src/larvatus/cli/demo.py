@@ -10,12 +10,16 @@ import typer
 from rich.console import Console
 
 from larvatus.errors import UsageError
+from larvatus.files import saying_what_is_full
 from larvatus.model import load
 from larvatus.recipes import read_recipe
+from larvatus.regular_files import is_there, refuse_link
 from larvatus.train.prepare import EMBEDDED, Prepared, TextOptions, prepare
 from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
 
+MARK = "demo.txt"
+"""Stands in what a demo made: nothing else is replaced by the next."""
 BLANKS = (
     "If the argument is [MASK], the function returns None.",
     "The [MASK] is raised when the file does not exist.",
@@ -32,9 +36,13 @@ def demo(
     """Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download."""
     console = Console(markup=False, emoji=False, highlight=False)
     if out.exists():
-        if not (out / "metrics.jsonl").exists() and any(out.iterdir()):
+        refuse_link(out)
+        if not is_there(out / MARK) and (not out.is_dir() or any(out.iterdir())):
             raise UsageError(f"{out} holds something else than a demo; choose another --out")
         shutil.rmtree(out)
+    with saying_what_is_full(out):
+        out.mkdir(parents=True)
+        (out / MARK).write_text("A run of larvatus demo: the next one with the same --out replaces all of it.\n")
     recipe = read_recipe("bert", size=size)
     job = Job(recipe=recipe, out=out, runtime=Runtime.here(), budget=Budget(minutes=minutes), seed=seed)
 

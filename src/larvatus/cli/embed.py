@@ -19,6 +19,7 @@ from larvatus.cli.options import (
     Language,
     ModelName,
     OnBad,
+    Overwrite,
     Sentences,
     Split,
     Standardise,
@@ -29,6 +30,7 @@ from larvatus.embed.bulk import BulkOptions, BulkSummary, embed_files
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.parts import Stand
 from larvatus.model import load
+from larvatus.outputs import check_outputs
 from larvatus.text.readers import ReadOptions
 
 LayersOption = Annotated[
@@ -54,6 +56,7 @@ def embed(
     overlap: Annotated[
         int | None, typer.Option(help="Tokens that windows of a long text share; a quarter of a window by default.")
     ] = None,
+    overwrite: Overwrite = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
     device: Device = "auto",
     precision: Annotated[Precision, typer.Option(help="bf16 is for GPUs.")] = "fp32",
@@ -66,6 +69,7 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Vectors of the words, sentences or documents of a corpus, with their text and place. After a kill: --resume."""
+    check_outputs(out, overwrite=overwrite or resume, inputs=[model, *paths])
     loaded = load(model, device=device)
     options = BulkOptions(
         embed=EmbedOptions(
@@ -91,6 +95,7 @@ def embed(
             options,
             model=loaded.fingerprint,
             resume=resume,
+            overwrite=overwrite,
             progress=_Rate(bar.say),
         )
     if as_json:

@@ -37,6 +37,7 @@ from larvatus.cli.labelled import (
     Truncate,
     Word,
 )
+from larvatus.cli.left_out import say_counts
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -44,6 +45,7 @@ from larvatus.cli.options import (
     LanguageField,
     Languages,
     OnBad,
+    Overwrite,
     Sentences,
     Split,
     TextField,
@@ -94,6 +96,7 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FILE", help="Answers to questions by id, for official scorers."),
     ] = None,
+    overwrite: Overwrite = False,
     truncate: Truncate = False,
     merge: Merge = "mean",
     length: Length = None,
@@ -124,6 +127,7 @@ def evaluate(
         glue=glue,
         plot=plot,
         predictions=predictions,
+        overwrite=overwrite,
         reading=Labelled(
             text=text,
             pair=pair,
@@ -175,6 +179,7 @@ def _evaluate_text(
         opened = open_text(text, bundle.tokenizer, Path(folder) / "corpus", options)
         result = evaluate_text(bundle, opened, runtime=runtime, tokens=tokens)
         rows = _rows(result, opened, each=each)
+    say_counts(opened.manifest.skipped)
     if as_json:
         print(json.dumps(rows, ensure_ascii=False, indent=2))
         return

@@ -18,6 +18,7 @@ from larvatus.cli.evaluate_tables import console, show_comparison, show_evaluati
 from larvatus.cli.labelled import Labelled
 from larvatus.errors import UsageError
 from larvatus.objectives import Answering, Classification, Spans
+from larvatus.outputs import check_outputs
 from larvatus.plots import check_can_draw
 from larvatus.tasks.answers.evaluation import AnswerEvaluation, evaluate_answers
 from larvatus.tasks.data.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
@@ -42,6 +43,7 @@ class Asked:
     glue: Path | None = None
     plot: Path | None = None
     predictions: Path | None = None
+    overwrite: bool = False
     reading: Labelled = field(default_factory=Labelled)
     options: EvaluationOptions = field(default_factory=EvaluationOptions)
     as_json: bool = False
@@ -109,19 +111,20 @@ def _check(asked: Asked) -> None:
         raise UsageError(
             f"{len(asked.models)} directories but {len(asked.tasks)} tasks; give --task once for each, in their order"
         )
-    if asked.predictions is not None:
-        if not asked.data:
-            raise UsageError("--predictions are answers to questions; give them with --data FILE")
-        if not asked.predictions.parent.is_dir():
-            raise UsageError(f"{asked.predictions.parent} is no directory to write predictions in; make it first")
+    if asked.predictions is not None and not asked.data:
+        raise UsageError("--predictions are answers to questions; give them with --data FILE")
     if len(asked.models) > 1 and (asked.data or asked.against or asked.plot):
         raise UsageError("--data, --against and --plot want one directory; compare two by --against OTHER_DIR")
     if asked.plot is not None:
         if asked.plot.suffix != ".png":
             raise UsageError(f"--plot {asked.plot} must end in .png")
-        if not asked.plot.parent.is_dir():
-            raise UsageError(f"{asked.plot.parent} is no directory to write {asked.plot.name} in; make it first")
         check_can_draw()
+    read: list[str | Path] = [
+        *asked.models,
+        *asked.data,
+        *(one for one in (asked.against, asked.glue) if one is not None),
+    ]
+    check_outputs(asked.plot, asked.predictions, overwrite=asked.overwrite, inputs=read)
 
 
 def _read(asked: Asked, bundle: Bundle, model: Path) -> Dataset[Any]:

@@ -38,14 +38,14 @@ from larvatus.cli.labelled import (
     Truncate,
     Word,
 )
-from larvatus.cli.options import Device, Encoding, ModelName
+from larvatus.cli.options import Device, Encoding, ModelName, Overwrite
 from larvatus.errors import UsageError
 from larvatus.objectives.classification import Dense
 from larvatus.tasks.curve import read_shares
 from larvatus.tasks.data.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
 from larvatus.tasks.finetune import Job, Spread, Tuned, spread_of
 from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.run import Order, is_begun, is_done, options_of, run
+from larvatus.tasks.run import Order, is_begun, is_done, options_of, refuse_what_is_there, run
 from larvatus.tasks.save import read_history
 from larvatus.tasks.settings import FineTuneConfig, Task
 from larvatus.tasks.trained import TrainedConfig
@@ -129,6 +129,7 @@ def finetune(
         typer.Option("--set", metavar="NAME=VALUE", help="Of spans and answer, such as longest=8; repeatable."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out that was stopped.")] = False,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="fp32, bf16 (mixed, on a GPU), or auto.")] = "auto",
     microbatch: Annotated[int | None, typer.Option(help="Tokens of one pass; gradients add up to a step.")] = None,
@@ -166,10 +167,14 @@ def finetune(
         raise UsageError("--repair belongs to finetune tag, and --merge and --labels to finetune classify")
     if group is not None and (dev or no_dev or glue_tasks):
         raise UsageError("--group says what is held out together, so it goes with none of --dev, --no-dev and --task")
+    if glue_tasks is None:  # each task of GLUE has a folder of its own, and may be done already
+        read = [model, *(train or ()), *(dev or ())]
+        refuse_what_is_there(out, resume=resume, overwrite=overwrite, inputs=read)
     bundle = load_bundle(model)
     own_options = options_of(task, _settings(settings or []))
     order: dict[str, Any] = {
-        "task": task, "bundle": bundle, "name": model, "resume": resume, "curve": shares, "options": own_options,
+        "task": task, "bundle": bundle, "name": model, "resume": resume, "overwrite": overwrite, "curve": shares,
+        "options": own_options,
     }  # fmt: skip
     if glue_tasks is not None:
         if task != "classify" or train or dev or no_dev or glue is None or labels or reading != Labelled():

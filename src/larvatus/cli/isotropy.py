@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.cli.counting import Counting
+from larvatus.cli.left_out import say_left_out
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -24,6 +25,7 @@ from larvatus.cli.options import (
     Language,
     ModelName,
     OnBad,
+    Overwrite,
     Sentences,
     Split,
     Standardise,
@@ -34,13 +36,14 @@ from larvatus.embed.fit import FitOptions, fit_standardiser
 from larvatus.embed.options import Pool, Unit
 from larvatus.embed.passages import PassageOptions
 from larvatus.embed.standardise import SUFFIX, standardiser_path
-from larvatus.errors import ArtefactError, UsageError, printable
+from larvatus.errors import UsageError, printable
 from larvatus.model import load
+from larvatus.outputs import check_outputs
 from larvatus.plots import check_can_draw
 from larvatus.probe.frequency import FrequencyEffect
 from larvatus.probe.isotropy import Isotropy, IsotropyOptions, IsotropyReport, measure_isotropy
 from larvatus.probe.isotropy_plot import draw
-from larvatus.text.readers import ReadOptions
+from larvatus.text.readers import ReadOptions, Skipped
 
 app = typer.Typer(
     help="Anisotropy of a model's layers; standardised vectors (z-scores, by dimension).", no_args_is_help=True
@@ -63,7 +66,7 @@ def fit(
     pool: PoolChoice = "mean",
     punctuation: Punctuation = False,
     most: Annotated[int | None, typer.Option(help="Passages of about so many words, by lot; all by default.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite the one of that name.")] = False,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     language: Language = "en",
     sentences: Sentences = "library",
@@ -78,8 +81,7 @@ def fit(
     if out is not None and out.suffix != SUFFIX:
         raise UsageError(f"--out {out} must end in {SUFFIX}")
     path = out or standardiser_path(loaded.bundle.path, name)
-    if path.exists() and not replace:
-        raise ArtefactError(f"{path} is there already; choose another --name, or say --replace")
+    check_outputs(path, overwrite=overwrite, inputs=corpus, parents=True)
     reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
     options = FitOptions(
         unit=unit,
@@ -88,6 +90,7 @@ def fit(
         most=most,
         passages=PassageOptions(reading=reading, sentences=sentences, language=language),
     )
+    skipped = Skipped()
     with Counting(f"{unit}s") as progress:
         fitted = fit_standardiser(
             loaded.encoder,
@@ -97,7 +100,9 @@ def fit(
             name=path.name.removesuffix(SUFFIX),
             model=loaded.fingerprint,
             progress=progress,
+            skipped=skipped,
         )
+    say_left_out(skipped)
     fitted.save(path)
     layers, size = fitted.mean.shape
     if as_json:
@@ -122,6 +127,7 @@ def show(
     rogue: Annotated[int, typer.Option(help="Rogue dimensions to name.")] = 3,
     shrinkage: Annotated[float, typer.Option(help="Of IsoScore*, 0 to 1: for few words and many dimensions.")] = 0.0,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: isotropy.png.")] = None,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     language: Language = "en",
     sentences: Sentences = "library",
@@ -136,6 +142,7 @@ def show(
         raise UsageError(f"--plot {plot} must end in .png")
     if plot is not None:
         check_can_draw()
+    check_outputs(plot, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
     reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
     options = IsotropyOptions(
@@ -147,10 +154,12 @@ def show(
         passages=PassageOptions(reading=reading, sentences=sentences, language=language),
     )
     fitted = loaded.standardiser(standardise)
+    skipped = Skipped()
     with Counting("words") as progress:
         report = measure_isotropy(
-            loaded.encoder, loaded.tokenizer, corpus, options, standardise=fitted, progress=progress
+            loaded.encoder, loaded.tokenizer, corpus, options, standardise=fitted, progress=progress, skipped=skipped
         )
+    say_left_out(skipped)
     if plot is not None:
         draw(report, plot, title=model)
     if as_json:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from larvatus.cli.left_out import say_left_out
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -18,6 +19,7 @@ from larvatus.cli.options import (
     Languages,
     ModelName,
     OnBad,
+    Overwrite,
     Sentences,
     Split,
     Standardise,
@@ -32,11 +34,11 @@ from larvatus.embed.map.project import Method
 from larvatus.embed.map.word_map import MapOptions, WordMap, map_instances
 from larvatus.embed.options import Pool
 from larvatus.errors import UsageError
-from larvatus.files import write_text
 from larvatus.model import load
+from larvatus.outputs import check_outputs, write_output
 from larvatus.plots import check_can_draw
-from larvatus.text.documents import ReadOptions
-from larvatus.text.languages import read_languages
+from larvatus.text.documents import ReadOptions, Skipped
+from larvatus.text.languages import path_of, read_languages
 
 ColourField = Annotated[
     str | None,
@@ -53,6 +55,7 @@ def word_map(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page, such as bank.html.")] = None,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="A picture, too.")] = None,
     table: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="The points as a table, too.")] = None,
+    overwrite: Overwrite = False,
     layers: Annotated[str, typer.Option(help="last, last4 (mean), a number (0: embeddings), or weights.")] = "last",
     pool: Annotated[Pool, typer.Option(help="Of a word's subwords: mean, sum, max, first, last.")] = "mean",
     standardise: Standardise = None,
@@ -77,6 +80,7 @@ def word_map(
     """Instances of words in a corpus as points: a page to explore, a picture, a table. Near means used alike."""
     _check(out, png, table, as_json=as_json)
     text, language = text_of(corpus, languages, option="--corpus PATH")
+    check_outputs(out, png, table, overwrite=overwrite, inputs=[model, *map(path_of, text)])
     label = color_field or ("sense" if color == "sense" else None)
     reading = ReadOptions(
         encoding=encoding_of(encoding),
@@ -89,8 +93,10 @@ def word_map(
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     loaded = load(model, device=device)
     options = FindOptions(limit=limit, cased=cased, language=language, sentences=sentences, seed=seed)
+    skipped = Skipped()
     with console.status("looking for instances"):
-        found = find_instances(read_languages(text, options=reading), words, options)
+        found = find_instances(read_languages(text, options=reading, skipped=skipped), words, options)
+    say_left_out(skipped)
     with console.status(f"{len(found.instances):,} instances: vectors and their map"):
         asked = MapOptions(
             layers=layers,
@@ -118,9 +124,6 @@ def _check(out: Path | None, png: Path | None, table: Path | None, *, as_json: b
         raise UsageError("nothing was asked for; say --out FILE.html, --png FILE, --csv FILE or --json")
     if png:
         check_can_draw()
-    for path in (out, png, table):
-        if path is not None and not path.parent.is_dir():
-            raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")
 
 
 def _say(result: WordMap, written: list[str]) -> None:
@@ -134,9 +137,9 @@ def _write(
     result: WordMap, out: Path | None, png: Path | None, table: Path | None, *, color: str, label: str
 ) -> list[str]:
     if out:
-        write_text(out, map_page(result, colour=color, label=label))
+        write_output(out, map_page(result, colour=color, label=label))
     if png:
         draw_map(result, png, colour=color, label=label)
     if table:
-        write_text(table, result.to_csv(label))
+        write_output(table, result.to_csv(label))
     return [str(path) for path in (out, png, table) if path]

@@ -47,6 +47,7 @@ ModelName = Annotated[
     str, typer.Option("--model", help="Model directory, or a hub model in the local cache (org/name@COMMIT).")
 ]
 OnBad = Annotated[Literal["fail", "skip"], typer.Option(help="Bad UTF-8, broken records: stop, or skip and count.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist; never those that are read.")]
 Sentences = Annotated[Literal["library", "newline"], typer.Option(help="Split by rule, or one sentence a line.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="field=value, such as model.layers=6.")]
 Size = Annotated[

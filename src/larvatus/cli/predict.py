@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.cli.counting import Counting
-from larvatus.cli.options import Device, Encoding, Json
+from larvatus.cli.options import Device, Encoding, Json, Overwrite
 from larvatus.errors import UsageError
-from larvatus.files import new_file
 from larvatus.model import load
+from larvatus.outputs import check_outputs, new_output
 from larvatus.tasks.classify import Merge
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.records import QuestionPlace, TextExample
@@ -59,6 +59,7 @@ def predict(
         Path | None,
         typer.Option(metavar="FILE", help="Write JSONL here, or answers by id to .json; it appears when whole."),
     ] = None,
+    overwrite: Overwrite = False,
     truncate: Annotated[bool, typer.Option("--truncate", help="Read the first window of long texts alone.")] = False,
     merge: Annotated[Merge, typer.Option(help="How windows decide on a class: mean or highest score.")] = "mean",
     length: Annotated[int | None, typer.Option(help="Tokens of a window; default: the model's positions.")] = None,
@@ -79,6 +80,7 @@ def predict(
     )
     columns = Columns(text=text, pair=pair_column)
     _check(texts, file, pair=pair, columns=columns, format=format)
+    check_outputs(out, overwrite=overwrite, inputs=[model, *(file or ())])
     loaded = load(model, device=device)
     predictor = Predictor(loaded.bundle, options, loaded.device)
     if predictor.tags and (pair is not None or pair_column is not None or top is not None or probabilities):
@@ -159,7 +161,7 @@ def _writer(
             yield (lambda answer: _keep(answers, answer)), bar
         write_predictions(out, answers)
     elif out is not None:
-        with new_file(out) as path, path.open("w", encoding="utf-8") as stream, Counting("texts") as bar:
+        with new_output(out) as path, path.open("w", encoding="utf-8") as stream, Counting("texts") as bar:
             yield (lambda answer: print(json_line(answer, top), file=stream)), bar
     elif as_json:
         # a line at once: who reads the pipe need not wait for more

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from larvatus.cli.options import Device, Encoding, Json, ModelName
+from larvatus.cli.options import Device, Encoding, Json, ModelName, Overwrite
 from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Score, Totals
@@ -29,6 +29,7 @@ from larvatus.evaluate.pair_files import GROUPS, read_pairs
 from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
 from larvatus.model import Model, load
+from larvatus.outputs import check_outputs
 from larvatus.text.lines import numbered_lines
 
 LINES_AT_ONCE = 256
@@ -55,6 +56,7 @@ def score(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --pairs: the scores of all pairs, as JSONL.")
     ] = None,
+    overwrite: Overwrite = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run to --out that was interrupted.")] = False,
     device: Device = "auto",
     encoding: Encoding = None,  # holds while the command runs
@@ -62,9 +64,13 @@ def score(
 ) -> None:
     """Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon."""
     _check(texts, file, pairs, normalise=normalise, out=out, resume=resume)
+    check_outputs(out, overwrite=overwrite, inputs=[model, *(pairs or ())])
     loaded = load(model, device=device)
     if pairs:
-        _pairs(loaded, pairs, method=method, normalise=normalise, out=out, resume=resume, as_json=as_json)
+        _pairs(
+            loaded, pairs, method=method, normalise=normalise, out=out, resume=resume, overwrite=overwrite,
+            as_json=as_json,
+        )  # fmt: skip
         return
     totals = Totals()
     for labels, lines in _blocks(texts or [], file or []):
@@ -142,6 +148,7 @@ def _pairs(
     normalise: Normalise,
     out: Path | None,
     resume: bool,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     read = read_pairs(names)
@@ -159,7 +166,7 @@ def _pairs(
                 "model": model_fingerprint(loaded.bundle.path, loaded.tokenizer),
                 "pairs": fingerprint(names),
             }
-            result = run.to_file(out, settings, resume=resume)
+            result = run.to_file(out, settings, resume=resume, overwrite=overwrite)
     seconds = time.monotonic() - begun
     if as_json:
         told = {"method": method, "normalise": normalise, "pairs": len(read), "seconds": seconds, **asdict(result)}

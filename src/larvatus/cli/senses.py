@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from larvatus.cli.left_out import say_left_out
 from larvatus.cli.options import Device, Json, ModelName
 from larvatus.embed.bulk import model_fingerprint
 from larvatus.embed.options import EmbedOptions, Pool
@@ -32,7 +34,7 @@ from larvatus.embed.senses.wordnet import NAMES, WordNet
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.model import load
-from larvatus.text.readers import read_documents
+from larvatus.text.readers import Skipped, read_documents
 
 app = typer.Typer(no_args_is_help=True, help="Word senses: vectors from tagged text, and the nearest sense of a word.")
 
@@ -72,7 +74,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """A vector for each sense: the mean of the words that are tagged with it."""
-    if out.exists():
+    if os.path.lexists(out):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
     options = EmbedOptions(unit="span", layers=layers, pool=pool)
     database = WordNet.open(wordnet)
@@ -226,12 +228,15 @@ def _documents(
     """Each text with its sentences; standard input is read as a file is."""
     given = ((text, "") for text in texts if text != "-")
     paths = [*(["-"] if "-" in texts else []), *files]
-    named = ((one.text, f"{one.source}:{one.line}: ") for one in (read_documents(paths) if paths else ()))
+    skipped = Skipped()
+    found = read_documents(paths, skipped=skipped) if paths else ()
+    named = ((one.text, f"{one.source}:{one.line}: ") for one in found)
     for text, where in chain(given, named):
         if pos:
             yield find_tagged(text, tagger.wordnet, where=where)
         else:
             yield text, find_instances(text, tagger.wordnet)
+    say_left_out(skipped)
 
 
 def _score_keys(name: str, gold: str | None, keys: str, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from larvatus.cli.counting import Counting
+from larvatus.cli.left_out import say_left_out
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -120,6 +121,7 @@ def words(
 
 
 def _show_nearest(loaded: Model, marked: Instance, where: list[str], asked: SearchOptions, *, as_json: bool) -> None:
+    skipped = Skipped()
     with Counting("instances") as progress:
         nearest = search(
             loaded.encoder,
@@ -130,7 +132,9 @@ def _show_nearest(loaded: Model, marked: Instance, where: list[str], asked: Sear
             model=loaded.fingerprint,
             find=loaded.standardiser,
             progress=progress,
+            skipped=skipped,
         )
+    say_left_out(skipped)
     if as_json:
         print(json.dumps(nearest.to_dict(), ensure_ascii=False, indent=2))
     else:
@@ -176,12 +180,12 @@ def index(
         "words": sorted(wanted.words) if wanted.words is not None else None,
         **msgspec.to_builtins(reading),
     }
-    chosen = DocumentFilter(wanted)
+    chosen, skipped = DocumentFilter(wanted), Skipped()
     with Counting("instances") as progress:
         built = build_index(
             loaded.encoder,
             loaded.tokenizer,
-            passages(corpus, reading, Skipped(), chosen),
+            passages(corpus, reading, skipped, chosen),
             chosen,
             out,
             options,
@@ -189,6 +193,7 @@ def index(
             resume=resume,
             progress=progress,
         )
+    say_left_out(skipped)
     if as_json:
         print(json.dumps({"path": str(out), **msgspec.to_builtins(built)}, ensure_ascii=False, indent=2))
     else:

@@ -23,17 +23,20 @@ from larvatus.cli.options import (
     LanguageField,
     Languages,
     OnBad,
+    Overwrite,
     Split,
     TextField,
     encoding_of,
     text_of,
 )
 from larvatus.corpus.mixture import MixtureConfig
-from larvatus.errors import ArtefactError, printable
+from larvatus.errors import printable
 from larvatus.files import saying_what_is_full
-from larvatus.text.languages import read_languages, train_mixed_vocabulary
+from larvatus.outputs import check_directory
+from larvatus.text.languages import path_of, read_languages, train_mixed_vocabulary
 from larvatus.text.readers import Document, ReadOptions, Skipped
 from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.tokenizer_files import WRITTEN
 from larvatus.text.vocabulary import (
     BPEConfig,
     ByteBPEConfig,
@@ -59,6 +62,7 @@ def train(
     lowercase: Annotated[
         bool | None, typer.Option("--lowercase/--cased", help="Fold case and accents; default: as the family does.")
     ] = None,
+    overwrite: Overwrite = False,
     on_bad: OnBad = "fail",
     encoding: Encoding = None,
     split: Split = "blank-line",
@@ -71,8 +75,7 @@ def train(
     """Learn a vocabulary: the same one for the same text, every time."""
     given, language = text_of(paths, languages, option="PATHS")
     mixture = MixtureConfig(alpha=alpha)
-    if (out / "tokenizer.json").exists():
-        raise ArtefactError(f"{out} holds a vocabulary already; choose another --out, or remove it")
+    check_directory(out, WRITTEN, overwrite=overwrite, inputs=map(path_of, given))
     with saying_what_is_full(out):
         out.mkdir(parents=True, exist_ok=True)  # an --out that cannot be written is refused before any text is read
     options = ReadOptions(
@@ -95,7 +98,9 @@ def train(
             language=language,
         )
     tokenizer.save(out)
-    _report(tokenizer, out, read | {"skipped": skipped.total}, str(skipped), as_json=as_json)
+    _report(
+        tokenizer, out, read | {"skipped": skipped.total, "left_out": len(skipped.left)}, str(skipped), as_json=as_json
+    )
 
 
 def _config(kind: Kind, size: int, lowercase: bool | None) -> TokenizerConfig:

@@ -82,4 +82,5 @@ def left_out(skipped: Skipped) -> dict[str, int]:
     """What reading left out, by reason."""
     reasons = {**skipped.bad, "blank": skipped.blank}
     reasons |= {f"{suffix} files of no known kind": count for suffix, count in skipped.ignored.items()}
+    reasons |= skipped.reasons
     return {reason: count for reason, count in reasons.items() if count}

@@ -25,13 +25,14 @@ from larvatus.corpus.sources import fingerprint, left_out
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.marks import read_marks
 from larvatus.embed.options import EmbedOptions
-from larvatus.embed.parts import Number, Parts, Piece, Stand, rows, schema
+from larvatus.embed.parts import RUN, Number, Parts, Piece, Stand, rows, schema
 from larvatus.embed.passages import breaks_lines
 from larvatus.embed.results import Vectors
 from larvatus.embed.tables import assemble, check_format
 from larvatus.embed.vectors import embed_texts
-from larvatus.errors import ArtefactError, DataError, UsageError
+from larvatus.errors import DataError, UsageError
 from larvatus.nn.transformer import Transformer
+from larvatus.outputs import check_outputs
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.text.sentences import Mode, sentence_spans
 from larvatus.text.tokenizer import Tokenizer
@@ -70,6 +71,7 @@ def embed_files(
     *,
     model: str,
     resume: bool = False,
+    overwrite: bool = False,
     progress: Callable[[Stand], None] = lambda _: None,
 ) -> BulkSummary:
     """Write the vectors of all units of all files. `model` says which weights these are, see `model_fingerprint`."""
@@ -77,8 +79,8 @@ def embed_files(
     if LayerMix.read(options.embed.layers, layers=encoder.config.layers).stacked:
         raise UsageError("a file holds one vector a unit, and layers = all gives several; name one layer or a mix")
     directory = out.with_name(out.name + ".parts")
-    if out.exists() and not (resume and directory.exists()):
-        raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
+    whole = resume and not overwrite and _ends(out, directory)  # then only the parts are left to remove
+    check_outputs(out, overwrite=overwrite or whole)
     inputs = fingerprint(paths)
     if inputs is None and resume:
         raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
@@ -94,12 +96,18 @@ def embed_files(
             progress(stand)
         if not stand.pieces:
             raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
-        if not out.exists():  # else only the parts were left to remove
+        if not whole:
             assemble(parts, out, kind, stand.units)
         shutil.rmtree(directory)
     return BulkSummary(
         path=str(out), stand=stand, size=encoder.config.hidden, resumed=begun.units, skipped=left_out(skipped)
     )
+
+
+def _ends(out: Path, directory: Path) -> bool:
+    """Whether the file is what the run in that directory came to: made after it was begun."""
+    begun = directory / RUN
+    return out.is_file() and begun.is_file() and out.stat().st_mtime_ns >= begun.stat().st_mtime_ns
 
 
 @contextmanager

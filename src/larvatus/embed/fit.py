@@ -60,10 +60,11 @@ def fit_standardiser(
     name: str,
     model: str,
     progress: Callable[[int], None] = lambda _: None,
+    skipped: Skipped | None = None,
 ) -> Standardiser:
     """μ and σ over all units of the files. `model` says which weights these are, see `model_fingerprint`."""
     moments = RunningMoments()
-    pieces: Iterable[Piece] = passages(paths, options.reading, Skipped())
+    pieces: Iterable[Piece] = passages(paths, options.reading, Skipped() if skipped is None else skipped)
     if options.most is not None:
         pieces = sample(pieces, options.most)
     for block in every_layer(encoder, tokenizer, pieces, options.unit, options.pool):

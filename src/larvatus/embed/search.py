@@ -69,6 +69,7 @@ def search(
     model: str,
     find: Find,
     progress: Callable[[int], None] = lambda _: None,
+    skipped: Skipped | None = None,
 ) -> Concordance:
     """The nearest instances. `model` is the fingerprint of this one, `find` looks up a standardiser by name."""
     need_library()
@@ -81,7 +82,7 @@ def search(
     elif isinstance(place, VectorFile):
         blocks = place.blocks(chosen.wanted)
     else:
-        pieces = passages(place, options.passages, Skipped(), chosen)
+        pieces = passages(place, options.passages, Skipped() if skipped is None else skipped, chosen)
         blocks = instances_in_text(encoder, tokenizer, pieces, chosen.wanted, asked, progress=progress)
     found = nearest(vector, blocks, options.top)
     if not found.searched:

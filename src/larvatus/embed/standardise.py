@@ -33,6 +33,7 @@ from larvatus.bundle.weights import read_tensors, stored_bytes, write_tensors
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.moments import Doubles, RunningMoments
 from larvatus.errors import ArtefactError, DataError, UsageError, did_you_mean
+from larvatus.outputs import new_output
 from larvatus.regular_files import is_there, named, refuse_link
 
 if TYPE_CHECKING:  # options.py holds a Standardiser
@@ -146,7 +147,7 @@ class Standardiser:
         metadata = {"larvatus": msgspec.json.encode(described).decode()}
         with files.saying_what_is_full(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        with files.new_file(path, stored_bytes(tensors)) as aside:
+        with new_output(path, stored_bytes(tensors)) as aside:
             write_tensors(aside, tensors, metadata)
 
     @classmethod

@@ -21,9 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from larvatus import files
 from larvatus.embed.parts import Parts
 from larvatus.errors import UsageError
+from larvatus.outputs import new_output
 
 _COUNTS = ("document", "line", "unit", "start", "end")
 _TYPES = {"float32": "F32", "float16": "F16"}
@@ -37,7 +37,7 @@ def check_format(out: Path) -> None:
 def assemble(parts: Parts, out: Path, kind: Any, units: int) -> None:
     """Write the file of a finished run."""
     size = units * _bytes(kind)
-    with files.new_file(out, size) as aside:
+    with new_output(out, size) as aside:
         FORMATS[out.suffix](parts, aside, kind, units)
 
 

@@ -28,6 +28,7 @@ from larvatus.errors import ArtefactError
 from larvatus.evaluate.pair_files import GROUPS, Pair
 from larvatus.metrics.minimal_pairs import PairAccuracies, pair_accuracies
 from larvatus.objectives import Pretraining
+from larvatus.outputs import check_outputs, is_stream, write_output
 from larvatus.regular_files import only_regular
 from larvatus.text.tokenizer import Tokenizer
 
@@ -69,11 +70,14 @@ class PairRun:
         self.progress(0)
         return accuracies([row for block in self._blocks(0) for row in block])
 
-    def to_file(self, out: Path, settings: dict[str, Any], *, resume: bool) -> PairAccuracies:
+    def to_file(self, out: Path, settings: dict[str, Any], *, resume: bool, overwrite: bool = False) -> PairAccuracies:
         """The same, with the scores of all pairs in a file. `settings` say what must not change between runs."""
+        check_outputs(out, overwrite=overwrite)
+        if is_stream(out):
+            rows = [row for block in self._blocks(0) for row in block]
+            write_output(out, b"".join(msgspec.json.encode(row) + b"\n" for row in rows).decode())
+            return accuracies(rows)
         parts = out.with_name(out.name + ".parts")
-        if out.exists():
-            raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
         with files.locked(parts):
             only_regular(parts)
             part = parts / "scores.jsonl"

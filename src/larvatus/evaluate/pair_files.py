@@ -55,6 +55,8 @@ def _pairs(name: str) -> Iterator[Pair]:
         for sentence in (pair.good, pair.bad):
             if not sentence.strip():
                 raise DataError(f"{where}: a sentence is empty; there is nothing to score")
+            if "\0" in sentence:
+                raise DataError(f"{where}: NUL byte at {sentence.index(chr(0)) + 1} of a sentence; repair it")
             refuse_surrogates(sentence, where)
         yield pair
 

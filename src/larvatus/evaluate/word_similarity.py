@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import msgspec
 import numpy as np
 
@@ -37,6 +36,7 @@ from larvatus.metrics.threshold import accuracy, best_threshold
 from larvatus.nn.transformer import Transformer
 from larvatus.rng import stream
 from larvatus.text.inflections import english_forms
+from larvatus.text.lines import numbered_lines
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
 
@@ -200,14 +200,6 @@ def _of_word(text: str, word: str, start: int | None, end: int | None) -> Instan
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     if not file.is_file():
         raise DataError(f"{file} does not exist; check the path")
-    try:
-        with fsspec.open(str(file), "rt", encoding="utf-8", compression="infer") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield number, line.rstrip("\n")
-    except (OSError, EOFError, UnicodeDecodeError, ValueError) as fault:
-        raise DataError(f"{file} cannot be read: {fault}") from fault
-    except Exception as fault:  # lzma, zlib and zstd have their own errors
-        if isinstance(fault, DataError):
-            raise
-        raise DataError(f"{file} cannot be read: {fault}") from fault
+    for number, line in numbered_lines(str(file)):
+        if line.strip():
+            yield number, line

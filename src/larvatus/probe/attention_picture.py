@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from larvatus.files import new_file
+from larvatus.outputs import new_output
 from larvatus.plots import as_written
 from larvatus.probe.attention import TextAttention
 from larvatus.probe.heads import text_statistics
@@ -41,7 +41,7 @@ def draw_head(found: TextAttention, path: Path, *, layer: int, head: int) -> Non
     row = text_statistics(found)[(layer - 1) * found.weights.shape[1] + head - 1]
     axes.set_title(f"layer {layer}, head {head}: {row.type}", loc="left", fontsize=11)
     figure.colorbar(image, ax=axes, shrink=0.7, label="weight of attention")
-    with new_file(path) as aside:
+    with new_output(path) as aside:
         figure.savefig(aside, format="png")
 
 
@@ -63,5 +63,5 @@ def draw_heads(found: TextAttention, path: Path) -> None:
     text = " ".join(found.text.split())
     short = text if len(text) <= 80 else text[:79] + "…"
     figure.suptitle(as_written(f"layer-head, rows look at columns: {short}"), fontsize=9, x=0.01, ha="left")
-    with new_file(path) as aside:
+    with new_output(path) as aside:
         figure.savefig(aside, format="png")

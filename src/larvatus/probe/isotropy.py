@@ -102,12 +102,14 @@ def measure_isotropy(
     *,
     standardise: Standardiser | None = None,
     progress: Callable[[int], None] = lambda _: None,
+    skipped: Skipped | None = None,
 ) -> IsotropyReport:
     """The figures of every layer over the word instances of a corpus."""
     if standardise is not None:
         standardise.check("word", options.pool)
     frequency: Counter[str] = Counter()
-    drawn = sample(_counted(passages(paths, options.passages, Skipped()), frequency), options.most, seed=options.seed)
+    read = passages(paths, options.passages, Skipped() if skipped is None else skipped)
+    drawn = sample(_counted(read, frequency), options.most, seed=options.seed)
     if len(drawn) < 2:
         raise DataError(
             f"{', '.join(paths[:3])}: words of different passages are compared, and there are {len(drawn)} passages; "

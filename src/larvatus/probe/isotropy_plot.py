@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from larvatus.files import new_file
+from larvatus.outputs import new_output
 from larvatus.probe.isotropy import Isotropy, IsotropyReport
 
 COLOURS = {"plain": "#D55E00", "standardised": "#0072B2"}  # of Okabe and Ito's palette
@@ -51,7 +51,7 @@ def draw(report: IsotropyReport, path: Path, *, title: str) -> None:
     if report.standardise:
         cosine.legend(frameon=False)
     figure.suptitle(f"{title} · {report.instances:,} word instances", x=0.01, ha="left", fontsize=11)
-    with new_file(path) as aside:
+    with new_output(path) as aside:
         figure.savefig(aside, format="png")
 
 

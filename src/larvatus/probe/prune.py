@@ -21,6 +21,7 @@ from larvatus.bundle.huggingface import layout_for
 from larvatus.errors import UsageError
 from larvatus.nn.block import Block
 from larvatus.nn.transformer import Transformer
+from larvatus.outputs import check_directory
 from larvatus.probe.attention import check_head
 from larvatus.probe.importance import Head
 from larvatus.version import VERSION
@@ -62,8 +63,7 @@ def zero_heads(encoder: Transformer, heads: Sequence[Head]) -> None:
 
 def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str) -> None:
     """Write the model without these heads' output. `source` names the model for its lineage and card."""
-    if out.exists() and out.resolve() == bundle.path.resolve():
-        raise UsageError(f"{out} is the model itself; write the pruned one to another directory")
+    check_directory(out, (), inputs=[bundle.path])
     pretraining = copy.deepcopy(bundle.pretraining)
     zero_heads(pretraining.encoder, heads)
     names = [f"{layer}:{head}" for layer, head in heads]

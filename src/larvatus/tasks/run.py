@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,11 @@ import msgspec
 from msgspec import Struct
 
 from larvatus import files
-from larvatus.bundle.directory import CONFIG, Bundle
+from larvatus.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
+from larvatus.outputs import check_outputs, remove_run
 from larvatus.regular_files import only_regular
 from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
@@ -34,7 +35,7 @@ from larvatus.tasks.data.records import TaggedExample, TextExample
 from larvatus.tasks.data.spanned import read_spanned
 from larvatus.tasks.data.squad import read_questions
 from larvatus.tasks.finetune import Job, Tuned, Watch, finetune_tags, finetune_texts, parted
-from larvatus.tasks.save import contents_hash, save_tuned
+from larvatus.tasks.save import HISTORY, contents_hash, save_tuned
 from larvatus.tasks.settings import Task
 from larvatus.tasks.spans.finetune import SpanOptions, finetune_spans
 from larvatus.train.signals import listening
@@ -89,6 +90,8 @@ class Order:
     options: Struct | None = None
     """Of the task, one of `OPTIONS`."""
     resume: bool = False
+    overwrite: bool = False
+    """Begin anew where a run or a model stands."""
     curve: tuple[float, ...] = ()
     """Shares of the training examples to train with as well."""
 
@@ -110,7 +113,10 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
     """Carry out an order; `point` is told of each share of a learning curve."""
     with _stoppable() as stop, files.locked(order.out):
         only_regular(order.out, (FOLDER, CURVE, "metrics.jsonl"))
-        _refuse_what_is_there(order)
+        inputs = [order.bundle.path]
+        refuse_what_is_there(order.out, resume=order.resume, overwrite=order.overwrite, inputs=inputs)
+        if order.overwrite:
+            remove_run(order.out)
         files.sweep(order.out)
         job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop))
         for line in doubts(order.train, order.dev):
@@ -195,13 +201,20 @@ def is_done(out: Path) -> bool:
     return (out / MANIFEST).is_file()
 
 
-def _refuse_what_is_there(order: Order) -> None:
-    for name in (MANIFEST, CONFIG, *([] if order.resume else [FOLDER])):
-        if (order.out / name).exists():
-            way = "go on with --resume, or " if name == FOLDER else ""
-            raise ArtefactError(f"{order.out} already holds a model or a run ({name}); {way}choose another --out")
-    if order.resume and not is_begun(order.out):
-        raise ArtefactError(f"{order.out} holds no run to go on with; leave --resume away")
+def refuse_what_is_there(out: Path, *, resume: bool, overwrite: bool, inputs: Sequence[str | Path] = ()) -> None:
+    """A directory with a run or a model in it is only touched by a resume, or to begin anew."""
+    if overwrite and resume:
+        raise UsageError("--resume goes on with a run and --overwrite begins anew; give one of them")
+    for name in (MANIFEST, CONFIG, *([] if resume else [FOLDER])):
+        if (out / name).exists() and not overwrite:
+            way = "go on with --resume, begin anew with --overwrite, or " if name == FOLDER else ""
+            way = way or "begin anew with --overwrite, or "
+            raise ArtefactError(f"{out} already holds a model or a run ({name}); {way}choose another --out")
+    if resume and not is_begun(out):
+        raise ArtefactError(f"{out} holds no run to go on with; leave --resume away")
+    check_model_directory(out, overwrite=overwrite or resume, inputs=inputs)
+    for name in (HISTORY, CURVE):
+        check_outputs(out / name, overwrite=overwrite or resume, parents=True)
 
 
 def _hash(groups: list[str | None]) -> str | None:

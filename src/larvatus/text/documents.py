@@ -52,6 +52,8 @@ class Skipped:
     """Documents without a visible character."""
     ignored: Counter[str] = field(default_factory=Counter)
     """Files of a directory that are of no known kind, by suffix."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Files and folders of a directory that were not read though they may hold text, each with the reason."""
     examples: list[str] = field(default_factory=list)
     """The first few messages."""
 
@@ -60,19 +62,39 @@ class Skipped:
         if len(self.examples) < 5:
             self.examples.append(message)
 
+    def leave(self, path: str, reason: str) -> None:
+        """Count a file or folder that is not read; twice the same is one."""
+        self.left[path] = reason
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Why files and folders were left out, and how many each."""
+        return Counter(self.left.values())
+
     def update(self, other: Skipped) -> None:
         """Add what another reader left out."""
         self.bad.update(other.bad)
         self.ignored.update(other.ignored)
         self.blank += other.blank
+        self.left |= other.left
         self.examples = (self.examples + other.examples)[:5]
 
     @property
     def total(self) -> int:
         return self.bad.total()
 
+    @property
+    def files_left(self) -> str:
+        """``2 × linked file, 1 × unreadable folder left out (texts/a.txt, …)``; empty where nothing was."""
+        if not self.left:
+            return ""
+        counted = ", ".join(f"{count:,} × {reason}" for reason, count in sorted(self.reasons.items()))
+        more = ", …" if len(self.left) > 3 else ""
+        return f"{counted} left out ({', '.join(sorted(self.left)[:3])}{more})"
+
     def __str__(self) -> str:
         parts = [f"{count:,} × {reason}" for reason, count in sorted(self.bad.items())]
         parts += [f"{self.blank:,} blank documents"] if self.blank else []
         parts += [f"{count:,} {suffix} files ignored" for suffix, count in sorted(self.ignored.items())]
+        parts += [self.files_left] if self.left else []
         return " · ".join(parts) or "nothing skipped"

@@ -27,12 +27,12 @@ Lines = Iterator[tuple[int, bytes]]
 """Numbered lines without their ends."""
 
 
-def json_records(lines: Lines) -> Lines:
+def json_records(lines: Lines, name: str) -> Lines:
     """The line at which each record begins, and the record as bytes; what is no record comes as it stands."""
     filled = ((number, line) for number, line in lines if line.strip())
     head = list(islice(filled, 2))
     both = chain(head, filled)
-    return _spread(both) if head and _spreads([line.strip() for _, line in head]) else both
+    return _spread(both, name) if head and _spreads([line.strip() for _, line in head]) else both
 
 
 def _spreads(head: list[bytes]) -> bool:
@@ -47,7 +47,7 @@ def _brackets(line: bytes) -> list[bytes]:
     return [match for match in _BRACKET.findall(line) if not match.startswith(b'"')]
 
 
-def _spread(lines: Lines) -> Lines:
+def _spread(lines: Lines, name: str) -> Lines:
     held: list[bytes] = []  # lines of the record that is open
     first, depth, size, array = 0, 0, 0, False
     for number, line in lines:
@@ -71,7 +71,9 @@ def _spread(lines: Lines) -> Lines:
             held.append(line[done:])
             size += len(line) - done
             if size > LONGEST:
-                raise DataError(f"line {first}: a JSON record of more than {LONGEST:,} bytes; write one object a line")
+                raise DataError(
+                    f"{name}:{first}: a JSON record of more than {LONGEST:,} bytes; write one object a line"
+                )
         elif stray := line[done:].strip(_BETWEEN):
             yield number, stray
     if depth:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from larvatus.errors import DataError
+from larvatus.text.archives import BROKEN
 from larvatus.text.encodings import HINT, as_utf_8
-from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
+from larvatus.text.records import LONGEST_LINE, open_bytes
 
 
 def numbered_lines(name: str) -> Iterator[tuple[int, str]]:
@@ -36,4 +37,8 @@ def numbered_lines(name: str) -> Iterator[tuple[int, str]]:
                     f"{shown}:{number}: byte 0x{line[fault.start]:02x} at {fault.start + 1} is not UTF-8; repair it, "
                     f"or name its encoding: {HINT}"
                 ) from fault
+            if "\0" in text:
+                raise DataError(
+                    f"{shown}:{number}: NUL byte at {text.index(chr(0)) + 1}; repair it, or name its encoding: {HINT}"
+                )
             yield number, text.rstrip("\r\n")

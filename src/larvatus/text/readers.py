@@ -7,7 +7,8 @@
 
 Everything streams. What cannot be text (bad UTF-8, NUL bytes, lone surrogates, broken records, missing fields) is
 refused as ``path:line: what``, or with `ReadOptions(on_bad="skip")` left out and counted by reason: the line in plain
-text, the record elsewhere.
+text, the record elsewhere. Files and folders of a directory that are links, or cannot be opened, are left out and
+counted too; an archive that breaks off is always refused, since it is not known what is missing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +24,7 @@ import fsspec
 
 from larvatus.errors import DataError
 from larvatus.text import records
+from larvatus.text.archives import COMPRESSIONS
 from larvatus.text.documents import Document, ReadOptions, Skipped
 
 __all__ = ["Document", "ReadOptions", "Skipped", "list_files", "read_documents"]
@@ -31,7 +34,6 @@ RECORD_SUFFIXES = (".jsonl", ".ndjson")
 NAMED_ONLY = ".json"
 """Read as records where a file is named; in a directory it may be anything."""
 PARQUET_SUFFIXES = (".parquet",)
-COMPRESSIONS = (".gz", ".xz", ".zst", ".bz2")
 
 Source = str | Path
 
@@ -61,16 +63,84 @@ def list_files(paths: Sequence[Source], *, skipped: Skipped | None = None) -> li
 def _local(name: str, skipped: Skipped) -> list[Source]:
     path = Path(name)
     if path.is_dir():
-        below = [Path(folder) / file for folder, _, files in os.walk(path) for file in files]
-        return _known(name, sorted(below), skipped)
+        return _known(name, walk(path, skipped), skipped)
     if path.exists():
         return [path]
     if glob.has_magic(name):
-        matches = [Path(match) for match in sorted(glob.glob(name, recursive=True)) if not Path(match).is_dir()]
-        if matches:
-            return list(matches)
-        raise DataError(f"{name} matches no file; check the pattern")
+        return _matching(name, skipped)
+    if path.is_symlink():
+        raise DataError(f"{name} is a link that leads nowhere; check the path")
     raise DataError(f"{name} does not exist; check the path")
+
+
+def walk(folder: Path, skipped: Skipped) -> list[Path]:
+    """All files of a folder and of those in it, in order, hidden ones left aside.
+
+    A folder that cannot be opened, or that is a link (which may lead back, or anywhere), is counted as left out.
+    """
+
+    def refused(fault: OSError) -> None:
+        skipped.leave(os.fspath(fault.filename or folder), "unreadable folder")
+
+    found = []
+    for place, folders, names in os.walk(folder, onerror=refused):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in folders:
+            if (Path(place) / name).is_symlink():
+                skipped.leave(os.path.join(place, name), "linked folder")
+        found += [Path(place) / name for name in names if not name.startswith(".")]
+    return sorted(found)
+
+
+def whole_folder(folder: Path) -> list[Path]:
+    """The files of a folder of which none may be missing: what cannot be read is refused, not counted."""
+    skipped = Skipped()
+    found = walk(folder, skipped)
+    for path in found:
+        if reason := why_not_read(path, links=True):
+            skipped.leave(os.fspath(path), reason)
+    if skipped.left:
+        raise DataError(f"{folder} cannot be read whole: {skipped.files_left}; mend that, or copy what is wanted")
+    return found
+
+
+def _matching(pattern: str, skipped: Skipped) -> list[Source]:
+    """The files that a pattern matches. Links are followed here: whoever writes a pattern names what it matches."""
+    if "**" in pattern:  # where `glob` passes over what it cannot open
+        plain = takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts)
+        walk(Path(*plain), skipped)
+    matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]
+    found: list[Source] = []
+    for path in matches:
+        if path.is_dir():
+            continue
+        if reason := why_not_read(path, links=True):
+            skipped.leave(os.fspath(path), reason)
+        else:
+            found.append(path)
+    if not found:
+        raise DataError(f"{pattern} matches no file{_but(skipped)}; check the pattern")
+    return found
+
+
+def why_not_read(path: Path, *, links: bool = False) -> str | None:
+    """Why a file of a folder is left out: it is a link, or nothing that can be opened and read as a file."""
+    try:
+        if path.is_symlink():
+            if not path.exists():
+                return "dangling link"
+            if not links:
+                return "linked file"
+        if not path.is_file():
+            return "FIFO, socket or device"
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return "unreadable file"
+    return None
+
+
+def _but(skipped: Skipped) -> str:
+    return f" that can be read: {skipped.files_left}" if skipped.left else ""
 
 
 def _remote(name: str, skipped: Skipped) -> list[Source]:
@@ -89,6 +159,10 @@ def _remote(name: str, skipped: Skipped) -> list[Source]:
     return _known(name, below, skipped)
 
 
+def _links(skipped: Skipped) -> bool:
+    return any("link" in reason for reason in skipped.left.values())
+
+
 def _known(directory: str, files: Sequence[Source], skipped: Skipped) -> list[Source]:
     """Of a directory, the files whose name says what they are; the others are counted, hidden ones are not."""
     kept = []
@@ -98,10 +172,17 @@ def _known(directory: str, files: Sequence[Source], skipped: Skipped) -> list[So
             part.startswith(".") for part in Path(os.path.relpath(name, directory) if "://" not in name else name).parts
         ):
             continue
-        if kind_of(name) and Path(name.lower()).suffix != NAMED_ONLY:
-            kept.append(file)
-        else:
+        if os.path.islink(name) and not os.path.exists(name):
+            skipped.leave(name, "dangling link")  # of a file or a folder, who knows
+        elif not kind_of(name) or Path(name.lower()).suffix == NAMED_ONLY:
             skipped.ignored[Path(name).suffix or "suffixless"] += 1
+        elif isinstance(file, Path) and (reason := why_not_read(file)):
+            skipped.leave(name, reason)
+        else:
+            kept.append(file)
+    if not kept and skipped.left:
+        way = f"; a pattern such as {directory.rstrip('/')}/* reads links too" if _links(skipped) else ""
+        raise DataError(f"{directory} holds no text that can be read: {skipped.files_left}{way}")
     if not kept:
         known = " ".join((*TEXT_SUFFIXES, *RECORD_SUFFIXES, *PARQUET_SUFFIXES))
         raise DataError(

@@ -6,13 +6,10 @@ a file without a line break, or an archive that unpacks to terabytes, cannot fil
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import io
 import json
-import lzma
+import shutil
 import sys
-import zlib
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,9 +19,9 @@ import fsspec
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 
 from larvatus.errors import DataError
+from larvatus.text.archives import BROKEN, unpacked
 from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.encodings import HINT, UTF_8, recoded
 from larvatus.text.json_records import json_records
@@ -39,9 +36,6 @@ LONGEST_DOCUMENT = 16 * 2**20
 
 ROWS = 1_024
 """Rows of a Parquet file held at a time."""
-
-BROKEN = (EOFError, OSError, lzma.LZMAError, zstandard.ZstdError, zlib.error)
-"""What reading a damaged archive raises."""
 
 
 class _BadRecord(Exception):
@@ -98,34 +92,44 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
     except (OSError, ImportError, ValueError) as fault:
         raise DataError(f"{name} cannot be opened: {fault}") from fault
     with raw:
-        lower = name.lower()
-        if lower.endswith(".gz"):
-            yield io.BufferedReader(gzip.GzipFile(fileobj=raw))
-        elif lower.endswith(".xz"):
-            yield io.BufferedReader(lzma.LZMAFile(raw))  # noqa: SIM115
-        elif lower.endswith(".bz2"):
-            yield io.BufferedReader(bz2.BZ2File(raw))
-        elif lower.endswith(".zst"):
-            yield io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
-        else:
-            yield raw
+        yield unpacked(raw, name)
+
+
+@contextmanager
+def open_seekable(name: str) -> Iterator[IO[bytes]]:
+    """The same for formats that are read from their end: what is no plain file is first unpacked to one."""
+    with open_bytes(name) as stream:
+        if stream.seekable():
+            yield stream
+            return
+        with tempfile.TemporaryFile() as whole:
+            try:
+                shutil.copyfileobj(stream, whole)
+            except OSError as fault:
+                raise DataError(f"{name} cannot be unpacked: {fault}") from fault
+            whole.seek(0)
+            yield whole
 
 
 def _lines(name: str, faults: _Faults) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines of a file, without their line breaks. A broken archive is a fault of the line it breaks at."""
+    """Numbered lines of a file, without their line breaks. A file that breaks off is no bad line: it is refused."""
     with open_text(name, faults.options) as stream:
         number = 0
         while True:
             number += 1
-            line = None
-            with faults.at(number):
-                try:
-                    line = stream.readline(LONGEST_LINE + 1)
-                except BROKEN as fault:
-                    raise _BadRecord("broken file", f"the file breaks off here ({fault})") from fault
-                if len(line) > LONGEST_LINE:
-                    raise _BadRecord("line too long", f"the line has more than {LONGEST_LINE:,} bytes")
-            if not line or len(line) > LONGEST_LINE:
+            try:
+                line = stream.readline(LONGEST_LINE + 1)
+                too_long = len(line) > LONGEST_LINE
+                with faults.at(number):
+                    if too_long:
+                        raise _BadRecord("line too long", f"the line has more than {LONGEST_LINE:,} bytes")
+                while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                    line = stream.readline(LONGEST_LINE + 1)  # the rest of it; what follows is read
+            except BROKEN as fault:
+                raise DataError(f"{name}:{number}: the file breaks off here ({fault}); fetch it again") from fault
+            if too_long:
+                continue
+            if not line:
                 return
             yield number, line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n") if number == 1 else line.rstrip(b"\r\n")
 
@@ -168,7 +172,7 @@ def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Doc
 def read_jsonl(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """JSON objects, one a line or spread over lines, in an array or not (`json_records.py`)."""
     faults = _Faults(name, options, skipped)
-    for number, record in json_records(_lines(name, faults)):
+    for number, record in json_records(_lines(name, faults), name):
         document = None
         with faults.at(number):
             document = _document(_record(record), name, number, options)
@@ -194,7 +198,7 @@ def read_parquet(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[
     """A column of strings, some rows at a time. No other column is opened, and none that is not plain text."""
     faults = _Faults(name, options, skipped)
     wanted = [column for column in (options.text_field, options.language_field, options.label_field) if column]
-    with open_bytes(name) as stream:
+    with open_seekable(name) as stream:
         try:
             file = pq.ParquetFile(stream, memory_map=False)
             _refuse_objects(name, file.schema_arrow, wanted)

@@ -215,6 +215,10 @@ def _lowercases(part: Any) -> bool:
     return part["type"] == "Lowercase" or any(map(_lowercases, part.get("normalizers") or []))
 
 
+WRITTEN = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", COUNTS)
+"""Files that `write` may make, whatever stood there."""
+
+
 def write(tokenizer: Tokenizer, directory: Path) -> None:
     """All files of a tokenizer, each whole or absent."""
     with saying_what_is_full(directory):

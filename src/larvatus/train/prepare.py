@@ -133,6 +133,8 @@ def prepare(
     shorter = vocabulary.before(out / "vocabulary") if vocabulary else None
     build = Build(tokenizer, options, sources=corpus, console=console, before=shorter)
     build(training, folder / "train")
+    if isinstance(documents, _Read) and (documents.skipped.total or documents.skipped.left):
+        console.print(f"left out: {documents.skipped}", soft_wrap=True, markup=False)
     if valid is not None:
         held_out = held_out_shards(valid, folder / "valid", build=build)
     else:
@@ -166,8 +168,21 @@ def _documents(corpus: Sequence[Given], out: Path, options: TextOptions) -> Docu
         if len(corpus) > 1:
             raise UsageError("--corpus embedded stands alone")
         return lambda: embedded_documents("train")
-    paths = [str(kept_input(out)) if path == "-" else path for path in corpus]
-    return lambda: read_languages(paths, options=options.reading, skipped=Skipped())
+    return _Read([str(kept_input(out)) if path == "-" else path for path in corpus], options.reading)
+
+
+@dataclass
+class _Read:
+    """Text in files, read anew on each call."""
+
+    paths: list[Given]
+    options: ReadOptions
+    skipped: Skipped = field(default_factory=Skipped)
+    """What the last reading left out."""
+
+    def __call__(self) -> Iterable[Document]:
+        self.skipped = Skipped()
+        return read_languages(self.paths, options=self.options, skipped=self.skipped)
 
 
 def kept_input(out: Path) -> Path:

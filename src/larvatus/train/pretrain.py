@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 
 from larvatus.bundle.card import model_card
-from larvatus.bundle.directory import architecture_of, save_bundle
+from larvatus.bundle.directory import architecture_of, check_model_directory, save_bundle
 from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.manifest import NAME as MANIFEST
@@ -31,6 +31,7 @@ from larvatus.corpus.report import language_rows
 from larvatus.errors import ArtefactError, RecipeError, UsageError, printable
 from larvatus.files import locked, sweep
 from larvatus.objectives import Pretraining
+from larvatus.outputs import remove_run
 from larvatus.recipes import Recipe, differences, recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.rng import derive
@@ -68,6 +69,8 @@ class Job:
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     resume: bool = False
+    overwrite: bool = False
+    """Begin anew where a run or a model stands: its checkpoints go at once, its model when the new one is saved."""
     fork: bool = False
     """Resume although the recipe was edited."""
     evaluate_every: int | None = None
@@ -81,6 +84,8 @@ class Job:
     def __post_init__(self) -> None:
         if self.fork and not self.resume:
             raise UsageError("--fork goes with --resume")
+        if self.overwrite and self.resume:
+            raise UsageError("--resume goes on with a run and --overwrite begins anew; give one of them")
 
 
 def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int, HeldOut]:
@@ -99,8 +104,15 @@ def _refuse_what_is_there(job: Job) -> None:
     if job.resume:
         return
     for name in (FOLDER, MANIFEST, "model.safetensors"):
-        if (job.out / name).exists():
-            raise ArtefactError(f"{job.out} already holds a run ({name}); go on with --resume, or choose another --out")
+        if (job.out / name).exists() and not job.overwrite:
+            raise ArtefactError(
+                f"{job.out} already holds a run ({name}); go on with --resume, begin anew with --overwrite, or choose "
+                "another --out"
+            )
+    inputs = [] if job.origin is None else [job.origin.path]
+    check_model_directory(job.out, overwrite=job.overwrite, inputs=inputs)
+    if job.overwrite:
+        remove_run(job.out)
 
 
 class Run:

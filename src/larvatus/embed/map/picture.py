@@ -15,7 +15,7 @@ import numpy.typing as npt
 from larvatus.embed.map.labels import place_labels
 from larvatus.embed.map.page import about, chosen_field, middles, shown_fields
 from larvatus.embed.map.word_map import WordMap
-from larvatus.files import new_file
+from larvatus.outputs import new_output
 from larvatus.plots import as_written
 
 # Okabe and Ito's palette, told apart by the colour-blind, and markers that tell the same in black and white
@@ -55,7 +55,7 @@ def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = 
         axes.legend(title=as_written(field), loc="best", fontsize=8, title_fontsize=8, framealpha=0.85)
     if result.clusters is not None:
         _write_names(axes, result.points, middles(result.clusters, result.points))
-    with new_file(path) as aside:
+    with new_output(path) as aside:
         figure.savefig(aside, format="png")
 
 

@@ -17,6 +17,7 @@ used, and are left out unless `names=True`.
 from __future__ import annotations
 
 import html
+import io
 import re
 import tarfile
 from collections.abc import Iterator
@@ -26,8 +27,11 @@ from typing import IO
 from larvatus.embed.senses.tagged import Instance, Reading, Sentence, Words, numbered, surface
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.errors import DataError
+from larvatus.text.readers import whole_folder
 from larvatus.text.records import open_bytes
 
+_END = bytes(1024)
+"""What every archive of tar ends in."""
 _ELEMENT = re.compile(
     r"\s*(?:<(?P<tag>wf|punc)(?P<attributes>(?:\s[^<>]*)?)>(?P<word>[^<>]*)</(?P=tag)>"
     r"|<(?P<mark>/?(?:contextfile|context|p|s))(?:\s[^<>]*)?>)\s*"
@@ -43,25 +47,45 @@ def read_semcor(path: str | Path, wordnet: WordNet, reading: Reading, *, names: 
 
 def _files(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-        tagged = [file for file in files if _is_semcor(file)]
+        tagged = [file for file in whole_folder(path) if _is_semcor(file)]
         if not tagged:
             raise DataError(f"{path} holds no file of SemCor (they begin with <contextfile>); check the path")
         for file in tagged:
             with open_bytes(str(file)) as stream:
                 yield str(file), stream
     elif ".tar" in path.name:
-        try:
-            with tarfile.open(path) as archive:
-                for member in archive:
-                    inside = archive.extractfile(member) if member.isfile() and member.size else None
-                    if inside:
-                        yield f"{path}/{member.name}", inside
-        except (OSError, tarfile.TarError, EOFError) as fault:
-            raise DataError(f"{path} cannot be read as an archive of SemCor: {fault}") from fault
+        with open_bytes(str(path)) as stream:
+            yield from _members(path, _Watched(stream))
     else:
         with open_bytes(str(path)) as stream:
             yield str(path), stream
+
+
+class _Watched(io.RawIOBase):
+    """A stream that keeps its last bytes in sight."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self.last = stream, b""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = self._stream.read(-1 if size is None else size)
+        self.last = (self.last + found)[-len(_END) :]
+        return found
+
+
+def _members(path: Path, stream: _Watched) -> Iterator[tuple[str, IO[bytes]]]:
+    try:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                inside = archive.extractfile(member) if member.isfile() and member.size else None
+                if inside:
+                    yield f"{path}/{member.name}", inside
+        while stream.read(1 << 16):  # what is cut after the last member is cut too
+            pass
+    except (OSError, tarfile.TarError, EOFError) as fault:
+        raise DataError(f"{path} cannot be read as an archive of SemCor: {fault}") from fault
+    if stream.last != _END:
+        raise DataError(f"{path} is no whole archive: it breaks off; fetch it again")
 
 
 def _is_semcor(path: Path) -> bool:

@@ -20,8 +20,9 @@ from larvatus.errors import DataError, UsageError, did_you_mean
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.problems import Problems
 from larvatus.tasks.data.records import Dataset, Kind, TextExample
-from larvatus.tasks.data.tables import COMPRESSIONS, ENDINGS, ending, open_table
+from larvatus.tasks.data.tables import ENDINGS, ending, open_table
 from larvatus.tasks.data.texts import read_texts
+from larvatus.text.archives import COMPRESSIONS
 
 Split = Literal["train", "dev"]
 MRPC_DEV = 408

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larvatus.errors import DataError
-from larvatus.tasks.data.records import Place, Row, shown
-from larvatus.text.records import BROKEN, open_bytes
+from larvatus.tasks.data.records import Place, Row, nul_in, shown
+from larvatus.text.archives import BROKEN
+from larvatus.text.records import open_seekable
 
 ROWS = 1_024
 """Rows held at a time."""
@@ -22,7 +23,7 @@ ROWS = 1_024
 
 def parquet_rows(name: str) -> Iterator[tuple[Place, Row]]:
     """The rows of a file, numbered from 1."""
-    with open_bytes(name) as stream:
+    with open_seekable(name) as stream:
         try:
             file = pq.ParquetFile(stream, memory_map=False)
             schema = file.schema_arrow
@@ -30,12 +31,28 @@ def parquet_rows(name: str) -> Iterator[tuple[Place, Row]]:
             classes = {column: names for column, names in _classes(schema.metadata).items() if column in plain}
             number = 0
             for batch in file.iter_batches(batch_size=ROWS, columns=plain):
-                for row in batch.to_pylist():
+                for row in _records(batch, shown(name), number):
                     number += 1
+                    if column := nul_in(row):
+                        raise DataError(f"{shown(name)}:{number}: {column} holds a NUL byte; repair it")
                     row.update({column: _named(row[column], names) for column, names in classes.items()})
                     yield Place(shown(name), number), row
         except (pa.ArrowException, *BROKEN, UnicodeDecodeError) as broken:
             raise DataError(f"{shown(name)} is no whole Parquet file: {broken}") from broken
+
+
+def _records(batch: Any, name: str, before: int) -> list[Row]:
+    """The rows of a batch, after so many of other batches; one that is not UTF-8 is named."""
+    try:
+        rows: list[Row] = batch.to_pylist()
+    except UnicodeDecodeError:
+        for index in range(batch.num_rows):
+            try:
+                batch.slice(index, 1).to_pylist()
+            except UnicodeDecodeError as fault:
+                raise DataError(f"{name}:{before + index + 1}: a text is not UTF-8 ({fault.reason})") from fault
+        raise
+    return rows
 
 
 def _is_plain(kind: Any) -> bool:

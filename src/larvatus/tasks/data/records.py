@@ -246,6 +246,19 @@ class Dataset(Generic[Example]):
         return " · ".join([f"{self.source}: {len(self):,} examples", self.columns, *self.notes]).rstrip(" ·")
 
 
+def nul_in(row: Row) -> str | None:
+    """The first column whose value, or a part of it, holds a NUL: no text does."""
+    return next((column for column, value in row.items() if _has_nul(value)), None)
+
+
+def _has_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(map(_has_nul, value)) or any(map(_has_nul, value.values()))
+    return isinstance(value, list) and any(map(_has_nul, value))
+
+
 def in_order(names: Counter[str] | set[str]) -> tuple[str, ...]:
     """Whole numbers by size, anything else by alphabet.
 

@@ -19,10 +19,11 @@ import msgspec
 import zstandard
 
 from larvatus.errors import DataError
-from larvatus.files import new_file
+from larvatus.outputs import new_output
 from larvatus.tasks.data.records import QuestionExample, shown
-from larvatus.text.encodings import as_utf_8
-from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
+from larvatus.text.archives import BROKEN
+from larvatus.text.encodings import HINT, as_utf_8
+from larvatus.text.records import LONGEST_LINE, open_bytes
 
 MOST = 8 * LONGEST_LINE
 """Bytes of a file that is read whole."""
@@ -43,6 +44,12 @@ def read_whole(name: str) -> bytes:
             raise DataError(f"{shown(name)} breaks off ({broken}); fetch it again") from broken
     if len(content) > MOST:
         raise DataError(f"{shown(name)} has more than {MOST:,} bytes; cut it, or write rows of JSONL")
+    try:
+        content.decode()
+    except UnicodeDecodeError as bad:
+        line = content.count(b"\n", 0, bad.start) + 1
+        where = f"{shown(name)}:{line}: byte 0x{content[bad.start]:02x} is not UTF-8"
+        raise DataError(f"{where}; repair it, or name its encoding: {HINT}") from bad
     return content.removeprefix(b"\xef\xbb\xbf")
 
 
@@ -78,7 +85,7 @@ def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
 
 def _write(path: Path, value: Any) -> None:
     content = (json.dumps(value, ensure_ascii=False) + "\n").encode()
-    with new_file(path, len(content)) as aside:
+    with new_output(path, len(content)) as aside:
         aside.write_bytes(PACKED.get(path.suffix.lower(), bytes)(content))
 
 

@@ -20,10 +20,12 @@ from larvatus.errors import DataError
 from larvatus.tasks.data.problems import Problems, fault
 from larvatus.tasks.data.records import Place, Row, Span, SpanExample, shown
 from larvatus.tasks.data.relations import brat_relations, relation_records, row_relations
-from larvatus.tasks.data.tables import COMPRESSIONS, Table
+from larvatus.tasks.data.tables import Table
+from larvatus.text.archives import BROKEN, COMPRESSIONS
 from larvatus.text.encodings import as_utf_8
 from larvatus.text.lines import numbered_lines
-from larvatus.text.records import BROKEN, LONGEST_LINE, open_bytes
+from larvatus.text.readers import whole_folder
+from larvatus.text.records import LONGEST_LINE, open_bytes
 
 SPAN_KEYS = ("spans", "entities", "label", "labels", "annotations")
 _STARTS, _ENDS, _LABELS = ("start", "start_offset", "begin"), ("end", "end_offset", "stop"), ("label", "type", "tag")
@@ -33,7 +35,7 @@ def brat_documents(name: str) -> list[str]:
     """The .ann files that a directory, an .ann file or its .txt file stands for."""
     path = Path(name)
     if path.is_dir():
-        found = sorted(str(one) for one in path.rglob("*") if _bare(one.name).endswith(".ann"))
+        found = [str(one) for one in whole_folder(path) if _bare(one.name).endswith(".ann")]
         if not found:
             raise DataError(f"{name} holds no .ann files; give a directory of brat's .txt and .ann")
         return found

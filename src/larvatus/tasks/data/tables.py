@@ -22,7 +22,8 @@ from larvatus.errors import DataError
 from larvatus.tasks.data.header import has_header
 from larvatus.tasks.data.parquet import parquet_rows
 from larvatus.tasks.data.problems import Problems, cause, fault
-from larvatus.tasks.data.records import Place, Row, shown
+from larvatus.tasks.data.records import Place, Row, nul_in, shown
+from larvatus.text.archives import COMPRESSIONS
 from larvatus.text.json_records import json_records
 from larvatus.text.lines import numbered_lines
 from larvatus.text.records import LONGEST_LINE
@@ -31,7 +32,6 @@ Format = Literal["csv", "tsv", "jsonl", "parquet"]
 
 SAMPLE = 10_000
 """Rows that are looked at before it is said what the columns are."""
-COMPRESSIONS = (".gz", ".xz", ".zst", ".bz2")
 ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -188,7 +188,7 @@ def _quoted(
 
 
 def _jsonl(name: str, lines: Iterator[tuple[int, str]], problems: Problems | None) -> Iterator[tuple[Place, Row]]:
-    for number, written in json_records((number, line.encode()) for number, line in lines):
+    for number, written in json_records(((number, line.encode()) for number, line in lines), shown(name)):
         place = Place(shown(name), number)
         try:
             record = msgspec.json.decode(written)
@@ -196,6 +196,9 @@ def _jsonl(name: str, lines: Iterator[tuple[int, str]], problems: Problems | Non
             fault(problems, "broken JSON", place, f"broken JSON: {broken}")
             continue
         if isinstance(record, dict):
-            yield place, record
+            if b"\\u0000" in written and (column := nul_in(record)):
+                fault(problems, "NUL byte", place, f"{column} holds a NUL byte; repair it")
+            else:
+                yield place, record
         else:
             fault(problems, "no JSON object", place, "the line is no JSON object; write one object a line")

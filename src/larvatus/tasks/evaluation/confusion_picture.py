@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from larvatus.batch import Ints
-from larvatus.files import new_file
 from larvatus.metrics.classification import divide
+from larvatus.outputs import new_output
 from larvatus.plots import as_written
 
 COUNTED = 20
@@ -62,7 +62,7 @@ def draw_confusion(table: Ints, labels: Sequence[str], path: Path, *, title: str
                     axes.text(column, row, f"{number:,}", ha="center", va="center", fontsize=small, color=colour)
     figure.suptitle(as_written(title), fontsize=10, x=0.01, ha="left")
     figure.colorbar(image, ax=axes, shrink=0.7, label="share of the gold class")
-    with new_file(path) as aside:
+    with new_output(path) as aside:
         figure.savefig(aside, format="png")
 
 
