@@ -28,6 +28,8 @@ from larvatus.regular_files import is_there, open_regular, read_text, refuse_lin
 
 PENDING = ".pending"
 MANIFEST = "larvatus.json"
+MOST_TRIES = 100
+"""Locks of a moment ago, removed by who held them, that are met in a row."""
 
 
 def sha256(path: Path) -> str:
@@ -217,7 +219,7 @@ _HELD: dict[str, int] = {}
 
 
 def _take_lock(path: Path) -> int:
-    while True:
+    for _ in range(MOST_TRIES):
         is_there(path)  # a link, a FIFO or a device is refused by kind
         with saying_what_is_full(path.parent):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
@@ -232,6 +234,7 @@ def _take_lock(path: Path) -> int:
                 f"{path.parent}: another run (pid {holder}) is writing here; choose another --out or wait"
             ) from fault
         os.close(handle)
+    raise ArtefactError(f"{path} cannot be locked: it is another file each time; choose another --out")
 
 
 def _is_open_at(handle: int, path: Path) -> bool:
