@@ -42,7 +42,7 @@ class Started:
 
 @pytest.fixture(scope="session")
 def started(tmp_path_factory):
-    """Run commands in processes of their own (see `forked.py`): started({"words": [...], "stdout": "closed"}, …).
+    """Run commands in processes of their own (see `started.py`): started({"words": [...], "stdout": "closed"}, …).
 
     A case may also say stdin, stderr ("gone": a pipe without reader; "closed"; or a path), environment, encoding,
     limits and folder. All of one call share one start of Python.
@@ -54,7 +54,7 @@ def started(tmp_path_factory):
             case["words"] = [str(word) for word in case["words"]]
         results = tmp_path_factory.mktemp("results") / "codes.json"
         done = subprocess.run(
-            [sys.executable, "-m", "tests.faults.forked", str(results)],
+            [sys.executable, "-m", "tests.faults.started", str(results)],
             input=json.dumps(cases),
             capture_output=True,
             text=True,

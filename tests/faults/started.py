@@ -1,6 +1,6 @@
 """Run commands as the shell starts them, each in a process of its own, without the seconds that imports take each.
 
-    python -m tests.faults.forked RESULTS < CASES          both JSON; see `Started` in tests/faults/conftest.py
+    python -m tests.faults.started RESULTS < CASES          both JSON; see `Started` in tests/faults/conftest.py
 
 Everything is imported once; each command then runs in a fork, from the program's entry to the end of its interpreter,
 with descriptors, limits and environment as its case says.
