@@ -1,9 +1,12 @@
 """Standard streams that fail (row 68): work that saves goes on and is saved; only printing ends."""
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -124,13 +127,21 @@ def test_68_streams_in_any_state(how, saving, code, said, tmp_path):
     assert saved == ("saved" if saving or (code == 0 and "head" not in how) else "")
 
 
+def waiting(pipe):
+    """Bytes that stand in a pipe, unread."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def test_68_a_stream_that_does_not_wait_is_waited_for(tmp_path):
     """A program that shares our output may have set it so; then a full pipe is no fault."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     words = [sys.executable, "-c", LIGHT, "prints", str(tmp_path / "result")]
-    with subprocess.Popen(words, stdout=writing, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(words, stdout=writing, stderr=subprocess.PIPE, cwd=tmp_path) as process:
         os.close(writing)
+        while waiting(reading) < 60_000 and process.poll() is None:  # until it is full
+            time.sleep(0.01)
+        time.sleep(0.1)
         with os.fdopen(reading, "rb") as pipe:
             assert pipe.read().count(b"\n") == 20_000
     assert process.returncode == 0
