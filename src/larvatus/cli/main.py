@@ -33,6 +33,7 @@ from larvatus.cli import (
     tokenizer,
 )
 from larvatus.errors import LarvatusError, UsageError
+from larvatus.signals import exit_code, stopped_by, terminable
 from larvatus.version import VERSION
 
 _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click
@@ -84,14 +85,15 @@ def _root(
 def run(arguments: list[str] | None = None) -> None:
     """Entry point of the `larvatus` command. A traceback on bad input is a bug."""
     try:
-        code = app(args=arguments, standalone_mode=False)
+        with terminable():
+            code = app(args=arguments, standalone_mode=False)
         sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
     except LarvatusError as fault:
         code = complain(str(fault), fault.exit_code)
     except _BadCommand as fault:
         code = complain(fault.format_message(), UsageError.exit_code)
-    except (typer.Abort, KeyboardInterrupt):
-        code = complain("stopped", 130)
+    except (typer.Abort, KeyboardInterrupt) as fault:
+        code = complain(f"stopped by {stopped_by(fault)}", exit_code(stopped_by(fault)))
     except (BrokenPipeError, SystemExit) as ended:
         # the reader of our output has gone (`larvatus … | head`), for which both rich and typer exit with 1
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):

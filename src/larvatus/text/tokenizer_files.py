@@ -21,7 +21,7 @@ from larvatus.errors import ArtefactError
 from larvatus.files import read_json, saying_what_is_full, write_json, write_text
 from larvatus.text.boundaries import Style
 from larvatus.text.frame import Frame, read_frame
-from larvatus.text.patterns import check_patterns
+from larvatus.text.tokenizer_limits import check_limits
 
 if TYPE_CHECKING:
     from larvatus.text.tokenizer import Tokenizer
@@ -73,7 +73,7 @@ def read(path: Path) -> Read:
         raise ArtefactError(f"{file} is no whole JSON file: {fault}") from fault
     if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict):
         raise ArtefactError(f"{file} is no tokenizer: it describes no model")
-    check_patterns(settings, str(file))
+    check_limits(settings, str(file))
     _check_ids(settings, str(file))
     config = _config(file.parent) if path.is_dir() else {}
     counts = _counts(file.parent / COUNTS) if path.is_dir() else None
