@@ -23,8 +23,8 @@ from larvatus.errors import Preempted
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
-class Stopped(KeyboardInterrupt):
-    """A signal, raised where it came; no `except Exception` takes it for a fault."""
+class Stopped(BaseException):
+    """A signal, raised where it came; no `except Exception` takes it for a fault, no framework for its own Ctrl-C."""
 
     def __init__(self, by: str) -> None:
         super().__init__(by)
@@ -115,15 +115,6 @@ def resumable(way: str | Callable[[], str]) -> Iterator[None]:
         yield
     except Stopped as fault:
         raise Preempted(f"{fault.by} stopped it; {way if isinstance(way, str) else way()}") from fault
-
-
-def stopped_by(fault: BaseException | None) -> str:
-    """The name of the signal behind a fault; Ctrl-C where it does not say."""
-    while fault is not None:
-        if isinstance(fault, Stopped):
-            return fault.by
-        fault = fault.__cause__ or fault.__context__
-    return "SIGINT"
 
 
 def exit_code(by: str) -> int:

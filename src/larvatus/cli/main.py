@@ -33,7 +33,7 @@ from larvatus.cli import (
     tokenizer,
 )
 from larvatus.errors import LarvatusError, UsageError
-from larvatus.signals import exit_code, stopped_by, terminable
+from larvatus.signals import Stopped, exit_code, terminable
 from larvatus.version import VERSION
 
 _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click
@@ -92,8 +92,10 @@ def run(arguments: list[str] | None = None) -> None:
         code = complain(str(fault), fault.exit_code)
     except _BadCommand as fault:
         code = complain(fault.format_message(), UsageError.exit_code)
-    except (typer.Abort, KeyboardInterrupt) as fault:
-        code = complain(f"stopped by {stopped_by(fault)}", exit_code(stopped_by(fault)))
+    except (typer.Abort, KeyboardInterrupt):
+        code = complain("stopped", 130)
+    except Stopped as fault:
+        code = complain(f"stopped by {fault.by}", exit_code(fault.by))
     except (BrokenPipeError, SystemExit) as ended:
         # the reader of our output has gone (`larvatus … | head`), for which both rich and typer exit with 1
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):

@@ -30,6 +30,7 @@ from larvatus.train.settings import Runtime
 from larvatus.train.step import Stepper
 
 T = TypeVar("T")
+JOIN_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,4 +203,4 @@ def ahead(
     finally:
         closed.set()
         close()
-        thread.join()
+        thread.join(timeout=JOIN_S)  # what a worker makes ends with it; a block made in this process is not waited for
