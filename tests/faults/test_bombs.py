@@ -19,7 +19,11 @@ import pytest
 import tokenizers
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, processors
 
+from larvatus.embed.map import instances
+from larvatus.embed.senses import semcor
 from larvatus.errors import ArtefactError
+from larvatus.evaluate import word_similarity
+from larvatus.tasks.data import entity_brackets
 from larvatus.text.patterns import is_linear
 from larvatus.text.tokenizer import Tokenizer
 from tests.faults.test_runs import environment
@@ -143,7 +147,11 @@ def test_75_a_bomb_is_refused_by_name(name: str, tiny_tokenizer: Tokenizer, tmp_
 
 ENCODES = """
 import json, resource, sys, time
+from larvatus.embed.map import instances
+from larvatus.embed.senses import semcor
 from larvatus.errors import ArtefactError
+from larvatus.evaluate import word_similarity
+from larvatus.tasks.data import entity_brackets
 from larvatus.text.tokenizer import Tokenizer
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 answers = {}
@@ -268,11 +276,11 @@ def test_45_a_pattern_that_runs_takes_linear_time(pattern: str) -> None:
     "pattern",
     [
         CASED,  # alone, it looks through a long run of capitals from each of them: 7 s for 20 kB
-        r"\s*[\r\n]+",
+        pytest.param(r"\s*[\r\n]+", id="spaces alone"),
         r"\s*[\r\n]+|\s|\s+",
         CASED + r"|\p{Lu}|" + O200K.split("|", 8)[-1],
         "a{1,9}+b",  # in this engine a repeat of a repeat: exponential
-        "(?:ab?){2}",
+        pytest.param("(?:ab?){2}", id="a group twice"),
         "a{20000}b",
         "a{200}b|" * 40 + "c",
         r"\s+$",
@@ -310,6 +318,26 @@ def test_75_a_long_word_takes_linear_time_of_a_foreign_tokenizer(kind: str, tmp_
         tokenizer.encode("e" * size)
         times.append(time.process_time() - begun)
     assert times[1] < 24 * times[0] + 0.5, times
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda size: list(instances._STOP.finditer("." * size)),
+        lambda size: list(entity_brackets._BRACKET.finditer("a" * size)),
+        lambda size: list(semcor._ATTRIBUTE.finditer(" " * size)),
+        lambda size: word_similarity._wic_text("Word: " + ". Sentence 1: " * size + " Sentence 2: "),
+        lambda size: word_similarity._between_tags(Path("x"), 1, "<b>a" + " " * size + "</b>"),
+    ],
+    ids=["full stops", "brackets", "attributes", "wic", "marks"],
+)
+def test_22_what_we_read_ourselves_takes_linear_time(read: Callable[[int], Any]) -> None:
+    times = []
+    for size in (2_000, 16_000):
+        begun = time.process_time()
+        read(size)
+        times.append(time.process_time() - begun)
+    assert times[1] < 24 * times[0] + 0.2, times  # quadratic: 64 times, which is seconds
 
 
 @pytest.mark.parametrize(

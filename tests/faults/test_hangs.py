@@ -18,7 +18,8 @@ import pytest
 
 from larvatus.corpus import BuildOptions, build_corpus, processes
 from larvatus.corpus.processes import Workers
-from larvatus.errors import LarvatusError
+from larvatus.errors import LarvatusError, Preempted
+from larvatus.signals import Stopped, listening, resumable
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.train.prepare import Prepared
 from tests.faults.test_runs import command, environment
@@ -70,6 +71,7 @@ def started(arguments: list[Any], **more: Any) -> Iterator[subprocess.Popen[str]
 @pytest.mark.parametrize(
     ("kind", "says"),
     [("stop", r"was stopped by a signal \(SIGSTOP\)"), ("hang", "does not answer: it has done nothing for")],
+    ids=["stop", "hang"],
 )
 def test_76_a_worker_that_stops_answering_is_named_and_ended(
     monkeypatch: pytest.MonkeyPatch, kind: str, says: str
@@ -144,6 +146,18 @@ def test_76_a_stopped_loader_worker_is_named_within_a_minute(prepared: Prepared,
         assert f"a loader worker (pid {worker}) was stopped by a signal (SIGSTOP)" in said
         assert time.monotonic() - begun < 60
         assert gone(worker)
+
+
+def test_76_a_signal_acts_at_once_unless_it_is_noted() -> None:
+    with listening() as stop:
+        with pytest.raises(Preempted, match="SIGTERM stopped it; again"), resumable("again"):
+            signal.raise_signal(signal.SIGTERM)
+        with stop.noting():
+            signal.raise_signal(signal.SIGTERM)
+            with pytest.raises(Stopped), stop.at_once():
+                pytest.fail("it was asked to stop before")
+        with pytest.raises(Stopped):
+            stop.check()
 
 
 @pytest.fixture(scope="module")
