@@ -78,10 +78,12 @@ def test_76_a_worker_that_stops_answering_is_named_and_ended(
 ) -> None:
     for name, seconds in (("LOOK_S", 0.2), ("STOPPED_S", 0.8), ("STILL_S", 0.8)):
         monkeypatch.setattr(processes, name, seconds)
+    begun = time.monotonic()
     with working() as workers:
         pids = workers.pids
         with pytest.raises(LarvatusError, match=rf"a worker \(pid \d+\) {says}.*; run it again"):
             list(workers.map([("double", 1), (kind, 0), ("double", 2)]))
+    assert time.monotonic() - begun < 10
     assert not any(map(alive, pids))
 
 
