@@ -115,7 +115,7 @@ def test_76_workers_end_with_their_parent_even_if_they_were_stopped_or_are_at_wo
         assert all(map(alive, pids))
         parent.send_signal(signal.SIGKILL)
         try:
-            assert all([gone(pid, within=3) for pid in pids])
+            assert all(gone(pid, within=3) for pid in pids)
         finally:
             for pid in filter(alive, pids):
                 os.kill(pid, signal.SIGKILL)
