@@ -29,7 +29,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Take finished runs as th
 Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto.")]
 Compile = Annotated[bool | None, typer.Option(help="Compile the step (auto: on CUDA).")]
 Microbatch = Annotated[int | None, typer.Option(help="Tokens of one forward pass.")]
-Workers = Annotated[int | None, typer.Option(help="Processes that pack and mask ahead.")]
+Workers = Annotated[int | None, typer.Option(help="Processes that pack and mask ahead, up to 4 a core.")]
 
 
 def seeds_of(seed: int, seeds: str | None) -> tuple[int, ...]:

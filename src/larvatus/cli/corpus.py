@@ -41,6 +41,7 @@ from larvatus.corpus.format import Counts
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.corpus.report import language_rows
 from larvatus.corpus.store import Corpus
+from larvatus.signals import resumable
 from larvatus.text.readers import ReadOptions
 from larvatus.text.tokenizer import Tokenizer
 
@@ -57,7 +58,9 @@ def build(
     paths: Annotated[
         list[str] | None, typer.Argument(metavar="PATHS", help="Files, directories, globs, or - for stdin.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; all cores by default.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes, up to 4 a core; one a core by default.")
+    ] = None,
     languages: Languages = None,
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",
@@ -89,7 +92,8 @@ def build(
             progress=bar.update,
             notice=lambda sentence: console.print(escape(sentence), highlight=False),
         )
-        summary = build_corpus(text, Tokenizer.load(tokenizer), out, options)
+        with resumable("run the same command again: it goes on after the last finished shard"):
+            summary = build_corpus(text, Tokenizer.load(tokenizer), out, options)
     if as_json:
         _print_json(_summary_dict(summary) | _mixture_dict(summary.languages, mixture.alpha))
         return

@@ -31,6 +31,7 @@ from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.parts import Stand
 from larvatus.model import load
 from larvatus.outputs import check_outputs
+from larvatus.signals import resumable
 from larvatus.text.readers import ReadOptions
 
 LayersOption = Annotated[
@@ -86,7 +87,7 @@ def embed(
         language=language,
         number=dtype,
     )
-    with Counting(unit) as bar:
+    with Counting(unit) as bar, resumable(lambda: _way_on(out)):
         summary = embed_files(
             loaded.encoder,
             loaded.tokenizer,
@@ -102,6 +103,12 @@ def embed(
         print(json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, indent=2))
     else:
         print(_sentence(summary, unit))
+
+
+def _way_on(out: Path) -> str:
+    """How a run that was stopped goes on."""
+    kept = out.with_name(out.name + ".parts").exists()
+    return f"the same command {'with --resume goes on from what was written' if kept else 'starts it again'}"
 
 
 class _Rate:

@@ -35,6 +35,7 @@ from larvatus.cli import (
 from larvatus.cli.last_resort import STOPPED, complain, known
 from larvatus.cli.streams import ReaderGone, go_on_without_stdout
 from larvatus.errors import LarvatusError, UsageError
+from larvatus.signals import Stopped, exit_code, terminable
 from larvatus.version import VERSION
 
 _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click
@@ -93,7 +94,8 @@ def _root(
 def run(arguments: list[str] | None = None) -> None:
     """The `larvatus` command, its modules loaded. Errors that a user can cause are one line; others pass through."""
     try:
-        code = _invoke(sys.argv[1:] if arguments is None else arguments)
+        with terminable():
+            code = _invoke(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
     except LarvatusError as fault:
         code = complain(str(fault), fault.exit_code)
@@ -101,6 +103,8 @@ def run(arguments: list[str] | None = None) -> None:
         code = complain(fault.format_message(), UsageError.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         code = complain("stopped", STOPPED)
+    except Stopped as fault:
+        code = complain(f"stopped by {fault.by}", exit_code(fault.by))
     except ReaderGone:  # of what is only printed: `larvatus … | head`
         code = 0
     except SystemExit as ended:

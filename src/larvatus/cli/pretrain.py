@@ -85,7 +85,7 @@ def pretrain(
     precision: Annotated[str, typer.Option(help="fp32, bf16, or auto.")] = "auto",
     compile: Annotated[bool | None, typer.Option(help="Compile the step (auto: on CUDA).")] = None,
     microbatch: Annotated[int | None, typer.Option(help="Tokens of one forward pass.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that pack and mask ahead.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that pack and mask ahead, up to 4 a core.")] = None,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits again, on CUDA too.")] = False,
     evaluate_every: Annotated[int | None, typer.Option(help="Steps between evaluations.")] = None,
     save_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,

@@ -30,6 +30,7 @@ from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
 from larvatus.model import Model, load
 from larvatus.outputs import check_outputs
+from larvatus.signals import resumable
 from larvatus.text.lines import numbered_lines
 
 LINES_AT_ONCE = 256
@@ -166,7 +167,8 @@ def _pairs(
                 "model": model_fingerprint(loaded.bundle.path, loaded.tokenizer),
                 "pairs": fingerprint(names),
             }
-            result = run.to_file(out, settings, resume=resume, overwrite=overwrite)
+            with resumable("the same command with --resume goes on from what was written"):
+                result = run.to_file(out, settings, resume=resume, overwrite=overwrite)
     seconds = time.monotonic() - begun
     if as_json:
         told = {"method": method, "normalise": normalise, "pairs": len(read), "seconds": seconds, **asdict(result)}

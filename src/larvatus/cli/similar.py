@@ -42,6 +42,7 @@ from larvatus.embed.similarity import Instance, instance, similarities
 from larvatus.errors import DataError, UsageError, printable
 from larvatus.evaluate.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
 from larvatus.model import Model, load
+from larvatus.signals import resumable
 from larvatus.text.readers import ReadOptions, Skipped
 
 DEFAULT = "words"
@@ -181,7 +182,7 @@ def index(
         **msgspec.to_builtins(reading),
     }
     chosen, skipped = DocumentFilter(wanted), Skipped()
-    with Counting("instances") as progress:
+    with Counting("instances") as progress, resumable("the same command with --resume goes on"):
         built = build_index(
             loaded.encoder,
             loaded.tokenizer,

@@ -32,7 +32,7 @@ from larvatus.corpus.format import (
     write_manifest,
 )
 from larvatus.corpus.journal import Entry, Journal
-from larvatus.corpus.processes import Workers
+from larvatus.corpus.processes import Workers, check_count
 from larvatus.corpus.shards import ShardWriter
 from larvatus.corpus.sources import Text, left_out
 from larvatus.corpus.standing import ELSE, finished, keep_tokenizer, refuse_what_is_not_ours, take_up
@@ -86,6 +86,7 @@ def build_corpus(
     options = options or BuildOptions()
     if options.workers is not None and options.workers < 1:
         raise UsageError(f"{options.workers} workers cannot build a corpus; give --workers 1 or more")
+    check_count(options.workers or 0)
     text = Text.of(documents, options.reading, licence=options.licence, sources=options.sources)
 
     def stream() -> Iterator[Unit]:

@@ -145,6 +145,7 @@ class Loader:
         if language is not None and language not in corpus.manifest.languages:
             raise DataError(f"{corpus.path} has no text in {language!r}; it has {', '.join(corpus.manifest.languages)}")
         self._corpus, self._tokens, self._workers = corpus, tokens, workers
+        self._under_way: Workers[BlockMaker, tuple[int, int, list[Part]], TrainingBatch[Ints]] | None = None
         self._maker = BlockMaker(
             path=corpus.path,
             special=SpecialIds(cls=corpus.tokenizer.cls_id, sep=corpus.tokenizer.sep_id),
@@ -198,8 +199,14 @@ class Loader:
 
         what, fix = "a loader worker", "the run goes on from its last checkpoint with --resume"
         with Workers(self._workers, lambda: self._maker, _make, what=what, fix=fix) as workers:
+            self._under_way = workers
             for batch in workers.map(tasks()):
                 yield *names.popleft(), batch
+
+    def close(self) -> None:
+        """End the workers, from any thread: who waits for one of them gets an error."""
+        if self._under_way is not None:
+            self._under_way.close()
 
 
 def _steps(

@@ -7,7 +7,8 @@
 A worker is a fresh interpreter that speaks over its own two pipes. So it inherits no threads, locks or torch, needs no
 ``if __name__ == "__main__"`` in the caller, ends by itself when its parent is killed (its input closes), and when
 *it* is killed the parent knows at once, which one and by what. (`torch.utils.data.DataLoader` shares one result pipe
-between its workers: one killed while it writes leaves the parent waiting for the rest of the message.) `count=0`
+between its workers: one killed while it writes leaves the parent waiting for the rest of the message.) One that was
+stopped, or that waits for something that never comes, is named too: a worker at work uses the processor. `count=0`
 works in this process.
 
 Pickle passes only between a process and its own child, over pipes that nobody else holds; no file is unpickled.
@@ -16,6 +17,7 @@ Pickle passes only between a process and its own child, over pipes that nobody e
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import queue
@@ -23,19 +25,29 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
-from larvatus.errors import LarvatusError
+from larvatus.errors import LarvatusError, UsageError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 State = TypeVar("State")
 
+LOOK_S = 1.0
+"""Between two looks at the workers, while a result is waited for."""
+STOPPED_S = 20.0
+"""After which a stopped worker (SIGSTOP) counts as lost."""
+STILL_S = 50.0
+"""After which a worker that sleeps and does nothing does: a block takes seconds, all of them of processor time."""
+
 _LENGTH = struct.Struct("<Q")
 _START = "import sys; sys.path[:] = sys.argv[1:]; from larvatus.corpus.processes import serve; serve()"
+_PR_SET_PDEATHSIG = 1
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "ARROW_NUM_THREADS")
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}  # page faults cost more
 
@@ -47,19 +59,21 @@ class Workers(Generic[State, Task, Result]):
         self, count: int, state: Callable[[], State], function: Callable[[State, Task], Result], *, what: str, fix: str
     ) -> None:
         self._function, self._what, self._fix = function, what, fix
+        check_count(count)
         self._processes = [_spawn() for _ in range(count)]
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+        self._asked: dict[int, Stillness] = {}  # the workers that have a task, by their pid
+        self._closing = threading.Lock()
         self._threads = ThreadPoolExecutor(max_workers=count, thread_name_prefix="workers") if count else None
         try:
             self._state = state()  # made while the workers start
-            first = pickle.dumps((function, self._state)) if count else b""
+            self._first = pickle.dumps((function, self._state)) if count else b""
         except BaseException:
             self.close()
             raise
+        self._new = set(self.pids)  # that were not told yet what to do
         for process in self._processes:
             self._idle.put(process)
-            with contextlib.suppress(OSError):  # dead already: the first task says so
-                _write(process.stdin, first)
 
     @property
     def pids(self) -> list[int]:
@@ -76,18 +90,32 @@ class Workers(Generic[State, Task, Result]):
         for task in tasks:
             under_way.append(self._threads.submit(self._ask, task))
             if len(under_way) > ahead:
-                yield under_way.popleft().result()
+                yield self._wait(under_way.popleft())
         while under_way:
-            yield under_way.popleft().result()
+            yield self._wait(under_way.popleft())
+
+    def _wait(self, future: Future[Result]) -> Result:
+        """A result, unless the worker that owes it, or any other, has stopped answering."""
+        while not wait([future], timeout=LOOK_S).done:
+            for pid, stillness in list(self._asked.items()):
+                stillness.look(pid)
+                if stillness.too_long:
+                    raise LarvatusError(f"{self._what} (pid {pid}) {stillness}; {self._fix}")
+        return future.result()
 
     def _ask(self, task: Task) -> Result:
         process = self._idle.get()
+        self._asked[process.pid] = Stillness()
         try:
+            if process.pid in self._new:
+                self._new.discard(process.pid)
+                _write(process.stdin, self._first)
             _write(process.stdin, pickle.dumps(task))
             answer = _read(process.stdout)
         except OSError:
             answer = None
         finally:
+            self._asked.pop(process.pid, None)
             self._idle.put(process)
         if answer is None:
             raise LarvatusError(f"{self._what} (pid {process.pid}) {_how_it_ended(process)}; {self._fix}")
@@ -97,16 +125,18 @@ class Workers(Generic[State, Task, Result]):
         return value  # type: ignore[no-any-return]
 
     def close(self) -> None:
+        """End the workers; may be called from any thread, and twice. A task under way then fails."""
         for process in self._processes:
             process.kill()  # nothing of value is in there: results are taken or not wanted
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
-        for process in self._processes:
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):  # an unsent task for a killed worker
-                        pipe.close()
+        with self._closing:
+            if self._threads is not None:
+                self._threads.shutdown(cancel_futures=True)
+            for process in self._processes:
+                process.wait()
+                for pipe in (process.stdin, process.stdout):
+                    if pipe is not None:
+                        with contextlib.suppress(BrokenPipeError):  # an unsent task for a killed worker
+                            pipe.close()
 
     def __enter__(self) -> Workers[State, Task, Result]:
         return self
@@ -115,8 +145,50 @@ class Workers(Generic[State, Task, Result]):
         self.close()
 
 
+class Stillness:
+    """For how long a worker has done nothing, by what the system says of it.
+
+    Time in which nobody looked does not count: a worker that was stopped together with us (Ctrl-Z) has all of it again.
+    """
+
+    def __init__(self) -> None:
+        self._state, self._ticks, self._still = "", -1, 0.0
+
+    def look(self, pid: int) -> None:
+        state, ticks = _activity(pid)
+        moving = state in ("R", "") or ticks != self._ticks
+        self._still = 0.0 if moving or state != self._state else self._still + LOOK_S
+        self._state, self._ticks = state, ticks
+
+    @property
+    def too_long(self) -> bool:
+        return self._still >= (STOPPED_S if self._state == "T" else STILL_S)
+
+    def __str__(self) -> str:
+        if self._state == "T":
+            return f"was stopped by a signal (SIGSTOP) and has not gone on for {self._still:.0f} seconds"
+        return f"does not answer: it has done nothing for {self._still:.0f} seconds"
+
+
+def _activity(pid: int) -> tuple[str, int]:
+    """State and processor time of a process; no state where the system does not tell, or the process is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "", -1
+    return fields[0], int(fields[11]) + int(fields[12])
+
+
+def check_count(count: int) -> None:
+    """Refuse a number of workers that no machine of this size can use; each takes some hundred megabytes."""
+    most = max(16, 4 * len(os.sched_getaffinity(0)))
+    if not 0 <= count <= most:
+        raise UsageError(f"--workers is from 0 to {most} here (four to a core), not {count}")
+
+
 def serve() -> None:
     """The worker's side: read what to do, then answer task after task until the input closes."""
+    _end_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # the parent decides when to stop; a group-wide signal must not race it
     ours, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
@@ -136,12 +208,19 @@ def serve() -> None:
             return
 
 
+def _end_with_parent() -> None:
+    """Have Linux kill this process when its parent dies, in the middle of a task too, and even if it was stopped."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _spawn() -> subprocess.Popen[bytes]:
     environment = (
         dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1") | {"TOKENIZERS_PARALLELISM": "false"} | _KEEP_MEMORY
     )
     command = [sys.executable, "-c", _START, *sys.path]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    # in a process group of its own, where Ctrl-C does not reach it before it can ignore it
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, process_group=0)
 
 
 def _write(pipe: Any, message: bytes) -> None:

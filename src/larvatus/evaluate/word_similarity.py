@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +38,6 @@ from larvatus.text.inflections import english_forms
 from larvatus.text.lines import numbered_lines
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
-
-_MARKED = re.compile(r"<b>\s*(.*?)\s*</b>", re.DOTALL)
-_WIC = re.compile(r"Word: (.*?)\. Sentence 1: (.*) Sentence 2: (.*)", re.DOTALL)
 
 
 class EvaluationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,11 +151,21 @@ def read_scws(file: Path) -> Iterator[Pair]:
 
 
 def _between_tags(file: Path, number: int, context: str) -> Instance:
-    found = list(_MARKED.finditer(context))
-    if len(found) != 1 or not found[0][1]:
-        raise DataError(f"{file}:{number}: {len(found)} words between <b> and </b> in a context; one is wanted")
-    before, word, after = context[: found[0].start()], found[0][1], context[found[0].end() :]
+    before, _, rest = context.partition("<b>")
+    word, _, after = rest.partition("</b>")
+    word, count = word.strip(), min(context.count("<b>"), context.count("</b>"))
+    if not word or context.count("<b>") != 1 or rest.count("</b>") != 1:
+        raise DataError(f"{file}:{number}: {count} words between <b> and </b> in a context; one is wanted")
     return Instance(before + word + after, len(before), len(before) + len(word))
+
+
+def _wic_text(text: str) -> tuple[str, str, str]:
+    """A word and two sentences written as one text."""
+    word, _, sentences = text.removeprefix("Word: ").partition(". Sentence 1: ")
+    first, between, second = sentences.rpartition(" Sentence 2: ")
+    if not text.startswith("Word: ") or not between:
+        raise KeyError("Word: …. Sentence 1: … Sentence 2: …")
+    return word, first, second
 
 
 def read_wic(file: Path) -> Iterator[Pair | int]:
@@ -169,10 +175,7 @@ def read_wic(file: Path) -> Iterator[Pair | int]:
             record = json.loads(line)
             label = {True: 1.0, False: 0.0}[record["label"]]
             if "text" in record:
-                match = _WIC.fullmatch(record["text"])
-                if match is None:
-                    raise KeyError("Word: …. Sentence 1: … Sentence 2: …")
-                word, first, second = match.groups()
+                word, first, second = _wic_text(record["text"])
             else:
                 word, first, second = record["word"], record["sentence1"], record["sentence2"]
             a = _of_word(first, word, record.get("start1"), record.get("end1"))

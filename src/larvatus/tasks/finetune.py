@@ -24,6 +24,7 @@ from larvatus.bundle.huggingface.task_heads import TaskConfig
 from larvatus.errors import Preempted, UsageError
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.objectives import ClassificationConfig, TaggingConfig
+from larvatus.signals import Stop
 from larvatus.tasks.checkpoint import Keeper, SeedRun
 from larvatus.tasks.choosing import Epoch, Scores, compare, stuck
 from larvatus.tasks.classify import LabelledTexts, Merge, label_array, texts_of, unknown_texts
@@ -64,7 +65,7 @@ class Watch:
     say: Callable[[str], None] = lambda line: None
     epoch: Callable[[int, Epoch], None] = lambda seed, epoch: None
     progress: Callable[[int, int, float, float], None] = lambda step, steps, loss, speed: None
-    stop: Callable[[], str | None] = lambda: None
+    stop: Stop = field(default_factory=Stop)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,10 +355,11 @@ def _remarks(training: FineTuning) -> Iterator[str]:
 
 
 def _stopped(training: FineTuning, job: Job, seed: int) -> str:
-    where = f"{job.watch.stop()} stopped it at step {training.fit.step:,} of {training.steps:,}"
+    where = f"{job.watch.stop.by} stopped it at step {training.fit.step:,} of {training.steps:,}"
     if job.keeper is None:
         return f"{where}, which was not saved"
-    job.keeper.save(training, seed)
+    with job.watch.stop.noting():
+        job.keeper.save(training, seed)
     return f"{where}, where it was saved; the same command with --resume goes on from there"
 
 

@@ -22,6 +22,7 @@ from larvatus.errors import NumericsError
 from larvatus.nn.device import on_device
 from larvatus.objectives import Loss, Pretraining
 from larvatus.rng import derive, stream
+from larvatus.signals import Stop, Stopped
 from larvatus.tasks.choosing import Epoch, Scores, better, gains, patience_of
 from larvatus.tasks.features import Examples, Features
 from larvatus.tasks.scoring import Scoring, head_of, loss_of
@@ -48,8 +49,8 @@ class Fitting:
     """Called after each evaluation."""
     progress: Callable[[int, int, float, float], None] = lambda step, steps, loss, rate: None
     """Called now and then: step, steps, loss, examples a second."""
-    stop: Callable[[], str | None] = lambda: None
-    """The signal that asked to stop, if any."""
+    stop: Stop = field(default_factory=Stop)
+    """Whether a signal asked to stop."""
     pause: Callable[[], None] = lambda: None
     """Called now and then between two steps, where the state is whole and may be saved."""
 
@@ -98,20 +99,27 @@ class FineTuning:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are made, or it no longer gets better."""
-        return self.fit.step >= self.steps or 0 < self.patience <= self.fit.waited
+        """Whether all steps are made and evaluated, or it no longer gets better."""
+        return not self._owed and (self.fit.step >= self.steps or 0 < self.patience <= self.fit.waited)
+
+    @property
+    def _owed(self) -> bool:
+        """Whether an evaluation is due: after the step, or still, where a signal came in the middle of it."""
+        return self.fit.step in self.due and (not self.fit.history or self.fit.history[-1].step < self.fit.step)
 
     def run(self) -> Fit:
         """Train until finished, or until asked to stop."""
         self._began = time.monotonic()
-        while not self.finished and self.fitting.stop() is None:
-            self._step()
-            if self.fit.step in self.due:
-                self._evaluate()
-            if self.fit.step in self.due or self.fit.step % LOOK_EVERY == 0:
-                self._count_time()
-                self.fitting.pause()
-                self._began = time.monotonic()  # saving does not count
+        with self.fitting.stop.noting():
+            while not self.finished and not self.fitting.stop.asked:
+                if not self._owed:
+                    self._step()
+                if self._owed and not self._evaluate():
+                    break
+                if self.fit.step in self.due or self.fit.step % LOOK_EVERY == 0:
+                    self._count_time()
+                    self.fitting.pause()
+                    self._began = time.monotonic()  # saving does not count
         self._read()
         self._count_time()
         return self.fit
@@ -187,12 +195,18 @@ class FineTuning:
         done = self.fit.step * self.fitting.config.batch
         self.fitting.progress(self.fit.step, self.steps, self.losses[-1], done / max(seconds, 1e-9))
 
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> bool:
+        """Score what is held out, unless a signal comes first: then all is as it was before."""
         self._read()
         loss = sum(self.losses) / len(self.losses)
-        self.losses.clear()
         self._count_time()
-        scores = self.fitting.evaluate() if self.fitting.evaluate is not None else None
+        try:
+            with self.fitting.stop.at_once():
+                scores = self.fitting.evaluate() if self.fitting.evaluate is not None else None
+        except Stopped:
+            self._began = time.monotonic()
+            return False
+        self.losses.clear()
         epoch = Epoch(
             step=self.fit.step,
             epoch=self.fit.step / self.each,
@@ -209,6 +223,7 @@ class FineTuning:
         self.fit.history.append(epoch)
         self.fitting.report(epoch)
         self._began = time.monotonic()  # evaluation does not count
+        return True
 
 
 def epoch_order(seed: int, epoch: int, examples: int) -> Ints:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
 from larvatus.outputs import check_outputs, remove_run
 from larvatus.regular_files import only_regular
+from larvatus.signals import listening, resumable
 from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
@@ -38,7 +37,6 @@ from larvatus.tasks.finetune import Job, Tuned, Watch, finetune_tags, finetune_t
 from larvatus.tasks.save import HISTORY, contents_hash, save_tuned
 from larvatus.tasks.settings import Task
 from larvatus.tasks.spans.finetune import SpanOptions, finetune_spans
-from larvatus.train.signals import listening
 
 FINETUNE: dict[Task, Callable[..., Tuned]] = {
     "classify": finetune_texts,
@@ -111,7 +109,7 @@ class CurvePoint:
 
 def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda point: None) -> Tuned:
     """Carry out an order; `point` is told of each share of a learning curve."""
-    with _stoppable() as stop, files.locked(order.out):
+    with listening() as stop, resumable(lambda: _way_on(order.out)), files.locked(order.out):
         only_regular(order.out, (FOLDER, CURVE, "metrics.jsonl"))
         inputs = [order.bundle.path]
         refuse_what_is_there(order.out, resume=order.resume, overwrite=order.overwrite, inputs=inputs)
@@ -128,13 +126,19 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
         points = _curve(order, job, identity, point)
         whole = dataclasses.replace(job, keeper=keeper)
         tuned = order.finetune(order.train, whole)
-        save_tuned(order.out, tuned, parent=order.name)
-        if order.curve:
-            points.append(_point(tuned))
-            point(points[-1])
-            files.write_json(order.out / CURVE, [dataclasses.asdict(one) for one in points])
-        keeper.clear()
+        with stop.noting():
+            save_tuned(order.out, tuned, parent=order.name)
+            if order.curve:
+                points.append(_point(tuned))
+                point(points[-1])
+                files.write_json(order.out / CURVE, [dataclasses.asdict(one) for one in points])
+            keeper.clear()
     return tuned
+
+
+def _way_on(out: Path) -> str:
+    """How a run that was stopped outside its training goes on."""
+    return f"the same command {'with --resume goes on from what was saved' if is_begun(out) else 'starts it again'}"
 
 
 def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[CurvePoint], None]) -> list[CurvePoint]:
@@ -179,16 +183,6 @@ def doubts(train: Any, dev: Any) -> list[str]:
 def _point(tuned: Tuned) -> CurvePoint:
     mean, deviation = tuned.spread.get(tuned.metric, (float("nan"), 0.0))
     return CurvePoint(len(tuned.train), tuned.metric, mean, deviation)
-
-
-@contextmanager
-def _stoppable() -> Iterator[Callable[[], str | None]]:
-    """Signals ask the run to stop; only the main thread may listen to them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    with listening() as stop:
-        yield lambda: stop.by
 
 
 def is_begun(out: Path) -> bool:

@@ -2,78 +2,62 @@ r"""Which regular expressions of a foreign `tokenizer.json` may run.
 
 The `tokenizers` library matches with a backtracking engine that cannot be interrupted, so ``(a+)+$`` in a downloaded
 file is a denial of service. A pattern is split at its top-level ``|``, and each branch must either be one that
-published vocabularies use (`PUBLISHED`), or be such that it cannot backtrack far: atoms (a character, an escape, a
-class), each with ``?`` or a bounded repeat, and at most one unbounded repeat, at the very end. Groups may hold such
-branches without unbounded repeats and may be optional. The product of all choices is bounded. No look-around, no
-back-reference. Anything else is refused by name.
+published vocabularies use (`PUBLISHED`), in the company that makes it linear, or be such that it cannot backtrack far:
+atoms (a character, an escape, a class), each with ``?`` or a bounded repeat, and at most one unbounded repeat, at the
+very end. Groups may hold such branches without unbounded repeats and may be optional. What all branches together may
+try at one place of a text is bounded. No look-around, no back-reference. Anything else is refused by name.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import NamedTuple
 
-from larvatus.errors import ArtefactError
-
-MOST_WAYS = 256
-"""In how many ways one branch may be tried at one place of the text: the product of its choices."""
+MOST_TRIED = 4_096
+"""Characters that a pattern may look at from one place of a text, over all branches and all ways to try them."""
+LONGEST_REPEAT = 256
 LONGEST_PATTERN = 2_000
-LARGEST_GROWTH = 4_096
-"""How many times longer than the text its normalised form may get by the file's own replacements."""
+MOST_GROUPS = 64
 
-# Branches of GPT-2, cl100k, Llama 3, Qwen, o200k and their kin that look around or repeat twice, known to be linear.
+_SUFFIX = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CASED = r"[^\r\n\p{L}\p{N}]?"
+_SPACES = (r"\s*[\r\n]+", r"\s*[\r\n]", r"\s*\n+", r"\s*[\r\n]+(?!\S)")
+_SPACES_END = (r"\s+(?!\S)", r"\s+")
+
+# Branches of GPT-2, cl100k, Llama 3, Qwen, o200k and their kin that look around or repeat twice.
 PUBLISHED = frozenset(
     [
+        *_SPACES,
         r"\s+(?!\S)",
-        r"\s*[\r\n]+",
-        r"\s*[\r\n]",
-        r"\s*\n+",
-        r"\s*[\r\n]+(?!\S)",
         r" ?[^\s\p{L}\p{N}]+[\r\n]*",
         r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        *(f"{_CASED}{_UPPER}{first}{_LOWER}{last}{end}" for first, last in ("*+", "+*") for end in (_SUFFIX, "")),
     ]
 )
+
+
+class _Shape(NamedTuple):
+    """What a branch can do at one place of a text, its last unbounded repeat aside."""
+
+    ways: int
+    """In how many ways it may be tried."""
+    longest: int
+    """Characters that one way looks at, at most …"""
+    shortest: int
+    """… and that a match takes, at least."""
+
 
 _ATOM = re.compile(
     r"""\\[pP]\{\^?[\w &=-]+\}            # a Unicode property
       | \\x\{[0-9A-Fa-f]+\} | \\x[0-9A-Fa-f]{2} | \\u[0-9A-Fa-f]{4}
-      | \\[^0-9kgGXRKQE]                  # an escape, no back-reference
+      | \\[^0-9kgGXRKQEcCMyY]             # an escape, no back-reference, none that takes the next character
       | \[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\\\[\]])*\]   # a class
       | [^\\()\[\]|*+?{}]                 # a plain character, also . ^ $""",
     re.VERBOSE | re.DOTALL,
 )
-_REPEAT = re.compile(r"[*+?][+?]?|\{(\d*)(,?)(\d*)\}[+?]?")
-
-
-def check_patterns(settings: dict[str, Any], name: str) -> None:
-    """Refuse a parsed `tokenizer.json` whose expressions could run away, or whose replacements could explode."""
-    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
-        growth = 1
-        for key, value in _walk(settings.get(part)):
-            if key == "Regex" and not is_linear(str(value)):
-                raise ArtefactError(
-                    f"{name}: the pattern {_short(str(value))} could take for ever on some text; "
-                    "only patterns that cannot backtrack far are run"
-                )
-            if key in ("content", "prepend") and isinstance(value, str) and part != "post_processor":
-                growth *= max(1, len(value))
-        if growth > LARGEST_GROWTH:
-            raise ArtefactError(f"{name}: its replacements could make a text {growth:,} times longer; refused")
-
-
-def _walk(value: Any) -> Any:
-    """All (key, value) pairs of nested JSON. Iterative, so depth costs no stack."""
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            for key, inner in node.items():
-                yield key, inner
-                stack.append(inner)
-        elif isinstance(node, list):
-            stack.extend(node)
+_ANCHORS = frozenset(["^", "$", r"\b", r"\B", r"\A", r"\z", r"\Z"])
+_REPEAT = re.compile(r"[*+?][+?]?|\{(\d{0,6})(,?)(\d{0,6})\}(\??)")  # {1,9}+ is a repeat of a repeat, not possessive
 
 
 def is_linear(pattern: str) -> bool:
@@ -82,12 +66,40 @@ def is_linear(pattern: str) -> bool:
     >>> is_linear(r"'s| ?\p{L}+|\s+(?!\S)|\s+"), is_linear("(a+)+$"), is_linear("(a|a)*b")
     (True, False, False)
     """
-    if len(pattern) > LONGEST_PATTERN:
+    if len(pattern) > LONGEST_PATTERN or pattern.count("(") > MOST_GROUPS:
         return False
     branches = _branches(pattern)
-    return branches is not None and all(
-        branch in PUBLISHED or 0 < _ways(branch, inside=False) <= MOST_WAYS for branch in branches
-    )
+    if branches is None:
+        return False
+    tried = 0
+    for place, branch in enumerate(branches):
+        if branch in PUBLISHED:
+            if not _in_company(branch, branches[place + 1 :]):
+                return False
+            continue
+        shape = _shape(branch, inside=False)
+        if shape is None:
+            return False
+        tried += shape.ways * max(1, shape.longest)
+    return tried <= MOST_TRIED
+
+
+def shortest_match(pattern: str) -> int:
+    """Characters that a match of a linear pattern takes, at least."""
+    shapes = [_Shape(1, 1, 1) if one in PUBLISHED else _shape(one, inside=False) for one in _branches(pattern) or [""]]
+    return min(shape.shortest if shape else 0 for shape in shapes)
+
+
+def _in_company(branch: str, rest: list[str]) -> bool:
+    """Whether the branches after a published one take what it looked at in vain, so that this is not done again.
+
+    ``\\s*[\\r\\n]+`` alone would look through a long run of spaces from each of them, ``[A-Z]*[a-z]+`` so at capitals.
+    """
+    if branch in _SPACES:
+        return bool(rest) and rest[-1] in _SPACES_END and all(one in (*_SPACES, *_SPACES_END) for one in rest)
+    if branch.startswith(f"{_CASED}{_UPPER}*"):
+        return rest[:1] == [branch.replace(f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*")]
+    return True
 
 
 def _branches(pattern: str) -> list[str] | None:
@@ -111,44 +123,54 @@ def _branches(pattern: str) -> list[str] | None:
     return [*branches, pattern[begin:]] if depth == 0 else None
 
 
-def _ways(branch: str, *, inside: bool) -> int:
-    """In how many ways a branch may be tried at one place (its last repeat aside); 0 where it is not simple."""
-    place, ways = 0, 1
+def _shape(branch: str, *, inside: bool) -> _Shape | None:
+    """What a branch can do; None where it is not simple."""
+    place, ways, longest, shortest = 0, 1, 0, 0
     while place < len(branch):
         group = branch[place] == "("
         if group:
             end = _group_end(branch, place)
             inner = re.sub(r"\A\?[ims]*:", "", branch[place + 1 : end - 1])
-            alternatives = [] if inner.startswith(("?", "*")) else _branches(inner)
-            inner_ways = [_ways(alternative, inside=True) for alternative in alternatives or [")"]]
-            if not all(inner_ways):
-                return 0
-            ways *= sum(inner_ways)
+            part = None if inner.startswith(("?", "*")) else _any_of(_branches(inner) or [])
         else:
             atom = _ATOM.match(branch, place)
-            if atom is None:
-                return 0
-            end = atom.end()
+            part = None if atom is None else _Shape(1, 1, 0 if atom[0] in _ANCHORS else 1)
+            end = place if atom is None else atom.end()
+        if part is None:
+            return None
         repeat = _REPEAT.match(branch, end)
         place = repeat.end() if repeat else end
-        if repeat is not None:
-            low, high = _bounds(repeat)
-            if high is None and (inside or group or place < len(branch)):
-                return 0
-            if group and high is not None and high > 1:
-                return 0
-            ways *= 1 if high is None else max(1, high - low + 1)
-        if ways > MOST_WAYS:
-            return 0
-    return ways
+        low, high = (1, 1) if repeat is None else _bounds(repeat)
+        if high is None and (inside or group or place < len(branch) or low > LONGEST_REPEAT):
+            return None
+        if high is not None and (high < low or high > LONGEST_REPEAT or (group and high > 1)):
+            return None
+        ways *= part.ways * (1 if high is None else high - low + 1)
+        longest += part.longest * (low if high is None else high)
+        shortest += part.shortest * low
+        if ways * max(1, longest) > MOST_TRIED:
+            return None
+    return _Shape(ways, longest, shortest)
+
+
+def _any_of(branches: list[str]) -> _Shape | None:
+    """A group of alternatives."""
+    shapes = [_shape(branch, inside=True) for branch in branches]
+    found = [shape for shape in shapes if shape is not None]
+    if not found or len(found) < len(shapes):
+        return None
+    return _Shape(sum(one.ways for one in found), max(one.longest for one in found), min(one.shortest for one in found))
 
 
 def _bounds(repeat: re.Match[str]) -> tuple[int, int | None]:
-    """Fewest and most times of a repeat; None for no limit."""
+    """Fewest and most times of a repeat; None for no limit. {3}? is three times or not at all."""
     if repeat[0][0] == "{":
         low = int(repeat[1] or 0)
-        return low, int(repeat[3]) if repeat[3] else None if repeat[2] else low
-    return (0, 1) if repeat[0][0] == "?" else (0, None)
+        high = int(repeat[3]) if repeat[3] else None if repeat[2] else low
+        if not repeat[1] and not repeat[3]:
+            return 1, 0  # {} and {,} are no repeats: refused
+        return (0 if repeat[4] and not repeat[2] else low), high
+    return ({"?": 0, "*": 0, "+": 1}[repeat[0][0]], 1 if repeat[0][0] == "?" else None)
 
 
 def _group_end(branch: str, start: int) -> int:
@@ -163,7 +185,3 @@ def _group_end(branch: str, start: int) -> int:
         if depth == 0:
             return place
     return place
-
-
-def _short(pattern: str) -> str:
-    return repr(pattern if len(pattern) <= 60 else pattern[:57] + "…")

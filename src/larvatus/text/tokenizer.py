@@ -308,7 +308,11 @@ class Tokenizer:
     # ── ids → text
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
-        text: str = self.library.decode([int(index) for index in ids], skip_special_tokens=skip_special_tokens)
+        try:
+            text: str = self.library.decode([int(index) for index in ids], skip_special_tokens=skip_special_tokens)
+        except BaseException as fault:
+            _refuse_panic(fault)
+            raise
         return text
 
 
@@ -320,7 +324,16 @@ def _run(encode: Any, texts: Sequence[str]) -> list[Any]:
         for index, text in enumerate(texts):
             refuse_surrogates(text, f"text {index + 1}" if len(texts) > 1 else "the text")
         raise
+    except BaseException as fault:
+        _refuse_panic(fault)
+        raise
     return found
+
+
+def _refuse_panic(fault: BaseException) -> None:
+    """The library panics where its pattern engine gives up, and a panic is no Exception."""
+    if type(fault).__name__ == "PanicException":
+        raise DataError(f"the tokenizers library gave up on a text ({fault}); cut it into shorter ones") from fault
 
 
 def _arrays(found: Any) -> tuple[Ints, Ints]:

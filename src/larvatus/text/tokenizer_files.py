@@ -22,7 +22,7 @@ from larvatus.files import read_json, saying_what_is_full, standing, write_json,
 from larvatus.regular_files import is_there, named, read_text, size_of
 from larvatus.text.boundaries import Style
 from larvatus.text.frame import Frame, read_frame
-from larvatus.text.patterns import check_patterns
+from larvatus.text.tokenizer_limits import check_limits
 
 if TYPE_CHECKING:
     from larvatus.text.tokenizer import Tokenizer
@@ -74,7 +74,7 @@ def read(path: Path) -> Read:
         raise ArtefactError(f"{file} is no whole JSON file: {fault}") from fault
     if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict):
         raise ArtefactError(f"{file} is no tokenizer: it describes no model")
-    check_patterns(settings, str(file))
+    check_limits(settings, str(file))
     _check_ids(settings, str(file))
     config = _config(file.parent) if path.is_dir() else {}
     counts = _counts(file.parent / COUNTS) if path.is_dir() else None
@@ -102,9 +102,9 @@ def _text(file: Path) -> str:
 def _parse(text: str, name: str) -> tokenizers.Tokenizer:
     try:
         return tokenizers.Tokenizer.from_str(text)
-    except (KeyboardInterrupt, SystemExit):
-        raise
     except BaseException as fault:  # the library panics on some broken files, and a panic is no Exception
+        if not isinstance(fault, Exception) and type(fault).__name__ != "PanicException":
+            raise
         raise ArtefactError(f"{name} is no tokenizer that the tokenizers library reads: {fault}") from fault
 
 

@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from larvatus.batch import Ints, TrainingBatch
 from larvatus.corpus.loader import Cursor, Loader
 from larvatus.errors import Preempted
 from larvatus.recipes import Recipe, steps_of_phases
+from larvatus.signals import Stop, Stopped
 from larvatus.train.checkpoint import Progress
 from larvatus.train.distribution import Ranks
 from larvatus.train.evaluation import HeldOut
@@ -25,10 +27,10 @@ from larvatus.train.monitor import Monitor
 from larvatus.train.report import StepReport
 from larvatus.train.schedule import learning_rate
 from larvatus.train.settings import Runtime
-from larvatus.train.signals import Stop
 from larvatus.train.step import Stepper
 
 T = TypeVar("T")
+JOIN_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +66,20 @@ class Loop:
 
     def _phase(self, progress: Progress, end: int) -> Progress:
         length = self.recipe.phases[progress.phase].length
-        batches = ahead(self.loader(progress.phase).steps(progress.cursor))
+        loader = self.loader(progress.phase)
+        batches = ahead(loader.steps(progress.cursor), leave=self._may_leave, close=loader.close)
         try:
             for batch, cursor in batches:
                 progress = self._step(progress, batch, cursor, length)
                 if progress.step == end:
-                    break
+                    return progress
         finally:
             batches.close()
-        return progress
+        raise self._left(progress)  # asked to stop while it waited for text
+
+    def _may_leave(self) -> bool:
+        """Whether to stop between two steps, before all ranks have agreed on it: not where others would wait."""
+        return self.stop.asked and self.ranks.count == 1
 
     def _step(self, progress: Progress, batch: TrainingBatch[Ints], cursor: Cursor, length: int) -> Progress:
         began = time.monotonic()
@@ -107,16 +114,31 @@ class Loop:
         if evaluating or saving:
             self._look_at_the_last()
         if self.monitor and evaluating:
-            result = self.evaluate(progress.phase)
-            if result is not None:
-                self.monitor.held_out(progress.step, result, seen=progress.tokens, seconds=progress.seconds)
+            self._evaluate(progress)
+        if (stopping and not last) or (evaluating and self._may_leave()):
+            raise self._left(progress)
         if saving:
             self.save(progress)
-        if stopping and not last:
-            raise Preempted(
-                f"{self.stop.by or 'another rank'} stopped it; saved at step {progress.step:,} of {progress.steps:,}; "
-                "the same command with --resume goes on from there"
-            )
+
+    def _evaluate(self, progress: Progress) -> None:
+        """Held-out scores, unless a signal comes first."""
+        assert self.monitor is not None
+        try:
+            with self.stop.at_once() if self.ranks.count == 1 else nullcontext():
+                result = self.evaluate(progress.phase)
+        except Stopped:
+            return
+        if result is not None:
+            self.monitor.held_out(progress.step, result, seen=progress.tokens, seconds=progress.seconds)
+
+    def _left(self, progress: Progress) -> Preempted:
+        """Save where it stands; what to end with."""
+        self._look_at_the_last()
+        self.save(progress)
+        return Preempted(
+            f"{self.stop.by or 'another rank'} stopped it; saved at step {progress.step:,} of {progress.steps:,}; "
+            "the same command with --resume goes on from there"
+        )
 
 
 def _ends(recipe: Recipe, steps: int) -> list[int]:
@@ -128,8 +150,17 @@ def _ends(recipe: Recipe, steps: int) -> list[int]:
     return ends
 
 
-def ahead(items: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
-    """The same items, made by a thread a little ahead of their use; errors come through, closing ends the thread."""
+def ahead(
+    items: Iterator[T],
+    depth: int = 2,
+    *,
+    leave: Callable[[], bool] = lambda: False,
+    close: Callable[[], None] = lambda: None,
+) -> Generator[T, None, None]:
+    """The same items, made by a thread a little ahead of their use; errors come through, closing ends the thread.
+
+    It ends early when `leave` says so while it waits. `close` must make a thread that waits for an item fail.
+    """
     ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=depth)
     closed = threading.Event()
 
@@ -150,12 +181,20 @@ def ahead(items: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
             put(None, StopIteration())
         except BaseException as fault:
             put(None, fault)
+        finally:
+            if isinstance(items, Generator):
+                items.close()  # here, and not whenever it is collected
 
     thread = threading.Thread(target=work, name="batches", daemon=True)
     thread.start()
     try:
         while True:
-            item, fault = ready.get()
+            try:
+                item, fault = ready.get(timeout=0.2)
+            except queue.Empty:
+                if leave():
+                    return
+                continue
             if isinstance(fault, StopIteration):
                 return
             if fault is not None:
@@ -163,4 +202,5 @@ def ahead(items: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
             yield item  # type: ignore[misc]
     finally:
         closed.set()
-        thread.join()
+        close()
+        thread.join(timeout=JOIN_S)  # what a worker makes ends with it; a block made in this process is not waited for

@@ -35,6 +35,7 @@ from larvatus.outputs import remove_run
 from larvatus.recipes import Recipe, differences, recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.rng import derive
+from larvatus.signals import Stop, listening, resumable
 from larvatus.train.adapt import extension_of
 from larvatus.train.budget import steps_of_minutes, steps_wanted
 from larvatus.train.card import card_of, results_of, training_facts
@@ -49,7 +50,6 @@ from larvatus.train.optimizer import build_optimizer
 from larvatus.train.origin import Origin
 from larvatus.train.prepare import Prepared
 from larvatus.train.settings import Budget, Runtime
-from larvatus.train.signals import Stop, listening
 from larvatus.train.speed import flops_per_token, peak_flops
 from larvatus.train.step import Stepper
 
@@ -90,13 +90,24 @@ class Job:
 
 def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int, HeldOut]:
     """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
-    with ranks(job.runtime.device) as group, listening() as stop, locked(job.out) if group.main else nullcontext():
+    with (
+        ranks(job.runtime.device) as group,
+        listening() as stop,
+        resumable(lambda: _way_on(job)),
+        locked(job.out) if group.main else nullcontext(),
+    ):
         if group.main:
             only_regular(job.out, OWN)
             _refuse_what_is_there(job)
         prepared = group.share(texts)
         run = Run(job, prepared, ranks=group, stop=stop, console=console if group.main else Console(quiet=True))
         return run.execute()
+
+
+def _way_on(job: Job) -> str:
+    """How a run that was stopped before its first step, or after its last, goes on."""
+    saved = (job.out / FOLDER).is_dir()
+    return f"the same command{' with --resume' if saved else ''} goes on from what stands in {job.out}"
 
 
 def _refuse_what_is_there(job: Job) -> None:
@@ -159,15 +170,18 @@ class Run:
         before = self._measure_origin() if compared else {}
         progress = self._begin()
         with Metrics(self.job.out, self.console, tensorboard=self.job.tensorboard) as metrics:
-            progress = self._train(progress, metrics)
+            with self.stop.noting():
+                progress = self._train(progress, metrics)
+            self.stop.check()
             results = self._final() if self.ranks.main else {}
             for length, result in results.items():
                 metrics.write("final", progress.step, {"length": length, **result.to_dict()})
             rows = changes(before, self.comparison.measure(self.model)) if before else []
             for record in records_of(rows):
                 metrics.write("domain", progress.step, record)
-            if self.ranks.main:
-                self._save_bundle(progress, results, rows)
+            with self.stop.noting():
+                if self.ranks.main:
+                    self._save_bundle(progress, results, rows)
         if compared:
             self._show(rows)
         return results

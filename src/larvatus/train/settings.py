@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
+from larvatus.corpus.processes import check_count
 from larvatus.errors import UsageError
+
+MOST = {"steps": 10**9, "minutes": 10**6, "epochs": 10**6, "tokens": 10**15}
+"""Of a budget: a thousand times what anyone trained an encoder for. Two years of minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +37,9 @@ class Runtime:
             raise UsageError(f"--precision is fp32 or bf16, not {self.precision!r}")
         if self.precision == "bf16" and self.device == "cpu":
             raise UsageError("--precision bf16 wants a GPU; leave it away on a CPU")
-        if self.microbatch < 8 or self.workers < 0:
-            raise UsageError("--microbatch wants at least 8 tokens and --workers at least 0")
+        if self.microbatch < 8:
+            raise UsageError("--microbatch wants at least 8 tokens")
+        check_count(self.workers)
 
     @classmethod
     def here(
@@ -87,5 +92,5 @@ class Budget:
         if len(given) > 1:
             raise UsageError(f"give one of --steps, --minutes, --epochs and --tokens, not {' and '.join(given)}")
         for name in given:
-            if getattr(self, name) <= 0:
-                raise UsageError(f"--{name} must be above 0, not {getattr(self, name)}")
+            if not 0 < getattr(self, name) <= MOST[name]:  # nor is anything that is no number
+                raise UsageError(f"--{name} is above 0 and at most {MOST[name]:,}, not {getattr(self, name)}")

@@ -34,7 +34,7 @@ Group = TypeVar("Group")
 _BLOCK = 4_096
 _LONG = 800
 """Characters that a sentence seldom has: the splitter may have lost its way among quotation marks."""
-_STOP = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*\s+|[。！？]|\n)")
+_STOP = re.compile(r"(?:(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s+|[。！？]|\n)")  # a run of stops is gone through once
 _SPELLINGS = 4_000_000
 """Characters of text whose words are remembered, to suggest other spellings of a word that never comes."""
 

@@ -36,7 +36,7 @@ _ELEMENT = re.compile(
     r"\s*(?:<(?P<tag>wf|punc)(?P<attributes>(?:\s[^<>]*)?)>(?P<word>[^<>]*)</(?P=tag)>"
     r"|<(?P<mark>/?(?:contextfile|context|p|s))(?:\s[^<>]*)?>)\s*"
 )
-_ATTRIBUTE = re.compile(r"""\s+([\w-]+)=(?:"([^"]*)"|'([^']*)'|([^\s"']+))""")
+_ATTRIBUTE = re.compile(r"""(?<!\s)\s++([\w-]+)=(?:"([^"]*)"|'([^']*)'|([^\s"']+))""")
 
 
 def read_semcor(path: str | Path, wordnet: WordNet, reading: Reading, *, names: bool = False) -> Iterator[Sentence]:

@@ -21,7 +21,7 @@ from larvatus.tasks.data.records import Place, SpannedWords, shown
 from larvatus.text.lines import numbered_lines
 from larvatus.text.tag_schemes import Entity
 
-_BRACKET = re.compile(r"\((?P<opened>[^()]+)(?P<closed>\))?|(?P<ended>[^()]+)\)")
+_BRACKET = re.compile(r"\((?P<opened>[^()]+)(?P<closed>\))?|(?<![^()])(?P<ended>[^()]++)\)")
 _ROW = re.compile(r"(?:\([^()]+\)?|[^()]+\))*")
 _PIECE = re.compile(r"(.*)\[\d+/\d+\]")
 FIELDS = "GRP-etype-infstat-centering-minspan-link-identity"
