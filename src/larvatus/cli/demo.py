@@ -12,9 +12,10 @@ from rich.console import Console
 from larvatus.errors import UsageError
 from larvatus.model import load
 from larvatus.recipes import read_recipe
-from larvatus.train.prepare import EMBEDDED, Prepared, TextOptions, prepare
+from larvatus.train.prepare import Prepared, TextOptions, prepare
 from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
+from larvatus.train.text_note import EMBEDDED
 
 BLANKS = (
     "If the argument is [MASK], the function returns None.",

@@ -238,15 +238,13 @@ def _glue(names: str, glue: Path, out: Path, *, order: dict[str, Any], job: Job,
     for task in tasks:
         place = out if len(tasks) == 1 else out / task.name
         console.print(f"[bold]{task.title}[/]")
-        again = order["resume"] and (len(tasks) == 1 or is_begun(place))
-        if order["resume"] and not again and is_done(place):
+        if order["resume"] and len(tasks) > 1 and is_done(place) and not is_begun(place):
             console.print(f"{place} is done already", markup=False, soft_wrap=True)
             done.append((task, spread_of(read_history(place))))
             continue
         data = read_glue(task.name, glue)
         chosen = dataclasses.replace(job, metric=job.metric or task.metrics[0])
-        own = {**order, "resume": again}
-        asked = Order(train=data.train, dev=next(iter(data.dev.values())), out=place, **own)
+        asked = Order(train=data.train, dev=next(iter(data.dev.values())), out=place, **order)
         done.append((task, _carry_out(asked, chosen, console).spread))
     _published(done, console)
 

@@ -10,6 +10,7 @@ its words or tokens are wanted and it is longer).
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -82,10 +83,13 @@ def embed_files(
     inputs = fingerprint(paths)
     if inputs is None and resume:
         raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
-    parts = Parts(directory, _settings(options, model, inputs))
+    parts = Parts(directory, _settings(options, model, inputs) | {"tokenizer": settings_hash(tokenizer)})
     kind = schema(encoder.config.hidden, options.number)
     skipped = Skipped()
-    with files.locked(directory), _removed_when_empty(parts):
+    with files.locked(directory), _removed_when_empty(directory):
+        if out.exists():  # killed after its last step but one
+            stand = parts.removed()
+            return BulkSummary(path=str(out), stand=stand, size=encoder.config.hidden, resumed=stand.units, skipped={})
         begun = stand = parts.open(resume=resume)
         for block in _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)):
             found = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
@@ -94,22 +98,21 @@ def embed_files(
             progress(stand)
         if not stand.pieces:
             raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
-        if not out.exists():  # else only the parts were left to remove
-            assemble(parts, out, kind, stand.units)
-        shutil.rmtree(directory)
+        assemble(parts, out, kind, stand.units)
+        parts.remove()
     return BulkSummary(
         path=str(out), stand=stand, size=encoder.config.hidden, resumed=begun.units, skipped=left_out(skipped)
     )
 
 
 @contextmanager
-def _removed_when_empty(parts: Parts) -> Iterator[None]:
+def _removed_when_empty(directory: Path) -> Iterator[None]:
     """A run that fails before its first part leaves nothing behind."""
     try:
         yield
     except BaseException:
-        if not parts.paths():
-            shutil.rmtree(parts.directory, ignore_errors=True)
+        if not any(directory.glob("*.arrow")):
+            shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
@@ -119,6 +122,12 @@ def model_fingerprint(directory: Path, tokenizer: Tokenizer) -> str:
     for path in [directory / "config.json", *find_weights(directory)]:
         digest.update(files.sha256(path).encode())
     return digest.hexdigest()
+
+
+def settings_hash(tokenizer: Tokenizer) -> str:
+    """Of what a tokenizer's files say besides `tokenizer.json`: special tokens, how texts are dressed."""
+    said = json.dumps([tokenizer.config, vars(tokenizer.special)], sort_keys=True, default=str)
+    return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()
 
 
 def _settings(options: BulkOptions, model: str, inputs: str | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ import msgspec
 from msgspec import Struct
 
 from larvatus import files
+from larvatus.bundle.contents import model_contents
 from larvatus.bundle.directory import CONFIG, Bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
-from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
+from larvatus.regular_files import is_there, refuse_link
 from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
@@ -37,6 +38,8 @@ from larvatus.tasks.save import contents_hash, save_tuned
 from larvatus.tasks.settings import Task
 from larvatus.tasks.spans.finetune import SpanOptions, finetune_spans
 from larvatus.train.signals import listening
+from larvatus.train.snapshot import NEW_RUN
+from larvatus.vouched import read_vouched, write_vouched
 
 FINETUNE: dict[Task, Callable[..., Tuned]] = {
     "classify": finetune_texts,
@@ -107,16 +110,14 @@ class CurvePoint:
 
 def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda point: None) -> Tuned:
     """Carry out an order; `point` is told of each share of a learning curve."""
-    with _stoppable() as stop, files.locked(order.out):
-        _refuse_what_is_there(order)
-        files.sweep(order.out)
+    with _stoppable() as stop, files.locked(order.out), _under_way(order, job.watch.say):
         job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop))
         for line in doubts(order.train, order.dev):
             job.watch.say(line)
         identity = _identity(order, job)
         train, dev = parted(order.train, order.dev, job)
         order = dataclasses.replace(order, train=train, dev=dev)
-        keeper = Keeper.open(order.out, identity, resume=order.resume)
+        keeper = Keeper.open(order.out, identity, resume=order.resume, say=job.watch.say, runtime=job.runtime)
         points = _curve(order, job, identity, point)
         whole = dataclasses.replace(job, keeper=keeper)
         tuned = order.finetune(order.train, whole)
@@ -132,12 +133,11 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
 def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[CurvePoint], None]) -> list[CurvePoint]:
     """What shares of the examples come to; those that are done are kept for a resume."""
     path = order.out / FOLDER / CURVE
-    points = _points_before(path, order, identity) if order.resume and path.is_file() else []
+    points = _points_before(path, order, identity) if order.resume and is_there(path) else []
     quiet = dataclasses.replace(job, watch=Watch(progress=job.watch.progress, stop=job.watch.stop))
 
     def keep() -> None:
-        path.parent.mkdir(exist_ok=True)
-        files.write_json(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
+        write_vouched(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
 
     for share in order.curve[len(points) :]:
         keep()
@@ -152,7 +152,7 @@ def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[Cu
 
 
 def _points_before(path: Path, order: Order, identity: dict[str, Any]) -> list[CurvePoint]:
-    held = files.read_json(path)
+    held = read_vouched(path, way=NEW_RUN)
     try:
         refuse_another(order.out, held["identity"], identity)
         return [CurvePoint(**one) for one in held["points"]]
@@ -184,7 +184,7 @@ def _stoppable() -> Iterator[Callable[[], str | None]]:
 
 
 def is_begun(out: Path) -> bool:
-    """Whether a run there can go on."""
+    """Whether a run there was begun and has not ended."""
     return (out / FOLDER).is_dir()
 
 
@@ -193,13 +193,44 @@ def is_done(out: Path) -> bool:
     return (out / MANIFEST).is_file()
 
 
+@contextmanager
+def _under_way(order: Order, say: Callable[[str], None]) -> Iterator[None]:
+    """The folder of checkpoints says that a run was begun and has not ended: what else stands there is its own."""
+    _refuse_what_is_there(order)
+    folder = order.out / FOLDER
+    if order.resume and not _checkpoints(folder):
+        say(f"{order.out} holds no checkpoint yet: starting at the beginning")
+    files.sweep(order.out)
+    files.sweep(folder)
+    with files.saying_what_is_full(folder):
+        folder.mkdir(exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # not empty: there is something to go on with
+            folder.rmdir()
+
+
+def _checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
+
+
 def _refuse_what_is_there(order: Order) -> None:
-    for name in (MANIFEST, CONFIG, *([] if order.resume else [FOLDER])):
+    folder = order.out / FOLDER
+    refuse_link(folder)
+    held = _checkpoints(folder)
+    others = [name for name in held if not name.startswith("seed-") and name != CURVE]
+    if others:
+        raise ArtefactError(f"{folder} is of another kind of run ({others[0]}); choose another --out")
+    if order.resume and is_begun(order.out):
+        return
+    for name in (MANIFEST, CONFIG):
         if (order.out / name).exists():
-            way = "go on with --resume, or " if name == FOLDER else ""
-            raise ArtefactError(f"{order.out} already holds a model or a run ({name}); {way}choose another --out")
-    if order.resume and not is_begun(order.out):
-        raise ArtefactError(f"{order.out} holds no run to go on with; leave --resume away")
+            raise ArtefactError(f"{order.out} already holds a model or a run ({name}); choose another --out")
+    if held:
+        raise ArtefactError(
+            f"{order.out} already holds a model or a run ({FOLDER}); go on with --resume, or choose another --out"
+        )
 
 
 def _hash(groups: list[str | None]) -> str | None:
@@ -211,7 +242,7 @@ def _identity(order: Order, job: Job) -> dict[str, Any]:
     """All that the result depends on."""
     identity = {
         "task": order.task,
-        "model": {path.name: files.sha256(path) for path in find_weights(order.bundle.path)},
+        "model": model_contents(order.bundle.path),
         "train": contents_hash(order.train),
         "dev": contents_hash(order.dev) if order.dev is not None else None,
         "settings": msgspec.to_builtins(job.config),

@@ -18,7 +18,7 @@ from larvatus.batch import Ints, TrainingBatch
 from larvatus.corpus.loader import Cursor, Loader
 from larvatus.errors import Preempted
 from larvatus.recipes import Recipe, steps_of_phases
-from larvatus.train.checkpoint import Progress
+from larvatus.train.checkpoint import CurvePoint, Progress
 from larvatus.train.distribution import Ranks
 from larvatus.train.evaluation import HeldOut
 from larvatus.train.monitor import Monitor
@@ -87,8 +87,7 @@ class Loop:
             tokens=progress.tokens + report.tokens,
             seconds=progress.seconds + time.monotonic() - began,
         )
-        self._after(progress)
-        return progress
+        return self._after(progress)
 
     def _look_at_the_last(self) -> None:
         """Check and show the step before this one, while this one is under way."""
@@ -98,7 +97,7 @@ class Loop:
             if self.monitor:
                 self.monitor.step(report)
 
-    def _after(self, progress: Progress) -> None:
+    def _after(self, progress: Progress) -> Progress:
         """Evaluate and save when due; leave when asked to. Nothing unsound is ever evaluated or saved."""
         last = progress.step == progress.steps
         stopping = self.ranks.any(self.stop.asked, self.runtime.device)
@@ -110,6 +109,7 @@ class Loop:
             result = self.evaluate(progress.phase)
             if result is not None:
                 self.monitor.held_out(progress.step, result, seen=progress.tokens, seconds=progress.seconds)
+                progress = with_point(progress, result)
         if saving:
             self.save(progress)
         if stopping and not last:
@@ -117,6 +117,21 @@ class Loop:
                 f"{self.stop.by or 'another rank'} stopped it; saved at step {progress.step:,} of {progress.steps:,}; "
                 "the same command with --resume goes on from there"
             )
+        return progress
+
+
+def with_point(progress: Progress, result: HeldOut) -> Progress:
+    """Keep a held-out result for the curve, where there is a masked-lm loss and something to hold it against."""
+    if "masked-lm" not in result.scores or not result.guess_loss:
+        return progress
+    point = CurvePoint(
+        step=progress.step,
+        tokens=progress.tokens,
+        seconds=progress.seconds,
+        loss=result.scores["masked-lm"].loss,
+        guess=result.guess_loss,
+    )
+    return msgspec.structs.replace(progress, curve=(*progress.curve, point))
 
 
 def _ends(recipe: Recipe, steps: int) -> list[int]:
