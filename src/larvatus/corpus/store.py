@@ -94,6 +94,7 @@ class Corpus:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
+        check_tokenizer(self.path, self.manifest.settings)
         return Tokenizer.load(self.path / TOKENIZER)
 
     @functools.cached_property

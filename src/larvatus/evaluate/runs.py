@@ -97,7 +97,9 @@ def _finished(trial: Trial, identity: dict[str, Any]) -> RunResult:
         raise ArtefactError(f"{trial.out} is of something else: {'; '.join(changed[:8])}; choose another --out")
     load_bundle(trial.out)  # refuses what does not match its checksum
     if manifest != sha256(trial.out / MANIFEST):
-        raise ArtefactError(f"{trial.out} holds another model than was measured; delete {path} to measure it again")
+        raise ArtefactError(
+            f"{trial.out / MANIFEST} is of another model than was measured; delete {path} to measure it again"
+        )
     return result
 
 

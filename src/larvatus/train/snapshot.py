@@ -140,20 +140,21 @@ def _other(file: Path, number: object) -> str:
 
 def newest_snapshot(paths: Sequence[Path], warn: Callable[[str], None]) -> Snapshot | None:
     """The first of them that is sound, newest first; each newer one that is broken is named aloud."""
+    faults: list[str] = []
     for path in paths:
         try:
-            return read_snapshot(path)
+            found = read_snapshot(path)
         except OtherFormat:
             raise
         except ArtefactError as fault:
-            warn(f"{_without_way(fault)}; falling back to the one before")
-    if paths:
-        raise ArtefactError(f"{paths[0].parent}: none of {len(paths)} checkpoints is sound; {NEW_RUN}")
+            faults.append(str(fault).removesuffix(f"; {NEW_RUN}"))
+            continue
+        for line in faults:
+            warn(f"{line}; falling back to the one before")
+        return found
+    if faults:
+        raise ArtefactError(f"{faults[0]}; none of {len(paths)} checkpoints is sound; {NEW_RUN}")
     return None
-
-
-def _without_way(fault: ArtefactError) -> str:
-    return str(fault).removesuffix(f"; {NEW_RUN}")
 
 
 def let_go(old: Iterable[Path], warn: Callable[[str], None]) -> None:
