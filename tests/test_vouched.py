@@ -22,10 +22,9 @@ def test_every_byte_counts(tmp_path: Path) -> None:
     write_vouched(path, VALUE)
     held = path.read_bytes()
     for place in range(len(held)):
-        for bit in (1, 4, 16):
-            path.write_bytes(held[:place] + bytes([held[place] ^ bit]) + held[place + 1 :])
-            with pytest.raises(ArtefactError, match=r"a\.json .*; begin anew|a\.json cannot be read"):
-                read_vouched(path, way="begin anew")
+        path.write_bytes(held[:place] + bytes([held[place] ^ 1]) + held[place + 1 :])
+        with pytest.raises(ArtefactError, match=r"a\.json .*; begin anew|a\.json cannot be read"):
+            read_vouched(path, way="begin anew")
     for other in (b"", b"[]", b"{}", held[:-1], held + b" ", held.replace(b"400", b"4e2"), b"[" * 100_000):
         path.write_bytes(other)
         with pytest.raises(ArtefactError):

@@ -219,14 +219,21 @@ def compare(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
 
     text, valid = prose(place / "text.txt", 600), prose(place / "valid.txt", 100, seed=1)
     own = [setting for setting in SMALL if not setting.startswith(("batch", "phases.1"))]
-    asked = [*own, "tokenizer.size=50", "batch=4", "bert:phases.1.length=48"]
-    command = ["compare", "bert,spanbert", *(word for one in asked for word in ("--set", one)), "--steps", 3]
+    asked = [*own, "tokenizer.size=50", "batch=4", "phases.1.length=48"]
+    (place / "more.toml").write_text('base = "bert"\n[corruption]\nrate = 0.3\n')
+    command = [
+        "compare",
+        f"bert,{place / 'more.toml'}",
+        *(word for one in asked for word in ("--set", one)),
+        "--steps",
+        3,
+    ]
     command += ["--corpus", text, "--valid", valid, "--out", place / "run", "--device", "cpu"]
     with patch.context() as own:
         after(own, pretrain, "save_checkpoint", 5)
         interrupted(call, *command)
     unread = (".lock", "**/.lock", "*/metrics.jsonl", "texts/*/vocabulary/*", "texts/*/corpus/*/journal.jsonl")
-    return Begun(command, place / "run", (text, valid), (*unread, "bert/README.md", "bert/checkpoints/**/*"))
+    return Begun(command, place / "run", (text, valid), (*unread, "bert/README.md", *_OLDER))
 
 
 def corpus(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
@@ -246,6 +253,7 @@ def corpus(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
 
 
 _LOCK = (".lock",)
+_OLDER = ("bert/checkpoints/**/*", "more/checkpoints/step-00000001/*")
 RUNS: dict[str, Callable[..., Begun]] = {
     "pretrain": pretrain,
     "adapt": adapt,

@@ -52,9 +52,12 @@ def test_73_a_vocabulary_of_edited_text_is_learnt_anew_aloud(call: Call, begin: 
     assert_bit_equal(load_file(begun.kept / "model.safetensors"), load_file(tmp_path / "fresh" / "model.safetensors"))
 
 
-@pytest.mark.parametrize("kind", ["adapt", "finetune", "embed", "index", "score", "compare", "corpus"])
+LONG = [pytest.param(kind, marks=pytest.mark.proof) for kind in ("adapt", "compare")]
+
+
+@pytest.mark.parametrize("kind", ["finetune", "embed", "index", "score", "corpus", *LONG])
 def test_73_each_input_of_each_kind_of_run_is_noticed_when_it_was_edited(call: Call, begin: Begin, kind: str) -> None:
-    """Text, held-out and old text, lists of words, labelled examples, pairs; settings of the model and its tokenizer."""
+    """Text, held-out and old text, lists of words, labelled examples, pairs; settings of a model and its tokenizer."""
     begun = begin(kind)
     for path in begun.inputs:
         held = path.read_bytes()

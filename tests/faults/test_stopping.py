@@ -49,12 +49,12 @@ def stopped(command: list[str], number: signal.Signals, begun: Path) -> str:
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     process.send_signal(number)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=240)
     assert process.returncode == 75, said
     return said
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, pytest.param(signal.SIGTERM, marks=pytest.mark.proof)])
 def test_33_pretraining_saves_the_step_it_stopped_at_for_the_signal_alone(
     prepared: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -213,9 +213,11 @@ def test_14_fine_tuning_falls_back_to_the_checkpoint_before_and_ends_bit_equal(
 ) -> None:
     begun = begin("finetune")
     newest = sorted((begun.kept / "checkpoints").glob("seed-*"))[-1]
-    assert newest.name == "seed-1-step-00000005"
+    assert newest.name == "seed-1-step-00000002"
     state = newest / "state.json"
-    state.write_text(state.read_text().replace('"step": 5', '"step": 4'))
+    held = state.read_text()
+    state.write_text(held.replace('"step": 2,', '"step": 3,', 1))
+    assert state.read_text() != held
     code, said, _ = call(*begun.again)
     assert code == 0
     assert f"{state} does not match its checksum" in said
@@ -242,7 +244,7 @@ def test_a_resume_says_what_may_change_the_last_bits(run_small: Any, tmp_path: P
     console = recording()
     torch.set_num_threads(2)
     try:
-        run_small("run", steps=4, save_every=2, resume=True, console=console)
+        run_small("run", steps=3, save_every=2, resume=True, fork=True, console=console)
     finally:
         torch.set_num_threads(1)
     said = console.export_text()

@@ -97,9 +97,8 @@ def _finished(trial: Trial, identity: dict[str, Any]) -> RunResult:
         raise ArtefactError(f"{trial.out} is of something else: {'; '.join(changed[:8])}; choose another --out")
     load_bundle(trial.out)  # refuses what does not match its checksum
     if manifest != sha256(trial.out / MANIFEST):
-        raise ArtefactError(
-            f"{trial.out / MANIFEST} is of another model than was measured; delete {path} to measure it again"
-        )
+        other = f"{trial.out / MANIFEST} is of another model than was measured"
+        raise ArtefactError(f"{other}; delete {path} to measure it again")
     return result
 
 
