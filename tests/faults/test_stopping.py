@@ -209,9 +209,7 @@ def test_14_each_damage_of_each_file_of_the_newest_checkpoint_falls_back_aloud(r
     assert newest_checkpoint(tmp_path / "run", pytest.fail).state.progress.step == 4  # type: ignore[union-attr]
 
 
-def test_14_fine_tuning_falls_back_to_the_checkpoint_before_and_ends_bit_equal(
-    call: Any, begin: Any, tmp_path: Path
-) -> None:
+def test_14_fine_tuning_falls_back_aloud_and_ends_bit_equal(call: Any, begin: Any, tmp_path: Path) -> None:
     begun = begin("finetune")
     newest = sorted((begun.kept / "checkpoints").glob("seed-*"))[-1]
     assert newest.name == "seed-1-step-00000002"

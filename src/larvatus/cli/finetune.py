@@ -128,7 +128,7 @@ def finetune(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Of spans and answer, such as longest=8; repeatable."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out that was stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if one was begun.")] = False,
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="fp32, bf16 (mixed, on a GPU), or auto.")] = "auto",
     microbatch: Annotated[int | None, typer.Option(help="Tokens of one pass; gradients add up to a step.")] = None,
