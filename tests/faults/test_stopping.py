@@ -80,11 +80,11 @@ def test_33_fine_tuning_saves_the_step_it_stopped_at_for_the_signal_alone(
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("recipe", ["bert", "spanbert", "electra", "albert"])
+@pytest.mark.parametrize("recipe", ["bert", "spanbert"])
 def test_11_stopped_and_resumed_as_processes_ends_bit_equal(prepared: Any, tmp_path: Path, recipe: str) -> None:
     """N + M steps at once, and N, a signal, M: weights, moments and losses, for several objectives."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    common: dict[str, Any] = {"recipe": recipe, "steps": 300}
+    common: dict[str, Any] = {"recipe": recipe, "steps": 150}
     assert subprocess.run(pretraining(prepared, whole, **common), env=environment()).returncode == 0
     stopped(pretraining(prepared, parts, "--resume", **common), signal.SIGTERM, parts / "metrics.jsonl")
     again = pretraining(prepared, parts, "--resume", "--workers", 2, **common)
@@ -92,7 +92,7 @@ def test_11_stopped_and_resumed_as_processes_ends_bit_equal(prepared: Any, tmp_p
     assert_bit_equal(final_weights(whole), final_weights(parts))
     for name in ("model", "optimizer"):
         ours, theirs = (
-            load_file(out / "checkpoints" / "step-00000300" / f"{name}.safetensors") for out in (whole, parts)
+            load_file(out / "checkpoints" / "step-00000150" / f"{name}.safetensors") for out in (whole, parts)
         )
         assert_bit_equal(ours, theirs)
     ours, theirs = ({line["step"]: line["loss"] for line in train_lines(out)} for out in (whole, parts))
