@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from itertools import islice, pairwise
@@ -24,6 +23,7 @@ from larvatus.corpus.store import Corpus
 from larvatus.errors import DataError, RecipeError
 from larvatus.text.readers import Document
 from larvatus.text.tokenizer import Tokenizer
+from larvatus.vouched import read_vouched, write_vouched
 from tests.corpus.made_up import hide, made_up_text
 from tests.corpus.test_loader import same
 
@@ -269,11 +269,11 @@ def test_one_language_of_several_is_read_alone(languages: Corpus) -> None:
 
 def old(corpus: Corpus, out: Path) -> Corpus:
     shutil.copytree(corpus.path, out)
-    manifest = json.loads((out / "manifest.json").read_text())
+    manifest = read_vouched(out / "manifest.json", way="")
     for shard in manifest["shards"]:
         for chunk in shard["chunks"]:
             del chunk["language"]
-    (out / "manifest.json").write_text(json.dumps(manifest))
+    write_vouched(out / "manifest.json", manifest)
     return Corpus.open(out)
 
 
@@ -293,10 +293,10 @@ def test_chunks_that_say_another_language_than_the_manifest_are_refused(
     languages: Corpus, tmp_path: Path, language: str
 ) -> None:
     shutil.copytree(languages.path, tmp_path / "copy")
-    manifest = json.loads((tmp_path / "copy" / "manifest.json").read_text())
+    manifest = read_vouched(tmp_path / "copy" / "manifest.json", way="")
     chunks = [chunk for shard in manifest["shards"] for chunk in shard["chunks"]]
     next(chunk for chunk in chunks if chunk["language"] == "sw")["language"] = language
-    (tmp_path / "copy" / "manifest.json").write_text(json.dumps(manifest))
+    write_vouched(tmp_path / "copy" / "manifest.json", manifest)
     with pytest.raises(DataError, match="languages of its chunks are not those of the manifest"):
         Corpus.open(tmp_path / "copy")
 

@@ -125,7 +125,7 @@ def test_a_killed_run_resumed_ends_with_the_same_bytes(larvatus, directory, corp
     whole, killed = tmp_path / "whole.parquet", tmp_path / "killed.parquet"
     assert larvatus(*common, "--out", whole)[0] == 0
     script = Path(__file__).with_name("killed_embed.py")
-    steps = "6,12,4"  # each time further: what stands is not computed again
+    steps = "12,13,4"  # each time further: what stands is not computed again
     command = [sys.executable, script, steps, "embed", *common, "--out", killed, "--resume"]
     ended = subprocess.run([str(part) for part in command], capture_output=True)
     assert ended.returncode == 0, ended.stderr

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from larvatus.evaluate.plot import COLOURS, apart, draw
 from larvatus.evaluate.results import ObjectiveScore, Point, Results, RunResult
-from larvatus.evaluate.runs import _curve
 from larvatus.evaluate.yardstick import YardstickScore
 
 
@@ -78,10 +77,3 @@ def test_names_of_lines_keep_apart_and_in_order(heights):
 def test_more_contestants_than_colours_are_drawn(tmp_path):
     runs = [run(f"recipe {n}", seed, 5.0 + n / 10) for n in range(len(COLOURS) + 2) for seed in (1, 2)]
     assert draw(Results(runs=tuple(runs), budget="10 steps"), tmp_path / "many.png")
-
-
-def test_of_a_step_done_twice_the_later_counts_and_a_broken_line_is_passed_over(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    line = '{"kind": "valid", "step": 5, "seen": 9, "seconds": 1.0, "scores/masked-lm/loss": %s, "guess_loss": 7.0}\n'
-    path.write_text(line % 6.0 + '{"kind": "train", "step": 6}\n' + '{"kind": "val' + "\n" + line % 5.0)
-    assert {step: point.loss for step, point in _curve(path).items()} == {5: 5.0}

@@ -10,6 +10,7 @@ import pytest
 
 from larvatus.cli.main import run
 from tests.conftest import SMALL
+from tests.faults import begun
 from tests.faults.forked import Forked
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
@@ -89,3 +90,25 @@ def forked():
     """Run a command in a process of its own, which is killed where it hangs (`forked.py`)."""
     with Forked() as run_command:
         yield run_command
+
+
+@pytest.fixture
+def call(capsys):
+    """The same with more to look at: exit code, output, complaint."""
+
+    def made(*arguments):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            run([str(word) for word in arguments])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return int(ended.value.code or 0), said.out, said.err.strip()
+
+    return made
+
+
+@pytest.fixture
+def begin(call, tmp_path, monkeypatch, save_tiny, tiny_model):
+    """Begin a run of a kind and interrupt it: begin("embed")."""
+    begun.SAVE["tiny"] = (save_tiny, tiny_model)
+    return lambda kind, **options: begun.RUNS[kind](tmp_path, call, monkeypatch, **options)

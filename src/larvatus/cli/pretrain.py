@@ -78,7 +78,7 @@ def pretrain(
     add_words: AddWords = None,
     old: Old = None,
     seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest sound checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest sound checkpoint, if any.")] = False,
     overwrite: Overwrite = False,
     fork: Annotated[bool, typer.Option("--fork", help="Resume although settings were edited.")] = False,
     device: Device = "auto",

@@ -21,8 +21,7 @@ from larvatus.cli.options import Device, Encoding, Json, ModelName, Overwrite
 from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Score, Totals
-from larvatus.corpus.sources import fingerprint
-from larvatus.embed.bulk import model_fingerprint
+from larvatus.embed.bulk import model_fingerprint, settings_hash
 from larvatus.errors import DataError, UsageError
 from larvatus.evaluate.minimal_pairs import Normalise, PairRun
 from larvatus.evaluate.pair_files import GROUPS, read_pairs
@@ -165,7 +164,7 @@ def _pairs(
                 "method": method,
                 "normalise": normalise,
                 "model": model_fingerprint(loaded.bundle.path, loaded.tokenizer),
-                "pairs": fingerprint(names),
+                "tokenizer": settings_hash(loaded.tokenizer),
             }
             with resumable("the same command with --resume goes on from what was written"):
                 result = run.to_file(out, settings, resume=resume, overwrite=overwrite)

@@ -33,6 +33,7 @@ from larvatus.cli.options import (
     encoding_of,
 )
 from larvatus.corpus.sources import fingerprint
+from larvatus.embed.bulk import settings_hash
 from larvatus.embed.concordance import DocumentFilter, Wanted
 from larvatus.embed.index import build_index
 from larvatus.embed.options import EmbedOptions, Pool
@@ -174,6 +175,7 @@ def index(
     reading = _reading(split, text_field, on_bad, encoding, sentences, language)
     settings = {
         "model": loaded.fingerprint,
+        "tokenizer": settings_hash(loaded.tokenizer),
         "layers": options.layers,
         "pool": options.pool,
         "standardise": standardiser.checksum if standardiser else None,

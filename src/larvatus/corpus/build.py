@@ -109,10 +109,10 @@ def build_corpus(
             shard_bytes=options.shard_bytes,
         )
         if there:
-            manifest = finished(out, settings, journal, text, stream)
+            manifest = finished(out, settings, text, stream)
             return _summary(out, manifest, resumed=len(manifest.shards), unchanged=True)
         take_up(out, journal, settings, options.notice)
-        journal.begin(settings, text.fingerprint)
+        journal.begin(settings)
         resumed = len(journal.entries)
         manifest = _Build(out, settings, journal, options).run(stream(), text, tokenizer)
         return _summary(out, manifest, resumed=resumed, unchanged=False)

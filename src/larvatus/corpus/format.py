@@ -1,7 +1,7 @@
 """What a corpus looks like on the disk: Arrow IPC shards of token ids, and a manifest that vouches for them.
 
     corpus/
-      manifest.json     counts, sources, settings, and the SHA-256 of every shard; written last
+      manifest.json     counts, sources, settings; SHA-256 of every shard, of the tokenizer, of itself; written last
       journal.jsonl     what a build has finished so far, so that a killed one goes on
       tokenizer/        the tokenizer the ids belong to
       00000.arrow …     shards of about 64 MB; their record batches are the chunks that the loader shuffles, each of one
@@ -20,10 +20,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from larvatus import files
 from larvatus.errors import DataError
+from larvatus.regular_files import is_there, read_bytes
+from larvatus.vouched import LONGEST, read_vouched, write_vouched
 
-FORMAT = 1
+FORMAT = 2
+"""1 was that of Larvatus 0.1: neither the manifest nor all files of the tokenizer had a checksum."""
 MANIFEST = "manifest.json"
 JOURNAL = "journal.jsonl"
 TOKENIZER = "tokenizer"
@@ -99,8 +101,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that decides what the shards hold, besides the text."""
 
-    tokenizer: str
-    """SHA-256 of tokenizer.json."""
+    tokenizer: dict[str, str]
+    """SHA-256 of each of its files."""
     vocabulary: int
     language: str
     sentences: str
@@ -124,22 +126,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    files.write_json(directory / MANIFEST, msgspec.to_builtins(manifest))
+    write_vouched(directory / MANIFEST, msgspec.to_builtins(manifest))
 
 
 def read_manifest(directory: Path) -> Manifest:
     """The manifest, or one line that says why it cannot be trusted."""
     path = directory / MANIFEST
-    if not path.is_file():
-        begun = (directory / JOURNAL).is_file()
+    if not is_there(path, DataError):
+        begun = is_there(directory / JOURNAL, DataError)
         why = "was begun but not finished" if begun else "is not a corpus (no manifest.json)"
         raise DataError(f"{directory} {why}; build with: larvatus corpus build … --out {directory}")
     try:
-        found = msgspec.json.decode(path.read_bytes())
+        found = msgspec.json.decode(read_bytes(path, DataError, most=LONGEST))
         if isinstance(found, dict) and found.get("format") != FORMAT:
             raise DataError(f"{path} has format {found.get('format')!r}, this version reads {FORMAT}; {REBUILD}")
-        manifest = msgspec.convert(found, Manifest)
-    except (OSError, msgspec.MsgspecError, RecursionError) as fault:
+        manifest = msgspec.convert(read_vouched(path, DataError, way=REBUILD, most=LONGEST), Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise DataError(f"{path} is not a corpus manifest: {fault}; {REBUILD}") from fault
     for shard in manifest.shards:
         check_name(path, shard.file)

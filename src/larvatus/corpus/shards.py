@@ -13,8 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from larvatus import files
-from larvatus.corpus.format import REBUILD, SHARD_NAME, ChunkInfo, ShardInfo, shard_name
+from larvatus.corpus.format import REBUILD, SHARD_NAME, TOKENIZER, ChunkInfo, Settings, ShardInfo, shard_name
 from larvatus.errors import DataError
+from larvatus.regular_files import refuse_link
+from larvatus.vouched import check_file
 
 
 class ShardWriter:
@@ -79,6 +81,19 @@ def fault_of(directory: Path, shard: ShardInfo) -> str | None:
         sums = f"wanted {shard.sha256[:4]}…, got {found[:4]}…{cut}"
         return f"{path} does not match its checksum ({sums}); {REBUILD}"
     return None
+
+
+def check_tokenizer(directory: Path, settings: Settings) -> None:
+    """Refuse the tokenizer beside the shards unless it is, file by file, the one that they were made with."""
+    folder = directory / TOKENIZER
+    refuse_link(folder, DataError)
+    for name, wanted in settings.tokenizer.items():
+        if Path(name).name != name:
+            raise DataError(f"{directory} names {name!r}, which is no file of a tokenizer; {REBUILD}")
+        check_file(folder / name, wanted, DataError, way=REBUILD)
+    others = {path.name for path in folder.iterdir() if not path.name.startswith(".")} - settings.tokenizer.keys()
+    if others:
+        raise DataError(f"{folder / min(others)} is not of the tokenizer that the shards were made with; {REBUILD}")
 
 
 def check_shards(directory: Path, shards: Iterable[ShardInfo]) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from larvatus.corpus.format import Source
-from larvatus.text.languages import Given, LanguagePath, path_of, read_languages
+from larvatus.errors import DataError
+from larvatus.text.languages import Given, path_of, read_languages
 from larvatus.text.readers import Document, ReadOptions, Skipped, list_files
 
 
@@ -19,7 +20,6 @@ class Text:
 
     read: Callable[[], Iterable[Document]]
     sources: tuple[Source, ...]
-    fingerprint: str | None
     skipped: Skipped
 
     @classmethod
@@ -37,12 +37,14 @@ class Text:
         if paths is None:
             given: Iterable[Document] = documents  # type: ignore[assignment]
             named = describe(sources, licence) or (Source(name="documents", licence=licence),)
-            return cls(lambda: given, named, None, skipped)
+            return cls(lambda: given, named, skipped)
+
+        list_files([path_of(path) for path in paths])  # what is not there is named before anything is made
 
         def read() -> Iterable[Document]:
             return read_languages(paths, options=reading, skipped=skipped)
 
-        return cls(read, describe(paths, licence), fingerprint(paths), skipped)
+        return cls(read, describe(paths, licence), skipped)
 
     @property
     def names(self) -> str:
@@ -67,15 +69,28 @@ def describe(paths: Sequence[Given], licence: str) -> tuple[Source, ...]:
     return tuple(described)
 
 
-def fingerprint(paths: Sequence[Given]) -> str | None:
-    """Names, sizes and times of the files, as `make` would look at them; none where not all are local."""
-    digest = hashlib.sha256("".join(f"{path}\x00" for path in paths if isinstance(path, LanguagePath)).encode())
-    for file in list_files([path_of(path) for path in paths]):
-        if not isinstance(file, Path):
+def contents(path: Given) -> str | None:
+    """SHA-256 of the files that a path stands for, names and bytes; None where they cannot be read twice.
+
+    Sizes and times would be quicker to look at, but an edit need not change them.
+    """
+    digest = hashlib.sha256(str(path).encode(errors="surrogateescape"))
+    for file in list_files([path_of(path)]):
+        if not isinstance(file, Path) or not file.is_file():  # standard input, an address, a pipe
             return None
-        found = file.stat()
-        digest.update(f"{file}\x00{found.st_size}\x00{found.st_mtime_ns}\x00".encode(errors="surrogateescape"))
+        try:
+            with file.open("rb") as opened:
+                own = hashlib.file_digest(opened, "sha256").hexdigest()
+        except OSError as fault:
+            raise DataError(f"{file} cannot be read: {fault.strerror}") from fault
+        digest.update(f"\x00{file}\x00{own}".encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def fingerprint(paths: Sequence[Given]) -> str | None:
+    """The contents of all paths, in their order; None where some cannot be read twice."""
+    found = [contents(path) for path in paths]
+    return None if None in found else hashlib.sha256("\n".join(map(str, found)).encode()).hexdigest()
 
 
 def left_out(skipped: Skipped) -> dict[str, int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from larvatus import files
 from larvatus.corpus.format import JOURNAL, MANIFEST, TOKENIZER, Manifest, Settings, read_manifest
 from larvatus.corpus.journal import Journal
-from larvatus.corpus.shards import check_shards, fault_of
+from larvatus.corpus.shards import check_shards, check_tokenizer, fault_of
 from larvatus.corpus.sources import Text
 from larvatus.corpus.units import Unit
 from larvatus.errors import ArtefactError
@@ -31,13 +31,13 @@ def refuse_what_is_not_ours(out: Path) -> None:
         raise ArtefactError(f"{out} holds other files ({sorted(names)[0]} …); choose another --out")
 
 
-def keep_tokenizer(tokenizer: Tokenizer, out: Path, *, replace: bool) -> str:
-    """Save the tokenizer beside the shards, unless one is kept there; the checksum of the given one."""
+def keep_tokenizer(tokenizer: Tokenizer, out: Path, *, replace: bool) -> dict[str, str]:
+    """Save the tokenizer beside the shards, unless one is kept there; the checksums of the files of the given one."""
     kept, aside = out / TOKENIZER, out / f".{TOKENIZER}.tmp-{os.getpid()}"
     with files.saying_what_is_full(out):
         shutil.rmtree(aside, ignore_errors=True)
         tokenizer.save(aside)
-        digest = files.sha256(aside / "tokenizer.json")
+        found = {path.name: files.sha256(path) for path in sorted(aside.iterdir())}
         if replace:
             shutil.rmtree(kept, ignore_errors=True)
         if kept.exists():
@@ -47,20 +47,20 @@ def keep_tokenizer(tokenizer: Tokenizer, out: Path, *, replace: bool) -> str:
                 files.fsync(path)
             os.rename(aside, kept)
             files.fsync(out)
-    return digest
+    return found
 
 
-def finished(
-    out: Path, settings: Settings, journal: Journal, text: Text, units: Callable[[], Iterator[Unit]]
-) -> Manifest:
-    """The manifest of a corpus that holds just what would be built; any other is refused."""
+def finished(out: Path, settings: Settings, text: Text, units: Callable[[], Iterator[Unit]]) -> Manifest:
+    """The manifest of a corpus that holds just what would be built; any other is refused.
+
+    The text is read again for that: an edit need not change the size of a file, nor its time.
+    """
     manifest = read_manifest(out)
     refuse_other_settings(out, manifest.settings, settings, "holds a corpus built")
-    known = journal.header.inputs if journal.header is not None else None
-    if known is None or known != text.fingerprint:  # the files were touched, or cannot be looked at: read them
-        *_, last = units()
-        if last.text_sha256 != manifest.text_sha256:
-            raise ArtefactError(f"{out} holds a corpus of other text than {text.names}; {ELSE}")
+    *_, last = units()
+    if last.text_sha256 != manifest.text_sha256:
+        raise ArtefactError(f"{out} holds a corpus of other text than {text.names}; {ELSE}")
+    check_tokenizer(out, manifest.settings)
     check_shards(out, manifest.shards)
     return manifest
 
@@ -77,6 +77,7 @@ def take_up(out: Path, journal: Journal, settings: Settings, notice: Callable[[s
     """Keep the shards of an interrupted build that still stand; a damaged one and what follows are built again."""
     if journal.header is not None and journal.entries:
         refuse_other_settings(out, journal.header.settings, settings, "holds an unfinished corpus begun")
+        check_tokenizer(out, settings)
     for i, entry in enumerate(journal.entries):
         if (fault := fault_of(out, entry.shard)) is not None:
             del journal.entries[i:]

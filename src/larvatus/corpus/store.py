@@ -17,11 +17,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from larvatus import files
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import JOURNAL, MANIFEST, REBUILD, TOKENIZER, ChunkInfo, Manifest, read_manifest, schema
 from larvatus.corpus.mixture import Part
-from larvatus.corpus.shards import check_shards
+from larvatus.corpus.shards import check_shards, check_tokenizer
 from larvatus.errors import DataError
 from larvatus.regular_files import only_regular
 from larvatus.text.tokenizer import Tokenizer
@@ -50,11 +49,7 @@ class Corpus:
 
     def verify(self) -> None:
         """Check the tokenizer and every shard against the manifest."""
-        tokenizer = self.path / TOKENIZER / "tokenizer.json"
-        if not tokenizer.is_file():
-            raise DataError(f"{tokenizer} is missing; {REBUILD}")
-        if files.sha256(tokenizer) != self.manifest.settings.tokenizer:
-            raise DataError(f"{tokenizer} is not the tokenizer that the shards were made with; {REBUILD}")
+        check_tokenizer(self.path, self.manifest.settings)
         check_shards(self.path, self.manifest.shards)
         for number in range(len(self.manifest.shards)):
             self._shard(number)
@@ -95,11 +90,13 @@ class Corpus:
     @property
     def fingerprint(self) -> str:
         """A checksum of the shards and the tokenizer: two corpora that share it hold the same."""
-        parts = [self.manifest.settings.tokenizer, *(shard.sha256 for shard in self.manifest.shards)]
+        own = sorted(self.manifest.settings.tokenizer.items())
+        parts = [*(f"{name} {sum}" for name, sum in own), *(shard.sha256 for shard in self.manifest.shards)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
+        check_tokenizer(self.path, self.manifest.settings)
         return Tokenizer.load(self.path / TOKENIZER)
 
     @functools.cached_property

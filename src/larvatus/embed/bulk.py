@@ -10,6 +10,7 @@ its words or tokens are wanted and it is longer).
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from larvatus.corpus.sources import fingerprint, left_out
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.marks import read_marks
 from larvatus.embed.options import EmbedOptions
-from larvatus.embed.parts import RUN, Number, Parts, Piece, Stand, rows, schema
+from larvatus.embed.parts import Number, Parts, Piece, Stand, rows, schema
 from larvatus.embed.passages import breaks_lines
 from larvatus.embed.results import Vectors
 from larvatus.embed.tables import assemble, check_format
@@ -79,15 +80,18 @@ def embed_files(
     if LayerMix.read(options.embed.layers, layers=encoder.config.layers).stacked:
         raise UsageError("a file holds one vector a unit, and layers = all gives several; name one layer or a mix")
     directory = out.with_name(out.name + ".parts")
-    whole = resume and not overwrite and _ends(out, directory)  # then only the parts are left to remove
-    check_outputs(out, overwrite=overwrite or whole)
+    ended = resume and not overwrite and directory.exists() and out.exists()  # killed after its last step but one
+    check_outputs(out, overwrite=overwrite or ended)
     inputs = fingerprint(paths)
     if inputs is None and resume:
         raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
-    parts = Parts(directory, _settings(options, model, inputs))
+    parts = Parts(directory, _settings(options, model, inputs) | {"tokenizer": settings_hash(tokenizer)})
     kind = schema(encoder.config.hidden, options.number)
     skipped = Skipped()
-    with files.locked(directory), _removed_when_empty(parts):
+    with files.locked(directory), _removed_when_empty(directory):
+        if ended:
+            stand = parts.removed()
+            return BulkSummary(path=str(out), stand=stand, size=encoder.config.hidden, resumed=stand.units, skipped={})
         begun = stand = parts.open(resume=resume)
         for block in _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)):
             found = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
@@ -96,28 +100,21 @@ def embed_files(
             progress(stand)
         if not stand.pieces:
             raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
-        if not whole:
-            assemble(parts, out, kind, stand.units)
-        shutil.rmtree(directory)
+        assemble(parts, out, kind, stand.units)
+        parts.remove()
     return BulkSummary(
         path=str(out), stand=stand, size=encoder.config.hidden, resumed=begun.units, skipped=left_out(skipped)
     )
 
 
-def _ends(out: Path, directory: Path) -> bool:
-    """Whether the file is what the run in that directory came to: made after it was begun."""
-    begun = directory / RUN
-    return out.is_file() and begun.is_file() and out.stat().st_mtime_ns >= begun.stat().st_mtime_ns
-
-
 @contextmanager
-def _removed_when_empty(parts: Parts) -> Iterator[None]:
+def _removed_when_empty(directory: Path) -> Iterator[None]:
     """A run that fails before its first part leaves nothing behind."""
     try:
         yield
     except BaseException:
-        if not parts.paths():
-            shutil.rmtree(parts.directory, ignore_errors=True)
+        if not any(directory.glob("*.arrow")):
+            shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
@@ -128,6 +125,12 @@ def model_fingerprint(directory: Path, tokenizer: Tokenizer) -> str:
     for path in [root / "config.json", *find_weights(root)]:
         digest.update(files.sha256(path).encode())
     return digest.hexdigest()
+
+
+def settings_hash(tokenizer: Tokenizer) -> str:
+    """Of what a tokenizer's files say besides `tokenizer.json`: special tokens, how texts are dressed."""
+    said = json.dumps([tokenizer.config, vars(tokenizer.special)], sort_keys=True, default=str)
+    return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()
 
 
 def _settings(options: BulkOptions, model: str, inputs: str | None) -> dict[str, Any]:

@@ -88,11 +88,14 @@ def build_index(
     `settings` is all that it depends on: model, inputs, words, …
     """
     directory = out.with_name(out.name + ".parts")
-    if os.path.lexists(out):
+    if os.path.lexists(out) and not (resume and directory.exists()):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
     kind = _ROW.append(pa.field("vector", pa.list_(pa.float16(), encoder.config.hidden)))
     parts = Parts(directory, settings)
     with files.locked(directory):
+        if out.exists():  # killed after its last step but one
+            parts.removed()
+            return Index.open(out).described
         stand = parts.open(resume=resume)
         rest = iter(pieces)
         for _ in range(stand.pieces):
@@ -107,7 +110,7 @@ def build_index(
             raise DataError(_nothing(chosen))
         with files.new_directory(out, stand.units * (2 * encoder.config.hidden + 300)) as aside:
             described = _assemble(parts, aside, stand.units, settings, options)
-        shutil.rmtree(directory)
+        parts.remove()
     return described
 
 

@@ -1,11 +1,15 @@
 """Vectors on their way to a file: a folder of Arrow parts, each whole or absent, so that a killed run goes on.
 
 OUT.parts/run.json        what is being computed; a run with other settings may not go on with it
-OUT.parts/00000.arrow     the first few thousand units with their vectors, and how far the run had come
+OUT.parts/parts.jsonl     a line for each part: its checksum, and how far the run had come
+OUT.parts/00000.arrow     the first few thousand units with their vectors
+
+All of it is vouched for (`vouched.py`): a part that is missing or changed is refused by name before anything is added.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +23,10 @@ from larvatus import files
 from larvatus.embed.results import Vectors
 from larvatus.errors import ArtefactError
 from larvatus.regular_files import only_regular
+from larvatus.vouched import Ledger, check_file, read_vouched, write_vouched
 
 Number = Literal["float32", "float16"]
-RUN = "run.json"
-_STAND = b"larvatus"
+RUN, LEDGER = "run.json", "parts.jsonl"
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,26 +113,38 @@ def rows(pieces: Sequence[Piece], found: Sequence[Vectors], kind: Any) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=kind)
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The folder of one run."""
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of the ledger."""
 
-    directory: Path
-    settings: dict[str, Any]
+    sha256: str
+    stand: Stand
+
+
+class Parts:
+    """The folder of one run; what stands in it is read by `open`, and grows with `add`."""
+
+    def __init__(self, directory: Path, settings: dict[str, Any]) -> None:
+        self.directory, self.settings = directory, settings
+        self._way = f"remove {directory} to begin anew"
+        self._ledger: Ledger | None = None
+        self._parts: list[_Part] = []
 
     def open(self, *, resume: bool) -> Stand:
         """Begin, or go on: where the run stands. What another run left is neither mixed in nor overwritten."""
-        begun = self.directory / RUN
         only_regular(self.directory)
         files.sweep(self.directory)
-        if not self.paths():
-            files.write_json(begun, self.settings)
+        self._ledger = Ledger(self.directory / LEDGER, way=self._way)
+        if not self._ledger.records:
+            if self._path(1).exists():  # the first may stand unlisted after a kill, another may not
+                raise ArtefactError(f"{self._ledger.path} lists no parts, but there are some; {self._way}")
+            write_vouched(self.directory / RUN, self.settings)
+            self._ledger.begin([])
             return Stand()
         if not resume:
             raise ArtefactError(
                 f"{self.directory} holds an unfinished run; go on with --resume, or remove it to begin anew"
             )
-        before = files.read_json(begun)
+        before = read_vouched(self.directory / RUN, way=self._way)
         changed = [
             f"{name} was {before.get(name)!r}, now {self.settings.get(name)!r}"
             for name in sorted({*before, *self.settings})
@@ -139,31 +155,49 @@ class Parts:
                 f"{self.directory} was begun with other settings ({'; '.join(changed)}); "
                 "use the same, or remove it to begin anew"
             )
+        try:
+            self._parts = [msgspec.json.decode(record, type=_Part) for record in self._ledger.records]
+        except msgspec.MsgspecError as fault:
+            raise ArtefactError(f"{self._ledger.path} lists no parts ({fault}); {self._way}") from fault
+        for path, part in zip(self.paths(), self._parts, strict=True):
+            check_file(path, part.sha256, way=self._way)
+        self._ledger.begin(self._ledger.records)
         return self.stand()
 
     def paths(self) -> list[Path]:
-        """The parts in order, as far as none is missing."""
-        found: list[Path] = []
-        while (path := self.directory / f"{len(found):05d}.arrow").exists():
-            found.append(path)
-        return found
+        """The parts in order."""
+        return [self._path(number) for number in range(len(self._parts))]
+
+    def _path(self, number: int) -> Path:
+        return self.directory / f"{number:05d}.arrow"
 
     def stand(self) -> Stand:
-        paths = self.paths()
-        if not paths:
-            return Stand()
-        with _opened(paths[-1]) as reader:
-            return msgspec.json.decode(reader.schema.metadata[_STAND], type=Stand)
+        return self._parts[-1].stand if self._parts else Stand()
 
     def add(self, batch: Any, stand: Stand) -> None:
-        path = self.directory / f"{len(self.paths()):05d}.arrow"
-        kind = batch.schema.with_metadata({_STAND: msgspec.json.encode(stand)})
+        path = self._path(len(self._parts))
         with (
             files.new_file(path, batch.nbytes) as aside,
             pa.OSFile(str(aside), "wb") as sink,
-            pa.ipc.new_file(sink, kind) as writer,
+            pa.ipc.new_file(sink, batch.schema) as writer,
         ):
-            writer.write_batch(batch.replace_schema_metadata(kind.metadata))
+            writer.write_batch(batch)
+        part = _Part(sha256=files.sha256(path), stand=stand)
+        assert self._ledger is not None, "opened before anything is added"
+        self._ledger.append(part)
+        self._parts.append(part)
+
+    def remove(self) -> None:
+        """The run is done. The ledger goes last, so that `removed` can still say how far it came after a kill."""
+        for path in self.directory.glob("*.arrow"):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.directory)
+
+    def removed(self) -> Stand:
+        """Where the result stands already, only what was left to remove is removed."""
+        records = Ledger(self.directory / LEDGER, way=self._way).records
+        self.remove()
+        return msgspec.json.decode(records[-1], type=_Part).stand if records else Stand()
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """All rows, a part at a time, mapped from the disk."""

@@ -34,13 +34,15 @@ from larvatus.evaluate.notes import budget_in_words, line_of, notes_on
 from larvatus.evaluate.passages import Yardstick
 from larvatus.evaluate.results import Results
 from larvatus.evaluate.runs import Trial, run_trial
-from larvatus.files import locked, read_json, sweep, write_json
+from larvatus.files import locked, sweep, write_json
 from larvatus.recipes import Recipe, differences, read_recipe, recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.text.languages import Given
 from larvatus.train.budget import steps_wanted
-from larvatus.train.prepare import Prepared, TextOptions, held_out_documents, kept_input, longest, prepare
+from larvatus.train.prepare import Prepared, TextOptions, held_out_documents, longest, prepare
 from larvatus.train.settings import Budget, Runtime
+from larvatus.train.text_note import kept_input
+from larvatus.vouched import read_vouched, write_vouched
 
 PLAN, RESULTS, TEXTS = "compare.json", "results.json", "texts"
 
@@ -176,10 +178,10 @@ def _begin(plan: Comparison) -> None:
     if not path.exists():
         if others := sorted(p.name for p in plan.out.iterdir() if not p.name.startswith(".")):
             raise ArtefactError(f"{plan.out} holds something else ({others[0]}); choose another --out")
-        write_json(path, own)
+        write_vouched(path, own)
     elif not plan.resume:
         raise ArtefactError(f"{plan.out} already holds a comparison; go on with --resume, or choose another --out")
-    elif changed := differences(read_json(path), own):
+    elif changed := differences(read_vouched(path, way="choose another --out"), own):
         raise ArtefactError(
             f"{plan.out} holds another comparison: {'; '.join(changed[:8])}; resume with the same, "
             "or choose another --out"

@@ -6,11 +6,13 @@
 
 Pairs are scored some hundred at a time, and the two sentences of a pair together, since they share masked copies.
 A run to a file appends what it has to OUT.parts/scores.jsonl and renames that to OUT at its end; one that was killed
-goes on at the block it was in, and ends with the same file.
+goes on at the block it was in, and ends with the same file. OUT.parts/run.json says what is scored and vouches for the
+scores so far, and for itself.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -29,11 +31,14 @@ from larvatus.evaluate.pair_files import GROUPS, Pair
 from larvatus.metrics.minimal_pairs import PairAccuracies, pair_accuracies
 from larvatus.objectives import Pretraining
 from larvatus.outputs import check_outputs, is_stream, write_output
-from larvatus.regular_files import only_regular
+from larvatus.regular_files import is_there, only_regular, read_bytes
 from larvatus.text.tokenizer import Tokenizer
+from larvatus.vouched import LONGEST, read_vouched, write_vouched
 
 BLOCK = 256
 """Pairs that are scored, and written, at a time."""
+
+RUN, SCORES = "run.json", "scores.jsonl"
 
 Normalise = Literal["none", "token", "word"]
 
@@ -72,28 +77,38 @@ class PairRun:
 
     def to_file(self, out: Path, settings: dict[str, Any], *, resume: bool, overwrite: bool = False) -> PairAccuracies:
         """The same, with the scores of all pairs in a file. `settings` say what must not change between runs."""
-        check_outputs(out, overwrite=overwrite)
+        parts = out.with_name(out.name + ".parts")
+        ended = resume and not overwrite and is_there(parts / RUN) and not is_there(parts / SCORES)  # but for its end
+        check_outputs(out, overwrite=overwrite or ended)
         if is_stream(out):
             rows = [row for block in self._blocks(0) for row in block]
             write_output(out, b"".join(msgspec.json.encode(row) + b"\n" for row in rows).decode())
             return accuracies(rows)
-        parts = out.with_name(out.name + ".parts")
         with files.locked(parts):
             only_regular(parts)
-            part = parts / "scores.jsonl"
-            rows = _begun(parts, part, settings, resume=resume)
+            part = out if ended and out.exists() else parts / SCORES
+            own = {**settings, "sentences": self._checksum()}
+            rows, digest = _begun(parts, part, own, resume=resume)
             self.progress(len(rows))
             with files.saying_what_is_full(part), part.open("ab") as stream:
                 for block in self._blocks(len(rows)):
-                    stream.write(b"".join(msgspec.json.encode(row) + b"\n" for row in block))
+                    lines = b"".join(msgspec.json.encode(row) + b"\n" for row in block)
+                    stream.write(lines)
                     stream.flush()
                     os.fsync(stream.fileno())
+                    digest.update(lines)
+                    _vouch(parts, own, stream.tell(), digest)
                     rows += block
             with files.saying_what_is_full(out):
                 os.replace(part, out)
                 files.fsync(out.parent)
             shutil.rmtree(parts)
         return accuracies(rows)
+
+    def _checksum(self) -> str:
+        """Of what is scored, wherever it was read from."""
+        said = [[pair.good, pair.bad, pair.id, sorted(pair.groups.items())] for pair in self.pairs]
+        return hashlib.sha256(msgspec.json.encode(said)).hexdigest()
 
     def _blocks(self, done: int) -> Iterator[list[ScoredPair]]:
         for first in range(done, len(self.pairs), BLOCK):
@@ -128,27 +143,31 @@ def accuracies(rows: Sequence[ScoredPair]) -> PairAccuracies:
     return pair_accuracies([row.good for row in rows], [row.bad for row in rows], groups)
 
 
-def _begun(parts: Path, part: Path, settings: dict[str, Any], *, resume: bool) -> list[ScoredPair]:
-    """What an interrupted run had done, as far as its blocks are whole; the file is cut back to that."""
-    begun = parts / "run.json"
-    if not part.exists():
-        files.write_json(begun, settings)
+def _vouch(parts: Path, settings: dict[str, Any], size: int, digest: Any) -> None:
+    """Note how far the file of scores is whole, and what it holds so far."""
+    write_vouched(parts / RUN, {"settings": settings, "bytes": size, "scores": digest.hexdigest()})
+
+
+def _begun(parts: Path, part: Path, settings: dict[str, Any], *, resume: bool) -> tuple[list[ScoredPair], Any]:
+    """What an interrupted run had done, as far as it is vouched for, with its running checksum; the rest is cut off."""
+    way = f"remove {parts} to begin anew"
+    if not is_there(parts / RUN):
+        part.unlink(missing_ok=True)
         part.touch()
-        return []
+        _vouch(parts, settings, 0, hashlib.sha256())
+        return [], hashlib.sha256()
     if not resume:
         raise ArtefactError(f"{parts} holds an unfinished run; go on with --resume, or remove it to begin anew")
-    before = files.read_json(begun)
+    held = read_vouched(parts / RUN, way=way)
+    before, size = held.get("settings", {}), held.get("bytes", 0)
     changed = [name for name in sorted({*before, *settings}) if before.get(name) != settings.get(name)]
     if changed:
         raise ArtefactError(
             f"{parts} was begun with another {' and '.join(changed)}; use the same, or remove it to begin anew"
         )
-    lines = part.read_bytes().splitlines(keepends=True)
-    whole = len([line for line in lines if line.endswith(b"\n")])
-    kept = lines[: whole // BLOCK * BLOCK]
-    try:
-        rows = [msgspec.json.decode(line, type=ScoredPair) for line in kept]
-    except msgspec.MsgspecError as fault:
-        raise ArtefactError(f"{part} is damaged ({fault}); remove {parts} and begin anew") from fault
-    os.truncate(part, sum(map(len, kept)))
-    return rows
+    kept = read_bytes(part, most=LONGEST)[:size]
+    digest = hashlib.sha256(kept)
+    if digest.hexdigest() != held.get("scores"):
+        raise ArtefactError(f"{part} does not match its checksum: it was edited or is damaged; {way}")
+    os.truncate(part, size)
+    return [msgspec.json.decode(line, type=ScoredPair) for line in kept.splitlines()], digest

@@ -6,7 +6,6 @@ budget and the model itself are the same.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from larvatus.errors import ArtefactError, LarvatusError
 from larvatus.evaluate.passages import Yardstick
 from larvatus.evaluate.results import ObjectiveScore, Point, RunResult
 from larvatus.evaluate.yardstick import measure
-from larvatus.files import read_json, sha256, write_json
+from larvatus.files import sha256
 from larvatus.objectives import Pretraining
 from larvatus.recipes import Recipe, differences, recipe_table
 from larvatus.train.checkpoint import newest_checkpoint
@@ -30,6 +29,7 @@ from larvatus.train.evaluation import HeldOut
 from larvatus.train.prepare import Prepared
 from larvatus.train.pretrain import Job, train
 from larvatus.train.settings import Budget, Runtime
+from larvatus.vouched import read_vouched, write_vouched
 
 RESULT = "result.json"
 
@@ -80,14 +80,14 @@ def run_trial(trial: Trial, yardstick: Yardstick | None, console: Console) -> Ru
         raise type(fault)(f"{trial.name}: {fault}") from fault
     result = _measured(trial, corpus, held_out, yardstick)
     identity["manifest"] = sha256(trial.out / MANIFEST)
-    write_json(trial.out / RESULT, {"of": identity, "result": msgspec.to_builtins(result)})
+    write_vouched(trial.out / RESULT, {"of": identity, "result": msgspec.to_builtins(result)})
     return result
 
 
 def _finished(trial: Trial, identity: dict[str, Any]) -> RunResult:
     """What was measured before, if it was of the same; the model is checked against its manifest."""
     path = trial.out / RESULT
-    kept = read_json(path)
+    kept = read_vouched(path, way="delete it to measure again")
     try:
         of, result = dict(kept["of"]), msgspec.convert(kept["result"], RunResult)
     except (KeyError, TypeError, ValueError) as fault:
@@ -97,7 +97,8 @@ def _finished(trial: Trial, identity: dict[str, Any]) -> RunResult:
         raise ArtefactError(f"{trial.out} is of something else: {'; '.join(changed[:8])}; choose another --out")
     load_bundle(trial.out)  # refuses what does not match its checksum
     if manifest != sha256(trial.out / MANIFEST):
-        raise ArtefactError(f"{trial.out} holds another model than was measured; delete {path} to measure it again")
+        other = f"{trial.out / MANIFEST} is of another model than was measured"
+        raise ArtefactError(f"{other}; delete {path} to measure it again")
     return result
 
 
@@ -116,7 +117,7 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
     steps, tokens, seconds = progress.step, progress.tokens, progress.seconds
     if yardstick is not None:
         score = measure(bundle.pretraining.to(trial.runtime.device), bundle.tokenizer, yardstick, room=room)
-    curve = _curve(trial.out / "metrics.jsonl")
+    curve = {point.step: Point(**msgspec.structs.asdict(point)) for point in progress.curve}
     if last and last.guess_loss and "masked-lm" in last.scores:
         loss = last.scores["masked-lm"].loss
         curve[steps] = Point(step=steps, tokens=tokens, seconds=seconds, loss=loss, guess=last.guess_loss)
@@ -140,25 +141,3 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
         yardstick=score,
         curve=tuple(curve[step] for step in sorted(curve)),
     )
-
-
-def _curve(path: Path) -> dict[int, Point]:
-    """Held-out points by step, from the run's metrics; of a step that was done twice after a kill, the later."""
-    points: dict[int, Point] = {}
-    if not path.exists():
-        return points
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            record = json.loads(line)
-            if record["kind"] != "valid" or not record["guess_loss"]:
-                continue
-            points[record["step"]] = Point(
-                step=record["step"],
-                tokens=record["seen"],
-                seconds=record["seconds"],
-                loss=record["scores/masked-lm/loss"],
-                guess=record["guess_loss"],
-            )
-        except (ValueError, KeyError):  # half a line of a killed run, or a recipe without masked-lm: no point
-            continue
-    return points

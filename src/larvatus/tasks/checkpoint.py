@@ -3,17 +3,21 @@
     runs/mine/checkpoints/seed-1-step-00000400/
         trained.safetensors     the weights that learn            best.safetensors    the best of them so far
         optimizer.safetensors   the moments of Adam               kept.safetensors    the best seed that is done
-        state.json              step, scores so far, seeds that are done, SHA-256 of the others
+        state.json              step, scores so far, seeds that are done; SHA-256 of the others and of itself
 
-Long runs save now and then, and all when they are asked to stop. Order and dropout follow from seed and step.
+Long runs save now and then, and all when they are asked to stop; the two newest stay. Order and dropout follow from
+seed and step.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,17 +27,19 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from larvatus.bundle.weights import check_fit, read_tensors, stored_bytes, write_tensors
+from larvatus.bundle.weights import check_fit, read_tensors
 from larvatus.errors import ArtefactError
-from larvatus.files import new_directory, read_json, sha256, write_json
 from larvatus.objectives import Pretraining
 from larvatus.tasks.choosing import Epoch
 from larvatus.tasks.loop import FineTuning
 from larvatus.train.optimizer import optimizer_tensors, restore_optimizer
+from larvatus.train.settings import Runtime
+from larvatus.train.snapshot import KEEP, NEW_RUN, STATE, Made, let_go, newest_snapshot, write_snapshot
 
 FOLDER = "checkpoints"
 CONTENTS = ("model", "train", "dev")
 """What an identity holds as hashes."""
+_NAME = re.compile(r"seed-(-?\d+)-step-(\d+)")
 EVERY_S = 120.0
 """Seconds of training between two checkpoints."""
 
@@ -49,7 +55,7 @@ class SeedRun(Struct, frozen=True, kw_only=True):
 
 
 class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`state.json`."""
+    """What `state.json` says of the run."""
 
     identity: dict[str, Any]
     """What must not change under a resume: data, settings, model."""
@@ -64,7 +70,6 @@ class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     done: tuple[SeedRun, ...]
     kept: int | None
     """The seed whose weights are in kept.safetensors."""
-    files: dict[str, str]
 
 
 @dataclass
@@ -80,19 +85,47 @@ class Keeper:
     """The best seed so far, with its weights."""
     saved: float = field(default_factory=time.monotonic)
 
+    say: Callable[[str], None] = lambda line: None
+    """Told what was found broken, or differs."""
+    runtime: Runtime = field(default_factory=Runtime)
+
     @classmethod
-    def open(cls, directory: Path, identity: dict[str, Any], *, resume: bool) -> Keeper:
-        """With `resume`, from the newest checkpoint there; it must be of the same run."""
-        keeper = cls(directory, identity)
-        paths = sorted((directory / FOLDER).glob("seed-*"), key=lambda path: path.stat().st_mtime_ns)
-        if not resume or not paths:
+    def open(
+        cls,
+        directory: Path,
+        identity: dict[str, Any],
+        *,
+        resume: bool,
+        say: Callable[[str], None] = lambda line: None,
+        runtime: Runtime | None = None,
+    ) -> Keeper:
+        """With `resume`, from the newest sound checkpoint there; it must be of the same run."""
+        keeper = cls(directory, identity, say=say, runtime=runtime or Runtime())
+        found = newest_snapshot(keeper.paths(), say) if resume else None
+        if found is None:
             return keeper
-        state = _read(paths[-1])
+        try:
+            state = msgspec.convert(found.state, State)
+        except msgspec.ValidationError as fault:
+            raise ArtefactError(f"{found.path / STATE} is no checkpoint of fine-tuning: {fault}; {NEW_RUN}") from fault
         refuse_another(directory, state.identity, identity)
-        keeper.found, keeper.path, keeper.done = state, paths[-1], list(state.done)
+        if (line := found.made.unlike(Made.here(keeper.runtime))) is not None:
+            say(line)
+        keeper.found, keeper.path, keeper.done = state, found.path, list(state.done)
         if state.kept is not None:
-            keeper.kept = state.kept, read_tensors(paths[-1] / "kept.safetensors")
+            keeper.kept = state.kept, read_tensors(found.path / "kept.safetensors")
         return keeper
+
+    def paths(self) -> list[Path]:
+        """The checkpoints that stand, newest first: seeds are trained in the order they were given in."""
+        seeds: list[int] = self.identity.get("seeds", [])
+
+        found = []
+        for path in (self.directory / FOLDER).glob("seed-*"):
+            if (name := _NAME.fullmatch(path.name)) and path.is_dir():
+                seed, step = map(int, name.groups())
+                found.append((seeds.index(seed) if seed in seeds else -1, step, path))
+        return [path for _, _, path in sorted(found, reverse=True)]
 
     def is_done(self, seed: int) -> bool:
         return any(run.seed == seed for run in self.done)
@@ -130,7 +163,7 @@ class Keeper:
         return time.monotonic() - self.saved > EVERY_S
 
     def save(self, training: FineTuning, seed: int) -> Path:
-        """A new checkpoint; the one before goes once it is whole."""
+        """A new checkpoint; only the one before it stays besides."""
         fit = training.fit
         tensors = {
             "trained.safetensors": training.trained,
@@ -141,33 +174,31 @@ class Keeper:
         if self.kept is not None:
             tensors["kept.safetensors"] = self.kept[1]
         final = self.directory / FOLDER / f"seed-{seed}-step-{fit.step:08d}"
-        shutil.rmtree(final, ignore_errors=True)
-        with new_directory(final, sum(map(stored_bytes, tensors.values()))) as aside:
-            for name, own in tensors.items():
-                write_tensors(aside / name, own)
-            state = State(
-                identity=self.identity,
-                seed=seed,
-                step=fit.step,
-                seconds=fit.seconds,
-                history=tuple(fit.history),
-                best=fit.best_epoch,
-                waited=fit.waited,
-                losses=tuple(training.losses),
-                done=tuple(self.done),
-                kept=self.kept[0] if self.kept is not None else None,
-                files={name: sha256(aside / name) for name in tensors},
-            )
-            write_json(aside / "state.json", msgspec.to_builtins(state))  # knows NaN, which a score may be
-        for old in (self.directory / FOLDER).glob("seed-*"):
-            if old != final:
-                shutil.rmtree(old, ignore_errors=True)
+        state = State(
+            identity=self.identity,
+            seed=seed,
+            step=fit.step,
+            seconds=fit.seconds,
+            history=tuple(fit.history),
+            best=fit.best_epoch,
+            waited=fit.waited,
+            losses=tuple(training.losses),
+            done=tuple(self.done),
+            kept=self.kept[0] if self.kept is not None else None,
+        )
+        write_snapshot(final, tensors, msgspec.to_builtins(state), made=Made.here(self.runtime))
+        paths = self.paths()
+        kept = paths[paths.index(final) :][:KEEP]  # newer ones were found broken when the run went on
+        let_go([path for path in paths if path not in kept], self.say)
         self.saved = time.monotonic()
         return final
 
     def clear(self) -> None:
         """The run is done: the model directory holds all that is worth keeping."""
-        shutil.rmtree(self.directory / FOLDER, ignore_errors=True)
+        gone = self.directory / f".{FOLDER}.tmp-{os.getpid()}"
+        with suppress(FileNotFoundError):
+            os.rename(self.directory / FOLDER, gone)  # at once: a kill now leaves no half of a checkpoint
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def refuse_another(directory: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -192,15 +223,3 @@ def _changes(before: dict[str, Any], now: dict[str, Any], within: str = "") -> I
             yield from _changes(old, new, f"{within}{name}.")
         else:
             yield f"{within}{name} {json.dumps(old)} (now {json.dumps(new)})"
-
-
-def _read(path: Path) -> State:
-    try:
-        state = msgspec.convert(read_json(path / "state.json"), State)
-    except msgspec.ValidationError as fault:
-        raise ArtefactError(f"{path / 'state.json'} cannot be read: {fault}; start anew in another --out") from fault
-    for name, wanted in state.files.items():
-        file = path / name
-        if "/" in name or not file.is_file() or sha256(file) != wanted:
-            raise ArtefactError(f"{file} is missing or does not match its checksum; start anew in another --out")
-    return state

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ import msgspec
 from msgspec import Struct
 
 from larvatus import files
+from larvatus.bundle.contents import model_contents
 from larvatus.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.bundle.manifest import NAME as MANIFEST
-from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
 from larvatus.outputs import check_outputs, remove_run
-from larvatus.regular_files import only_regular
+from larvatus.regular_files import is_there, only_regular, refuse_link
 from larvatus.signals import listening, resumable
 from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
@@ -37,6 +38,8 @@ from larvatus.tasks.finetune import Job, Tuned, Watch, finetune_tags, finetune_t
 from larvatus.tasks.save import HISTORY, contents_hash, save_tuned
 from larvatus.tasks.settings import Task
 from larvatus.tasks.spans.finetune import SpanOptions, finetune_spans
+from larvatus.train.snapshot import NEW_RUN
+from larvatus.vouched import read_vouched, write_vouched
 
 FINETUNE: dict[Task, Callable[..., Tuned]] = {
     "classify": finetune_texts,
@@ -109,20 +112,19 @@ class CurvePoint:
 
 def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda point: None) -> Tuned:
     """Carry out an order; `point` is told of each share of a learning curve."""
-    with listening() as stop, resumable(lambda: _way_on(order.out)), files.locked(order.out):
-        only_regular(order.out, (FOLDER, CURVE, "metrics.jsonl"))
-        inputs = [order.bundle.path]
-        refuse_what_is_there(order.out, resume=order.resume, overwrite=order.overwrite, inputs=inputs)
-        if order.overwrite:
-            remove_run(order.out)
-        files.sweep(order.out)
+    with (
+        listening() as stop,
+        resumable(lambda: _way_on(order.out)),
+        files.locked(order.out),
+        _under_way(order, job.watch.say),
+    ):
         job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop))
         for line in doubts(order.train, order.dev):
             job.watch.say(line)
         identity = _identity(order, job)
         train, dev = parted(order.train, order.dev, job)
         order = dataclasses.replace(order, train=train, dev=dev)
-        keeper = Keeper.open(order.out, identity, resume=order.resume)
+        keeper = Keeper.open(order.out, identity, resume=order.resume, say=job.watch.say, runtime=job.runtime)
         points = _curve(order, job, identity, point)
         whole = dataclasses.replace(job, keeper=keeper)
         tuned = order.finetune(order.train, whole)
@@ -144,12 +146,11 @@ def _way_on(out: Path) -> str:
 def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[CurvePoint], None]) -> list[CurvePoint]:
     """What shares of the examples come to; those that are done are kept for a resume."""
     path = order.out / FOLDER / CURVE
-    points = _points_before(path, order, identity) if order.resume and path.is_file() else []
+    points = _points_before(path, order, identity) if order.resume and is_there(path) else []
     quiet = dataclasses.replace(job, watch=Watch(progress=job.watch.progress, stop=job.watch.stop))
 
     def keep() -> None:
-        path.parent.mkdir(exist_ok=True)
-        files.write_json(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
+        write_vouched(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
 
     for share in order.curve[len(points) :]:
         keep()
@@ -164,7 +165,7 @@ def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[Cu
 
 
 def _points_before(path: Path, order: Order, identity: dict[str, Any]) -> list[CurvePoint]:
-    held = files.read_json(path)
+    held = read_vouched(path, way=NEW_RUN)
     try:
         refuse_another(order.out, held["identity"], identity)
         return [CurvePoint(**one) for one in held["points"]]
@@ -186,7 +187,7 @@ def _point(tuned: Tuned) -> CurvePoint:
 
 
 def is_begun(out: Path) -> bool:
-    """Whether a run there can go on."""
+    """Whether a run there was begun and has not ended."""
     return (out / FOLDER).is_dir()
 
 
@@ -195,20 +196,53 @@ def is_done(out: Path) -> bool:
     return (out / MANIFEST).is_file()
 
 
+@contextmanager
+def _under_way(order: Order, say: Callable[[str], None]) -> Iterator[None]:
+    """The folder of checkpoints says that a run was begun and has not ended: what else stands there is its own."""
+    only_regular(order.out, (FOLDER, CURVE, "metrics.jsonl"))
+    inputs = [order.bundle.path]
+    refuse_what_is_there(order.out, resume=order.resume, overwrite=order.overwrite, inputs=inputs)
+    if order.overwrite:
+        remove_run(order.out)
+    folder = order.out / FOLDER
+    if order.resume and not _checkpoints(folder):
+        say(f"{order.out} holds no checkpoint yet: starting at the beginning")
+    files.sweep(order.out)
+    files.sweep(folder)
+    with files.saying_what_is_full(folder):
+        folder.mkdir(exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # not empty: there is something to go on with
+            folder.rmdir()
+
+
+def _checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
+
+
 def refuse_what_is_there(out: Path, *, resume: bool, overwrite: bool, inputs: Sequence[str | Path] = ()) -> None:
     """A directory with a run or a model in it is only touched by a resume, or to begin anew."""
     if overwrite and resume:
         raise UsageError("--resume goes on with a run and --overwrite begins anew; give one of them")
-    for name in (MANIFEST, CONFIG, *([] if resume else [FOLDER])):
-        if (out / name).exists() and not overwrite:
-            way = "go on with --resume, begin anew with --overwrite, or " if name == FOLDER else ""
-            way = way or "begin anew with --overwrite, or "
-            raise ArtefactError(f"{out} already holds a model or a run ({name}); {way}choose another --out")
-    if resume and not is_begun(out):
-        raise ArtefactError(f"{out} holds no run to go on with; leave --resume away")
-    check_model_directory(out, overwrite=overwrite or resume, inputs=inputs)
+    folder = out / FOLDER
+    refuse_link(folder)
+    held = _checkpoints(folder)
+    others = [name for name in held if not name.startswith("seed-") and name != CURVE]
+    if others:
+        raise ArtefactError(f"{folder} is of another kind of run ({others[0]}); choose another --out")
+    begun = resume and is_begun(out)
+    if not begun and not overwrite:
+        there = [name for name in (MANIFEST, CONFIG) if (out / name).exists()] + ([FOLDER] if held else [])
+        if there:
+            way = "go on with --resume, begin anew" if there[0] == FOLDER else "begin anew"
+            raise ArtefactError(
+                f"{out} already holds a model or a run ({there[0]}); {way} with --overwrite, or choose another --out"
+            )
+    check_model_directory(out, overwrite=overwrite or begun, inputs=inputs)
     for name in (HISTORY, CURVE):
-        check_outputs(out / name, overwrite=overwrite or resume, parents=True)
+        check_outputs(out / name, overwrite=overwrite or begun, parents=True)
 
 
 def _hash(groups: list[str | None]) -> str | None:
@@ -220,7 +254,7 @@ def _identity(order: Order, job: Job) -> dict[str, Any]:
     """All that the result depends on."""
     identity = {
         "task": order.task,
-        "model": {path.name: files.sha256(path) for path in find_weights(order.bundle.path)},
+        "model": model_contents(order.bundle.path),
         "train": contents_hash(order.train),
         "dev": contents_hash(order.dev) if order.dev is not None else None,
         "settings": msgspec.to_builtins(job.config),

@@ -9,6 +9,7 @@ model comes from (`--old`) and held-out text of the new one are evaluated before
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from rich.console import Console
 
 from larvatus.corpus import Corpus, is_corpus
 from larvatus.errors import UsageError
-from larvatus.files import read_json, sha256, write_json
+from larvatus.files import sha256
 from larvatus.text.counting import count_words
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.extend import Extension, counted, extend
@@ -28,7 +29,6 @@ from larvatus.text.new_words import Chosen, frequent_units, listed_units
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.train.origin import Origin
 from larvatus.train.prepare import (
-    EMBEDDED,
     Build,
     Documents,
     Domain,
@@ -36,6 +36,9 @@ from larvatus.train.prepare import (
     before,
     held_out_shards,
 )
+from larvatus.train.text_note import EMBEDDED
+from larvatus.train.vocabulary_note import has_sound
+from larvatus.vouched import read_vouched, write_vouched
 
 BEFORE, EXTENSION = "before", "extension.json"
 
@@ -75,6 +78,7 @@ class ModelsVocabulary:
     def make(self, documents: Documents, folder: Path, console: Console) -> None:
         tokenizer = self.origin.bundle.tokenizer
         (folder / EXTENSION).unlink(missing_ok=True)  # of an earlier try that was asked for other words
+        shutil.rmtree(folder / BEFORE, ignore_errors=True)
         if tokenizer.counts is not None and not self.add_words:
             tokenizer.save(folder)
             return
@@ -90,10 +94,10 @@ class ModelsVocabulary:
         assert longer.counts is not None
         dataclasses.replace(longer, counts=longer.counts + counted(words, longer)).save(folder)
         tokenizer.save(folder / BEFORE)
-        write_json(folder / EXTENSION, {"first": extension.first, "parts": extension.parts})
+        write_vouched(folder / EXTENSION, {"first": extension.first, "parts": extension.parts})
 
     def before(self, folder: Path) -> Tokenizer | None:
-        return Tokenizer.load(folder / BEFORE) if (folder / EXTENSION).exists() else None
+        return Tokenizer.load(folder / BEFORE) if has_sound(folder, f"{BEFORE}/") else None
 
     def _extended(self, tokenizer: Tokenizer, words: list[tuple[str, int]], console: Console) -> Extension | None:
         units: dict[str, None] = {}
@@ -160,10 +164,10 @@ class AdaptedTexts:
 
 def extension_of(out: Path) -> tuple[int, list[list[int]]]:
     """First new id, and the old pieces of each new one, of the run in `out`; nothing where nothing was added."""
-    path = out / "vocabulary" / EXTENSION
-    if not path.exists():
+    folder = out / "vocabulary"
+    if not has_sound(folder, EXTENSION):
         return 0, []
-    found = read_json(path)
+    found = read_vouched(folder / EXTENSION, way="choose another --out")
     return int(found["first"]), [list(map(int, parts)) for parts in found["parts"]]
 
 

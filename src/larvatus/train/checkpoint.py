@@ -3,31 +3,45 @@
     runs/mine/checkpoints/step-00000400/
         model.safetensors        the weights
         optimizer.safetensors    the moments of AdamW or LAMB
-        state.json               step, place in the corpus, the recipe, and SHA-256 of the other two
+        state.json               step, place in the corpus, the recipe; SHA-256 of the other two and of itself
 
 There is no random state to keep: every draw is a function of seed, step and item.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.bundle.weights import check_fit, read_tensors, stored_bytes, write_tensors
+from larvatus.bundle.directory import check_model_directory
+from larvatus.bundle.manifest import NAME as MANIFEST
+from larvatus.bundle.weights import check_fit, read_tensors
 from larvatus.corpus.loader import Cursor
-from larvatus.errors import ArtefactError
-from larvatus.files import new_directory, sha256
+from larvatus.errors import ArtefactError, UsageError
+from larvatus.regular_files import refuse_link
 from larvatus.train.optimizer import optimizer_tensors, restore_optimizer
+from larvatus.train.snapshot import KEEP, NEW_RUN, STATE, Made, let_go, newest_snapshot, write_snapshot
 
 FOLDER = "checkpoints"
-_MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+_MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Held-out loss along the way."""
+
+    step: int
+    tokens: int
+    seconds: float
+    loss: float
+    guess: float
+    """Loss of guessing by frequency."""
 
 
 class Progress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,15 +58,16 @@ class Progress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tokens seen."""
     seconds: float = 0.0
     """Time spent training, over all sessions of the run."""
+    curve: tuple[CurvePoint, ...] = ()
+    """Of objective masked-lm, where there is one and held-out text."""
 
 
 class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`state.json`."""
+    """What `state.json` says of the run."""
 
     progress: Progress
     run: dict[str, object]
     """What must not change under a resume: recipe, seed, corpus, vocabulary."""
-    files: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -60,7 +75,32 @@ class Checkpoint:
     """One directory, found sound."""
 
     path: Path
+    made: Made
     state: State
+
+
+def refuse_what_is_there(
+    out: Path, *, resume: bool, overwrite: bool = False, inputs: Iterable[str | Path] = ()
+) -> None:
+    """A directory with a run is only touched by a resume or to begin anew, one with a model alone by the latter."""
+    if overwrite and resume:
+        raise UsageError("--resume goes on with a run and --overwrite begins anew; give one of them")
+    checkpoints = out / FOLDER
+    refuse_link(checkpoints)
+    for name in (FOLDER, MANIFEST, _MODEL):
+        if not resume and not overwrite and (out / name).exists():
+            raise ArtefactError(
+                f"{out} already holds a run ({name}); go on with --resume, begin anew with --overwrite, or choose "
+                "another --out"
+            )
+        if resume and (out / name).exists() and not checkpoints.is_dir():
+            raise ArtefactError(f"{out} holds a model ({name}), but no run to go on with; choose another --out")
+    others = [path.name for path in checkpoints.iterdir()] if checkpoints.is_dir() else []
+    others = [name for name in others if not name.startswith((".", "step-"))]
+    if others:
+        raise ArtefactError(f"{checkpoints} is of another kind of run ({min(others)}); choose another --out")
+    begun = resume and checkpoints.is_dir()
+    check_model_directory(out, overwrite=overwrite or begun, inputs=inputs)
 
 
 def save_checkpoint(
@@ -70,37 +110,28 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     identity: dict[str, object],
-    keep: int = 2,
+    made: Made,
+    warn: Callable[[str], None],
 ) -> Path:
-    """Write a checkpoint and let go of all but the newest `keep`."""
+    """Write a checkpoint; only the one before it stays besides. Newer ones were found broken when the run went on."""
     final = run / FOLDER / f"step-{progress.step:08d}"
-    if final.exists():  # this very step was saved before and found broken on resume
-        shutil.rmtree(final)
-    weights = _weights(model)
-    moments = optimizer_tensors(optimizer, model)
-    with new_directory(final, stored_bytes(weights) + stored_bytes(moments)) as aside:
-        write_tensors(aside / _MODEL, weights)
-        write_tensors(aside / _OPTIMIZER, moments)
-        files = {name: sha256(aside / name) for name in (_MODEL, _OPTIMIZER)}
-        state = State(progress=progress, run=identity, files=files)
-        (aside / _STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
-    for old in _directories(run)[keep:]:
-        shutil.rmtree(old, ignore_errors=True)  # what cannot be deleted only takes room
+    tensors = {_MODEL: _weights(model), _OPTIMIZER: optimizer_tensors(optimizer, model)}
+    state: dict[str, Any] = msgspec.to_builtins(State(progress=progress, run=identity))
+    write_snapshot(final, tensors, state, made=made)
+    kept = [path for path in _directories(run) if path.name <= final.name][:KEEP]
+    let_go([path for path in _directories(run) if path not in kept], warn)
     return final
 
 
 def newest_checkpoint(run: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     """The newest sound checkpoint; each newer broken one is named aloud."""
-    broken = 0
-    for path in _directories(run):
-        try:
-            return Checkpoint(path, _read_state(path))
-        except ArtefactError as fault:
-            broken += 1
-            warn(f"{fault}; falling back to the one before")
-    if broken:
-        raise ArtefactError(f"{run / FOLDER}: none of {broken} checkpoints is sound; start anew in another --out")
-    return None
+    found = newest_snapshot(_directories(run), warn)
+    if found is None:
+        return None
+    try:
+        return Checkpoint(found.path, found.made, msgspec.convert(found.state, State))
+    except msgspec.ValidationError as fault:
+        raise ArtefactError(f"{found.path / STATE} is no checkpoint of pretraining: {fault}; {NEW_RUN}") from fault
 
 
 def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -126,20 +157,3 @@ def _directories(run: Path) -> list[Path]:
     """Checkpoints by number, newest first; what is still being written has another name."""
     found = (run / FOLDER).glob("step-*") if (run / FOLDER).is_dir() else iter(())
     return sorted((path for path in found if path.is_dir()), reverse=True)
-
-
-def _read_state(path: Path) -> State:
-    try:
-        state = msgspec.json.decode((path / _STATE).read_bytes(), type=State)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as fault:
-        raise ArtefactError(f"{path / _STATE} cannot be read: {fault}") from fault
-    if set(state.files) != {_MODEL, _OPTIMIZER}:
-        raise ArtefactError(f"{path / _STATE} names other files than a checkpoint has")
-    for name, wanted in state.files.items():
-        file = path / name
-        if not file.is_file() or file.is_symlink():
-            raise ArtefactError(f"{file} is missing")
-        got = sha256(file)
-        if got != wanted:
-            raise ArtefactError(f"{file} does not match its checksum (wanted {wanted[:8]}…, got {got[:8]}…)")
-    return state

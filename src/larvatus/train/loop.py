@@ -20,7 +20,7 @@ from larvatus.corpus.loader import Cursor, Loader
 from larvatus.errors import Preempted
 from larvatus.recipes import Recipe, steps_of_phases
 from larvatus.signals import Stop, Stopped
-from larvatus.train.checkpoint import Progress
+from larvatus.train.checkpoint import CurvePoint, Progress
 from larvatus.train.distribution import Ranks
 from larvatus.train.evaluation import HeldOut
 from larvatus.train.monitor import Monitor
@@ -94,8 +94,7 @@ class Loop:
             tokens=progress.tokens + report.tokens,
             seconds=progress.seconds + time.monotonic() - began,
         )
-        self._after(progress)
-        return progress
+        return self._after(progress)
 
     def _look_at_the_last(self) -> None:
         """Check and show the step before this one, while this one is under way."""
@@ -105,7 +104,7 @@ class Loop:
             if self.monitor:
                 self.monitor.step(report)
 
-    def _after(self, progress: Progress) -> None:
+    def _after(self, progress: Progress) -> Progress:
         """Evaluate and save when due; leave when asked to. Nothing unsound is ever evaluated or saved."""
         last = progress.step == progress.steps
         stopping = self.ranks.any(self.stop.asked, self.runtime.device)
@@ -114,22 +113,25 @@ class Loop:
         if evaluating or saving:
             self._look_at_the_last()
         if self.monitor and evaluating:
-            self._evaluate(progress)
+            progress = self._evaluate(progress)
         if (stopping and not last) or (evaluating and self._may_leave()):
             raise self._left(progress)
         if saving:
             self.save(progress)
+        return progress
 
-    def _evaluate(self, progress: Progress) -> None:
+    def _evaluate(self, progress: Progress) -> Progress:
         """Held-out scores, unless a signal comes first."""
         assert self.monitor is not None
         try:
             with self.stop.at_once() if self.ranks.count == 1 else nullcontext():
                 result = self.evaluate(progress.phase)
         except Stopped:
-            return
-        if result is not None:
-            self.monitor.held_out(progress.step, result, seen=progress.tokens, seconds=progress.seconds)
+            return progress
+        if result is None:
+            return progress
+        self.monitor.held_out(progress.step, result, seen=progress.tokens, seconds=progress.seconds)
+        return with_point(progress, result)
 
     def _left(self, progress: Progress) -> Preempted:
         """Save where it stands; what to end with."""
@@ -139,6 +141,20 @@ class Loop:
             f"{self.stop.by or 'another rank'} stopped it; saved at step {progress.step:,} of {progress.steps:,}; "
             "the same command with --resume goes on from there"
         )
+
+
+def with_point(progress: Progress, result: HeldOut) -> Progress:
+    """Keep a held-out result for the curve, where there is a masked-lm loss and something to hold it against."""
+    if "masked-lm" not in result.scores or not result.guess_loss:
+        return progress
+    point = CurvePoint(
+        step=progress.step,
+        tokens=progress.tokens,
+        seconds=progress.seconds,
+        loss=result.scores["masked-lm"].loss,
+        guess=result.guess_loss,
+    )
+    return msgspec.structs.replace(progress, curve=(*progress.curve, point))
 
 
 def _ends(recipe: Recipe, steps: int) -> list[int]:

@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from larvatus import files
-from larvatus.bundle.directory import CONFIG, GENERATOR, TOKENIZER, Bundle, load_bundle
-from larvatus.bundle.weights import check_fit, find_weights
+from larvatus.bundle.contents import model_contents
+from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.bundle.weights import check_fit
 from larvatus.errors import UsageError
 from larvatus.objectives import Pretraining
 from larvatus.recipes import Recipe
@@ -51,7 +51,7 @@ class Origin:
 
     bundle: Bundle
     fingerprint: str
-    """SHA-256 over its settings, weights (its generator's too) and tokenizer."""
+    """SHA-256 over its settings, weights (its generator's too) and all files of its tokenizer."""
 
     @classmethod
     def load(cls, path: Path, *, out: Path) -> Origin:
@@ -60,11 +60,8 @@ class Origin:
                 f"--from and --out are both {path}; choose another --out (or --resume, to go on with a run)"
             )
         bundle = load_bundle(path)
-        root = files.standing(path)
-        parts = [root / CONFIG, *find_weights(root), root / TOKENIZER]
-        if bundle.pretraining.generator is not None:
-            parts += find_weights(root / GENERATOR)
-        return cls(bundle, hashlib.sha256("\n".join(map(files.sha256, parts)).encode()).hexdigest())
+        parts = sorted(model_contents(bundle.path).items())
+        return cls(bundle, hashlib.sha256(repr(parts).encode()).hexdigest())
 
     @property
     def path(self) -> Path:

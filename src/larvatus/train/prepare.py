@@ -4,6 +4,7 @@
     runs/mine/corpus/train/      shards of the training text
     runs/mine/corpus/valid/      shards of the held-out text: --valid, or a part of the corpus (`validation_split.py`)
     runs/mine/corpus/split.json  which part
+    runs/mine/corpus/text.json   hashes of the text that was read (`text_note.py`)
 
 A corpus that was built before (`larvatus corpus build`) is taken as it is, with its own vocabulary and the frequencies
 of whatever text that was learnt from. The word ``embedded`` stands for the English prose that every Python ships. A run
@@ -14,8 +15,6 @@ with the one before it was extended, too.
 from __future__ import annotations
 
 import dataclasses
-import shutil
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,15 +27,18 @@ from rich.progress import Progress, TextColumn
 from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
 from larvatus.corpus.format import Counts
 from larvatus.errors import ArtefactError, UsageError
-from larvatus.files import read_json, write_json
 from larvatus.recipes import Recipe
+from larvatus.regular_files import is_there
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.languages import Given, path_of, read_languages, train_mixed_vocabulary
 from larvatus.text.readers import Document, ReadOptions, Skipped
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.validation_split import ValidationSplit
+from larvatus.train.text_note import EMBEDDED, check_shards, finish, kept_input, take_up, text_hashes
+from larvatus.train.vocabulary_note import learnt_like, note_vocabulary
+from larvatus.vouched import read_vouched, write_vouched
 
-EMBEDDED, SPLIT = "embedded", "split.json"
+SPLIT = "split.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,19 +119,19 @@ def prepare(
             console.print("no held-out text: nothing will be evaluated; give some with --valid PATH")
         return Prepared(train=train, valid=held_out)
     folder = out / "corpus"
-    marker = out / "corpus" / "text.json"
     given = {"corpus": [str(path) for path in corpus], "valid": valid, "options": msgspec.to_builtins(options)}
-    given |= {} if vocabulary is None else {"vocabulary": vocabulary.identity}
-    if marker.exists():
-        if read_json(marker) != given:
-            raise ArtefactError(f"{folder} was built from other text or options; choose another --out")
-        return Prepared(train=folder / "train", valid=folder / "valid" if is_corpus(folder / "valid") else None)
+    given |= {"vocabulary": _wanted(recipe, vocabulary)}
+    hashes = text_hashes(corpus, valid, out=out)
+    shards = take_up(folder, given, hashes, say=lambda line: console.print(line, soft_wrap=True, markup=False))
+    if shards is not None:
+        return Prepared(train=folder / "train", valid=check_shards(folder, shards))
     documents = _documents(corpus, out, options)
     split = None
     if valid is None and EMBEDDED not in corpus:
         split = _split(documents, folder, options, length=length or longest([recipe]), console=console)
     training = documents if split is None else lambda: split.training(documents())
-    tokenizer = _vocabulary(recipe, training, out, options, console, vocabulary, split)
+    note = {"settings": _wanted(recipe, vocabulary), "split": split.to_dict() if split else None, "texts": hashes}
+    tokenizer = _vocabulary(recipe, training, out, options, console, vocabulary, note)
     shorter = vocabulary.before(out / "vocabulary") if vocabulary else None
     build = Build(tokenizer, options, sources=corpus, console=console, before=shorter)
     build(training, folder / "train")
@@ -140,7 +142,7 @@ def prepare(
     else:
         apart = held_out_documents(corpus, out=out, valid=None, options=options)
         held_out = None if apart is None else build(apart, folder / "valid")
-    write_json(marker, given)
+    finish(folder, given, hashes, valid=folder / "valid" if held_out == folder / "valid" else None)
     return Prepared(train=folder / "train", valid=held_out)
 
 
@@ -158,7 +160,7 @@ def _split(
     if split.nothing:
         console.print("too little text to hold any out: nothing will be evaluated; give some with --valid PATH")
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / SPLIT, split.to_dict())
+    write_vouched(folder / SPLIT, split.to_dict())
     return split
 
 
@@ -185,18 +187,6 @@ class _Read:
         return read_languages(self.paths, options=self.options, skipped=self.skipped)
 
 
-def kept_input(out: Path) -> Path:
-    """Standard input, kept in a file beside the run, so that it can be read again."""
-    path = out / "corpus" / "input.txt"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".tmp")
-        with aside.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
-        aside.rename(path)
-    return path
-
-
 def held_out_documents(
     corpus: Sequence[Given], *, out: Path, valid: str | None, options: TextOptions
 ) -> Documents | None:
@@ -208,9 +198,9 @@ def held_out_documents(
     if EMBEDDED in corpus:
         return lambda: embedded_documents("valid")
     note = out / "corpus" / SPLIT
-    if not note.exists():
+    if not is_there(note):
         raise ArtefactError(f"{out} was prepared by a version that split text in another way; choose another --out")
-    split = msgspec.convert(read_json(note), ValidationSplit)
+    split = msgspec.convert(read_vouched(note, way="choose another --out"), ValidationSplit)
     documents = _documents(corpus, out, options)
     return None if split.nothing else lambda: split.held_out(documents())
 
@@ -222,20 +212,17 @@ def _vocabulary(
     options: TextOptions,
     console: Console,
     own: Vocabulary | None,
-    split: ValidationSplit | None,
+    wanted: dict[str, Any],
 ) -> Tokenizer:
     """Learn the recipe's vocabulary, or take up the one that an interrupted run learnt from the same text."""
     folder = out / "vocabulary"
-    note = folder / "vocabulary.json"
-    mixed = recipe.mixture.alpha < 1
-    wanted = msgspec.to_builtins(recipe.tokenizer) | ({"alpha": recipe.mixture.alpha} if mixed else {})
-    wanted = {"settings": wanted if own is None else own.identity, "split": split.to_dict() if split else None}
-    if note.exists() and read_json(note) == wanted:
+    if learnt_like(folder, wanted):
         return Tokenizer.load(folder)
     if own is not None:
         own.make(documents, folder, console)
-        write_json(note, wanted)
+        note_vocabulary(folder, wanted)
         return Tokenizer.load(folder)
+    mixed = recipe.mixture.alpha < 1
     console.print("learning the vocabulary …")
     tokenizer = train_mixed_vocabulary(
         documents(),
@@ -245,8 +232,16 @@ def _vocabulary(
         sentences=options.sentences,
     )
     tokenizer.save(folder)
-    write_json(note, wanted)
-    return tokenizer
+    note_vocabulary(folder, wanted)
+    return Tokenizer.load(folder)  # to the byte what a run that goes on reads
+
+
+def _wanted(recipe: Recipe, own: Vocabulary | None) -> dict[str, Any]:
+    """All that decides a vocabulary, besides the text."""
+    if own is not None:
+        return own.identity
+    settings: dict[str, Any] = msgspec.to_builtins(recipe.tokenizer)
+    return settings | ({"alpha": recipe.mixture.alpha} if recipe.mixture.alpha < 1 else {})
 
 
 def held_out_shards(given: str | None, folder: Path, *, build: Build, flag: str = "--valid") -> Path | None:

@@ -8,6 +8,7 @@ The run directory becomes the model directory: a Hugging Face directory at the e
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -20,15 +21,14 @@ import torch
 from rich.console import Console
 
 from larvatus.bundle.card import model_card
-from larvatus.bundle.directory import architecture_of, check_model_directory, save_bundle
+from larvatus.bundle.directory import architecture_of, save_bundle
 from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
-from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
-from larvatus.errors import ArtefactError, RecipeError, UsageError, printable
+from larvatus.errors import RecipeError, UsageError, printable
 from larvatus.files import locked, sweep
 from larvatus.objectives import Pretraining
 from larvatus.outputs import remove_run
@@ -39,7 +39,15 @@ from larvatus.signals import Stop, listening, resumable
 from larvatus.train.adapt import extension_of
 from larvatus.train.budget import steps_of_minutes, steps_wanted
 from larvatus.train.card import card_of, results_of, training_facts
-from larvatus.train.checkpoint import FOLDER, Checkpoint, Progress, newest_checkpoint, restore, save_checkpoint
+from larvatus.train.checkpoint import (
+    FOLDER,
+    Checkpoint,
+    Progress,
+    newest_checkpoint,
+    refuse_what_is_there,
+    restore,
+    save_checkpoint,
+)
 from larvatus.train.distribution import Ranks, ranks
 from larvatus.train.domains import Change, Comparison, Measured, changes, facts_of, notes_of, records_of, table_of
 from larvatus.train.evaluation import HeldOut
@@ -50,6 +58,7 @@ from larvatus.train.optimizer import build_optimizer
 from larvatus.train.origin import Origin
 from larvatus.train.prepare import Prepared
 from larvatus.train.settings import Budget, Runtime
+from larvatus.train.snapshot import Made
 from larvatus.train.speed import flops_per_token, peak_flops
 from larvatus.train.step import Stepper
 
@@ -84,8 +93,6 @@ class Job:
     def __post_init__(self) -> None:
         if self.fork and not self.resume:
             raise UsageError("--fork goes with --resume")
-        if self.overwrite and self.resume:
-            raise UsageError("--resume goes on with a run and --overwrite begins anew; give one of them")
 
 
 def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int, HeldOut]:
@@ -98,7 +105,10 @@ def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int
     ):
         if group.main:
             only_regular(job.out, OWN)
-            _refuse_what_is_there(job)
+            inputs = [] if job.origin is None else [job.origin.path]
+            refuse_what_is_there(job.out, resume=job.resume, overwrite=job.overwrite, inputs=inputs)
+            if job.overwrite:
+                remove_run(job.out)
         prepared = group.share(texts)
         run = Run(job, prepared, ranks=group, stop=stop, console=console if group.main else Console(quiet=True))
         return run.execute()
@@ -108,22 +118,6 @@ def _way_on(job: Job) -> str:
     """How a run that was stopped before its first step, or after its last, goes on."""
     saved = (job.out / FOLDER).is_dir()
     return f"the same command{' with --resume' if saved else ''} goes on from what stands in {job.out}"
-
-
-def _refuse_what_is_there(job: Job) -> None:
-    """A directory with a run or a model in it is only touched by a resume."""
-    if job.resume:
-        return
-    for name in (FOLDER, MANIFEST, "model.safetensors"):
-        if (job.out / name).exists() and not job.overwrite:
-            raise ArtefactError(
-                f"{job.out} already holds a run ({name}); go on with --resume, begin anew with --overwrite, or choose "
-                "another --out"
-            )
-    inputs = [] if job.origin is None else [job.origin.path]
-    check_model_directory(job.out, overwrite=job.overwrite, inputs=inputs)
-    if job.overwrite:
-        remove_run(job.out)
 
 
 class Run:
@@ -276,9 +270,13 @@ class Run:
             sweep(job.out / FOLDER)
         checkpoint = newest_checkpoint(job.out, self._warn)
         if checkpoint is None:
+            if job.resume:
+                self.news.print("no checkpoint yet: starting at step 0", highlight=False)
             steps = steps_wanted(job.recipe, job.budget, self._epoch_tokens()) or self._measure()
             return Progress(steps=steps)
         self._check_identity(checkpoint)
+        if (line := checkpoint.made.unlike(self._made())) is not None:
+            self._warn(line)
         restore(checkpoint, self.model, self.optimizer)
         progress = checkpoint.state.progress
         if job.fork:
@@ -287,7 +285,10 @@ class Run:
         return progress
 
     def _warn(self, line: str) -> None:
-        self.console.print(line, style="yellow", soft_wrap=True, markup=False)
+        self.console.print(line, style="yellow", soft_wrap=True, markup=False, highlight=False)
+
+    def _made(self) -> Made:
+        return Made.here(self.job.runtime, self.ranks.count)
 
     def _measure(self) -> int:
         """Minutes into steps; the weights are put back to where they began."""
@@ -312,12 +313,17 @@ class Run:
         """As the languages are mixed, which is the size of the corpus where there is one."""
         return sum(epoch_tokens(self.corpus.manifest.languages, self.job.recipe.mixture).values())
 
+    @functools.cached_property
     def _identity(self) -> dict[str, object]:
-        origin = {} if self.job.origin is None else {"from": self.job.origin.fingerprint}
+        origin: dict[str, object] = {}
+        if self.job.origin is not None:
+            domains = {own.name: Corpus.open(own.path, verify=False).fingerprint for own in self.comparison.domains}
+            origin = {"from": self.job.origin.fingerprint, "domains": domains}
         return {
             "recipe": recipe_table(self.job.recipe),
             "seed": self.job.seed,
             "corpus": self.corpus.fingerprint,
+            "valid": self.valid.fingerprint if self.valid else None,
             **origin,
         }
 
@@ -325,7 +331,7 @@ class Run:
         """Resuming with something else would be another run; say field by field what differs."""
         job, found = self.job, dict(checkpoint.state.run)
         old: dict[str, object] = {**found, "steps": checkpoint.state.progress.steps}
-        new: dict[str, object] = {**self._identity(), "steps": self._steps_asked() or checkpoint.state.progress.steps}
+        new: dict[str, object] = {**self._identity, "steps": self._steps_asked() or checkpoint.state.progress.steps}
         if (changed := differences(old, new)) and not job.fork:
             raise RecipeError(
                 f"{checkpoint.path} belongs to a run with other settings: {'; '.join(changed[:8])}; "
@@ -373,7 +379,13 @@ class Run:
         if not self.ranks.main:
             return
         path = save_checkpoint(
-            self.job.out, model=self.model, optimizer=self.optimizer, progress=progress, identity=self._identity()
+            self.job.out,
+            model=self.model,
+            optimizer=self.optimizer,
+            progress=progress,
+            identity=self._identity,
+            made=self._made(),
+            warn=self._warn,
         )
         if monitor:
             monitor.saved(progress.step, path)

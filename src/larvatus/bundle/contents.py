@@ -1,0 +1,29 @@
+"""Checksums of all that loading a model directory reads: two directories with the same ones are the same model.
+
+model_contents(Path("bert-base"))      # {"config.json": "5f2c…", "model.safetensors": "91ab…", …}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from larvatus import files
+from larvatus.bundle import crf_file
+from larvatus.bundle.directory import CONFIG, GENERATOR, TOKENIZER, TOKENIZER_FILES
+from larvatus.bundle.sentence_pooling import PACKAGE
+from larvatus.bundle.weights import find_weights
+from larvatus.regular_files import is_there
+
+
+def model_contents(directory: Path) -> dict[str, str]:
+    """SHA-256 by name: settings, weights, tokenizer; a CRF, a generator and the pooling where there are any."""
+    directory = files.standing(directory)
+    beside = (*TOKENIZER_FILES, crf_file.NAME, PACKAGE)
+    paths = [directory / CONFIG, directory / TOKENIZER, *find_weights(directory)]
+    paths += [directory / name for name in beside if is_there(directory / name)]
+    if is_there(directory / PACKAGE):
+        paths += [path for path in sorted(directory.glob("*_Pooling/config.json")) if is_there(path)]
+    found = {path.relative_to(directory).as_posix(): files.sha256(path) for path in paths}
+    if is_there(directory / GENERATOR / CONFIG):
+        found |= {f"{GENERATOR}/{name}": own for name, own in model_contents(directory / GENERATOR).items()}
+    return found
