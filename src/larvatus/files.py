@@ -76,6 +76,10 @@ def saying_what_is_full(path: Path, size: int | None = None) -> Iterator[None]:
         if fault.errno in (errno.ENOSPC, errno.EDQUOT):
             need = f" ({size:,} bytes needed)" if size else ""
             raise ArtefactError(f"no space left to write {path}{need}; free some, or choose another --out") from fault
+        if fault.errno == errno.EFBIG:
+            raise ArtefactError(f"{path} would be larger than files may be here; raise ulimit -f") from fault
+        if fault.errno in (errno.EMFILE, errno.ENFILE):
+            raise ArtefactError(f"too many files are open to write {path}; raise ulimit -n") from fault
         if fault.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise ArtefactError(f"{path} cannot be written ({fault.strerror}); choose another --out") from fault
         raise

@@ -76,31 +76,43 @@ def whole(least: int, most: int) -> Range:
     return Range(least, most, whole=True)
 
 
+LARGEST_SIZE = 2**24
 SHARE = Range(0, 1)
+POSITIVE_SHARE = Range(0, 1, above=True)
+BETWEEN = Range(0, 1, above=True, below=True)
+DROPOUT = Range(0, 1, below=True)
+RATE = Range(0, 100, above=True)
+FACTOR = Range(0, 1e6, above=True)
+DECAY = Range(0, 100)
+FOCAL = Range(0, 100)
+WEIGHT = Range(0, 1e6)
+SIZE = whole(1, LARGEST_SIZE)
+SIZE_OR_NONE = whole(0, LARGEST_SIZE)
+COUNT = whole(1, 10**9)
+COUNT_OR_NONE = whole(0, 10**9)
 SEED = whole(0, 2**63 - 1)
 SMALL_SEED = whole(0, 2**32 - 1)
 STEPS = whole(1, 10**12)
-LARGEST_SIZE = 2**24
 
 Share = Annotated[float, SHARE]
 """Of a whole: 0 none of it, 1 all of it."""
-PositiveShare = Annotated[float, Range(0, 1, above=True)]
-DropoutRate = Annotated[float, Range(0, 1, below=True)]
+PositiveShare = Annotated[float, POSITIVE_SHARE]
+DropoutRate = Annotated[float, DROPOUT]
 """0: none. At 1 nothing would be left."""
-ShareBetween = Annotated[float, Range(0, 1, above=True, below=True)]
+ShareBetween = Annotated[float, BETWEEN]
 Beta = Annotated[float, Range(0, 1, below=True)]
 """How much of a running mean stays at each step."""
-LearningRate = Annotated[float, Range(0, 100, above=True)]
-Factor = Annotated[float, Range(0, 1e6, above=True)]
+LearningRate = Annotated[float, RATE]
+Factor = Annotated[float, FACTOR]
 """Of a rate or a scale."""
-Decay = Annotated[float, Range(0, 100)]
+Decay = Annotated[float, DECAY]
 """0: none."""
 Clip = Annotated[float, Range(0, 1e6)]
 """Largest norm of a gradient; 0: not clipped."""
-Weight = Annotated[float, Range(0, 1e6)]
+Weight = Annotated[float, WEIGHT]
 """Of a part in a sum; 0: it counts for nothing."""
 PositiveWeight = Annotated[float, Range(0, 1e6, above=True)]
-Focal = Annotated[float, Range(0, 100)]
+Focal = Annotated[float, FOCAL]
 Epsilon = Annotated[float, Range(0, 1)]
 """Added to a variance."""
 PositiveEpsilon = Annotated[float, Range(0, 1, above=True)]
@@ -108,12 +120,12 @@ Deviation = Annotated[float, Range(0, 100)]
 """Of drawn weights."""
 Temperature = Annotated[float, Range(1e-6, 1e6)]
 RotaryBase = Annotated[float, Range(1, 1e15, above=True)]
-Score = Annotated[float, Range(-1e30, 1e30)]
+Score = Annotated[float, Range(-1e15, 1e15)]
 """A difference of logits, such as a threshold: any finite one."""
 
-Size = Annotated[int, whole(1, LARGEST_SIZE)]
+Size = Annotated[int, SIZE]
 """Of vectors, vocabularies, sequences."""
-SizeOrNone = Annotated[int, whole(0, LARGEST_SIZE)]
+SizeOrNone = Annotated[int, SIZE_OR_NONE]
 """0 has a meaning of its own, which the setting says."""
 Length = Annotated[int, whole(8, LARGEST_SIZE)]
 """Of a training sequence, special tokens included."""
@@ -122,9 +134,9 @@ Run = Annotated[int, whole(1, 1000)]
 Neighbours = Annotated[int, whole(2, 1000)]
 Layers = Annotated[int, whole(1, 10_000)]
 LayersOrNone = Annotated[int, whole(0, 10_000)]
-Count = Annotated[int, whole(1, 10**9)]
+Count = Annotated[int, COUNT]
 """Of examples, passes, candidates."""
-CountOrNone = Annotated[int, whole(0, 10**9)]
+CountOrNone = Annotated[int, COUNT_OR_NONE]
 Steps = Annotated[int, STEPS]
 Seed = Annotated[int, SEED]
 SmallSeed = Annotated[int, SMALL_SEED]
@@ -168,6 +180,15 @@ def shown(value: Any) -> str:
     except ValueError:  # Python writes no number of more than 4,300 digits
         return f"a number of about {int(math.log10(abs(value))):,} digits"
     return text if len(text) <= 40 else f"{text[:31]}…"
+
+
+def digits(text: str) -> int | None:
+    """The number that plain digits spell, None for all else: ``²`` and ``٣`` are digits to Python, but no ids here.
+
+    >>> digits("12"), digits("-1"), digits("²"), digits("9" * 5000)
+    (12, None, None, None)
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
 def _range(hint: Any) -> Range | None:

@@ -124,7 +124,7 @@ def test_another_optimizer_or_schedule_keeps_what_else_was_said():
             ["corruption.type=whole-words"],
             'span-boundary needs hidden spans, but corruption "whole-words" gives none; set corruption.type = "spans"',
         ),
-        (["corruption.geometric=0"], "corruption.geometric = 0.0 must lie above 0"),
+        (["corruption.geometric=0"], "corruption.geometric = 0.0 must be above 0"),
     ],
 )
 def test_what_spanbert_cannot_do_is_one_line_too(settings, line):

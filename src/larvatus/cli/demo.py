@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from larvatus.cli.numbers import MINUTES, ranged
 from larvatus.errors import UsageError
 from larvatus.model import load
+from larvatus.ranges import SEED
 from larvatus.recipes import read_recipe
 from larvatus.train.prepare import EMBEDDED, Prepared, TextOptions, prepare
 from larvatus.train.pretrain import Job, train
@@ -26,8 +28,8 @@ BLANKS = (
 def demo(
     out: Annotated[Path, typer.Option(help="Where the run goes; a demo of before is replaced.")] = Path("runs/demo"),
     size: Annotated[str, typer.Option(help="tiny, mini, …")] = "tiny",
-    minutes: Annotated[float, typer.Option(help="How long to train.")] = 4.0,
-    seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 0,
+    minutes: Annotated[float, ranged(MINUTES, help="How long to train.")] = 4.0,
+    seed: Annotated[int, ranged(SEED, help="All randomness follows from it.")] = 0,
 ) -> None:
     """Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download."""
     console = Console(highlight=False)

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from larvatus.cli.counting import Counting
+from larvatus.cli.numbers import ranged
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -29,6 +30,7 @@ from larvatus.embed.bulk import BulkOptions, BulkSummary, embed_files
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.parts import Stand
 from larvatus.model import load
+from larvatus.ranges import COUNT_OR_NONE
 from larvatus.text.readers import ReadOptions
 
 LayersOption = Annotated[
@@ -52,7 +54,8 @@ def embed(
     standardise: Standardise = None,
     dtype: Annotated[Literal["float32", "float16"], typer.Option(help="Numbers in the file.")] = "float32",
     overlap: Annotated[
-        int | None, typer.Option(help="Tokens that windows of a long text share; a quarter of a window by default.")
+        int | None,
+        ranged(COUNT_OR_NONE, help="Tokens that windows of a long text share; a quarter of a window by default."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
     device: Device = "auto",

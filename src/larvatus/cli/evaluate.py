@@ -37,6 +37,7 @@ from larvatus.cli.labelled import (
     Truncate,
     Word,
 )
+from larvatus.cli.numbers import SAMPLES, TOKENS, ranged
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -67,7 +68,7 @@ def evaluate(
     corpus: Annotated[list[str] | None, typer.Option(help="Held-out text, or a built corpus; repeatable.")] = None,
     languages: Languages = None,
     by: Annotated[Literal["language"] | None, typer.Option(help="language: a row for each.")] = None,
-    tokens: Annotated[int, typer.Option(min=1, help="Read no more, in all; of each language as much.")] = 1_048_576,
+    tokens: Annotated[int, ranged(TOKENS, help="Read no more, in all; of each language as much.")] = 1_048_576,
     device: Device = "auto",
     sentences: Sentences = "library",
     split: Split = "blank-line",
@@ -99,7 +100,7 @@ def evaluate(
     length: Length = None,
     repair: Repair = False,
     strict: Strict = False,
-    samples: Annotated[int, typer.Option(min=2, help="Of the bootstrap.")] = 1000,
+    samples: Annotated[int, ranged(SAMPLES, help="Of the bootstrap.")] = 1000,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,

@@ -31,6 +31,7 @@ from larvatus.embed.results import Vectors
 from larvatus.embed.tables import assemble, check_format
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, DataError, UsageError
+from larvatus.nn.memory import saying_what_to_lower
 from larvatus.nn.transformer import Transformer
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.text.sentences import Mode, sentence_spans
@@ -88,7 +89,8 @@ def embed_files(
     with files.locked(directory), _removed_when_empty(parts):
         begun = stand = parts.open(resume=resume)
         for block in _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)):
-            found = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
+            with saying_what_to_lower("take a smaller --model or one layer; --resume goes on from here"):
+                found = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
             stand = _after(stand, block, found)
             parts.add(rows(block, found, kind), stand)
             progress(stand)

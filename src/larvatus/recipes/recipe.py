@@ -65,6 +65,8 @@ def _check_objectives(recipe: Recipe) -> None:
     tags = [objective.__struct_config__.tag for objective in recipe.objectives]
     if len(set(tags)) < len(tags):
         raise RecipeError(f"an objective is named twice: {', '.join(map(str, tags))}")
+    if not any(objective.weight for objective in recipe.objectives):
+        raise RecipeError("the objectives weigh nothing, so nothing would be learnt; set the weight of one above 0")
     given = {*recipe.packing.gives, *recipe.corruption.gives}
     for objective in recipe.objectives:
         if objective.needs not in given:

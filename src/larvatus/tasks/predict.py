@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
+from larvatus.nn.memory import saying_what_to_lower
 from larvatus.objectives import Answering, Spans, Tagging
 from larvatus.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
 from larvatus.tasks.answers.answer import Decoding, answer_questions
@@ -145,7 +146,8 @@ class Predictor:
     def answers(self, examples: Iterable[Example]) -> Iterator[Predicted]:
         """As `predict`, for examples that know where they come from."""
         for block in blocks(examples):
-            found = self._answers(block)
+            with saying_what_to_lower("lower --batch-tokens or --length, or take a smaller --model"):
+                found = self._answers(block)
             yield from (Predicted(example=example, found=one) for example, one in zip(block, found, strict=True))
 
     def _example(self, given: Input, place: Place) -> Example:

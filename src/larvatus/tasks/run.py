@@ -24,6 +24,7 @@ from larvatus.bundle.directory import CONFIG, Bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
+from larvatus.nn.memory import saying_what_to_lower
 from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
@@ -52,6 +53,9 @@ READ: dict[Task, Callable[..., Any]] = {
 }
 OPTIONS: dict[Task, type[Struct]] = {"spans": SpanOptions, "answer": AnswerOptions}
 """What may be set of a task besides, by name."""
+LOWER = (
+    "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume goes on from there"
+)
 CURVE = "curve.json"
 
 
@@ -107,7 +111,7 @@ class CurvePoint:
 
 def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda point: None) -> Tuned:
     """Carry out an order; `point` is told of each share of a learning curve."""
-    with _stoppable() as stop, files.locked(order.out):
+    with _stoppable() as stop, files.locked(order.out), saying_what_to_lower(LOWER):
         _refuse_what_is_there(order)
         files.sweep(order.out)
         job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop))

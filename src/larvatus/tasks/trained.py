@@ -28,7 +28,7 @@ from torch import nn
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.nn.lora import LoRAConfig, add_lora
 from larvatus.objectives import Pretraining
-from larvatus.ranges import Factor, LayersOrNone, PositiveShare, check_ranges
+from larvatus.ranges import Factor, LayersOrNone, PositiveShare, check_ranges, shown
 
 What = Literal["all", "head", "last", "lora"]
 
@@ -71,7 +71,7 @@ class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         number = None if found is None or found[2] is None else int(found[2])
         if found is None or (number is not None and found[1] in ("all", "head")):
             known = ["all", "head", "last1", "last2", "lora", "lora16"]
-            raise UsageError(f"{word!r} is not something to train{did_you_mean(word, known)}")
+            raise UsageError(f"{shown(word)} is not something to train{did_you_mean(word, known)}")
         if found[1] == "lora" and number is not None:
             settings["lora"] = LoRAConfig(rank=number, alpha=2.0 * number)
         if found[1] == "last":

@@ -30,7 +30,9 @@ from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
 from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.files import locked, sweep
+from larvatus.nn.memory import saying_what_to_lower
 from larvatus.objectives import Pretraining
+from larvatus.ranges import SEED, STEPS
 from larvatus.recipes import Recipe, differences, recipe_table
 from larvatus.rng import derive
 from larvatus.train.adapt import extension_of
@@ -48,9 +50,11 @@ from larvatus.train.origin import Origin
 from larvatus.train.prepare import Prepared
 from larvatus.train.settings import Budget, Runtime
 from larvatus.train.signals import Stop, listening
+from larvatus.train.size import refuse_what_cannot_fit
 from larvatus.train.speed import flops_per_token, peak_flops
 from larvatus.train.step import Stepper
 
+LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume goes on from there"
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
 FINAL_TOKENS = 1_048_576
 
@@ -76,13 +80,22 @@ class Job:
     """One of several runs: show a bar or a line now and then, and what went wrong; who started it tells the rest."""
 
     def __post_init__(self) -> None:
+        SEED.check(self.seed, "--seed")
+        for option, every in (("--evaluate-every", self.evaluate_every), ("--save-every", self.save_every)):
+            STEPS.check(1 if every is None else every, option)
         if self.fork and not self.resume:
             raise UsageError("--fork goes with --resume")
 
 
 def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int, HeldOut]:
     """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
-    with ranks(job.runtime.device) as group, listening() as stop, locked(job.out) if group.main else nullcontext():
+    refuse_what_cannot_fit(job.recipe, job.runtime)
+    with (
+        ranks(job.runtime.device) as group,
+        listening() as stop,
+        locked(job.out) if group.main else nullcontext(),
+        saying_what_to_lower(LOWER),
+    ):
         if group.main:
             _refuse_what_is_there(job)
         prepared = group.share(texts)
@@ -128,6 +141,7 @@ class Run:
         """The weights of step 0: drawn, or those of the model to go on from."""
         job = self.job
         if job.origin is None:
+            refuse_what_cannot_fit(job.recipe, job.runtime, self.tokenizer.size)
             return Pretraining.build(
                 job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed
             )

@@ -9,9 +9,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-import torch
-
 from larvatus.errors import UsageError
+from larvatus.nn.device import choose_device
+from larvatus.ranges import STEPS, Range, whole
+
+MICROBATCH = whole(8, 2**31)
+WORKERS = whole(0, 1024)
+BUDGETS = {
+    "steps": STEPS,
+    "minutes": Range(0, 10_000_000, above=True),
+    "epochs": Range(0, 1_000_000, above=True),
+    "tokens": whole(1, 10**15),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +42,8 @@ class Runtime:
             raise UsageError(f"--precision is fp32 or bf16, not {self.precision!r}")
         if self.precision == "bf16" and self.device == "cpu":
             raise UsageError("--precision bf16 wants a GPU; leave it away on a CPU")
-        if self.microbatch < 8 or self.workers < 0:
-            raise UsageError("--microbatch wants at least 8 tokens and --workers at least 0")
+        MICROBATCH.check(self.microbatch, "--microbatch")
+        WORKERS.check(self.workers, "--workers")
 
     @classmethod
     def here(
@@ -48,10 +57,7 @@ class Runtime:
         deterministic: bool = False,
     ) -> Runtime:
         """What suits this machine, where nothing else was asked for."""
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        elif device.startswith("cuda") and not torch.cuda.is_available():
-            raise UsageError(f"--device {device}: no CUDA device here; use --device cpu")
+        device = str(choose_device(device))
         cuda = device.startswith("cuda")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return cls(
@@ -87,5 +93,4 @@ class Budget:
         if len(given) > 1:
             raise UsageError(f"give one of --steps, --minutes, --epochs and --tokens, not {' and '.join(given)}")
         for name in given:
-            if getattr(self, name) <= 0:
-                raise UsageError(f"--{name} must be above 0, not {getattr(self, name)}")
+            BUDGETS[name].check(getattr(self, name), f"--{name}")
