@@ -85,6 +85,8 @@ def saying_what_is_full(path: Path, size: int | None = None) -> Iterator[None]:
             raise ArtefactError(
                 f"{path} would be larger than a file may be here; raise ulimit -f, or choose another disk"
             ) from fault
+        if fault.errno in (errno.EMFILE, errno.ENFILE):
+            raise ArtefactError(f"too many files are open to write {path}; raise ulimit -n") from fault
         if fault.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise ArtefactError(f"{path} cannot be written ({fault.strerror}); choose another --out") from fault
         raise

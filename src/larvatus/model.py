@@ -36,6 +36,8 @@ from larvatus.embed.similarity import Instance, Similarities, instance, similari
 from larvatus.embed.standardise import Standardiser, find_standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
+from larvatus.nn.device import choose_device
+from larvatus.nn.memory import saying_what_to_lower
 from larvatus.nn.transformer import Transformer
 from larvatus.probe.attention import TextAttention, attend
 from larvatus.tasks.classify import Merge
@@ -331,7 +333,9 @@ def load(
     A hub model (`org/name`, `org/name@COMMIT`) is looked up in the local cache; nothing is downloaded unless
     `online=True`, which needs `revision` to be a commit of 40 digits.
     """
-    return Model(load_bundle(path, allow_nan=allow_nan, revision=revision, online=online), choose_device(device))
+    chosen = choose_device(device)
+    with saying_what_to_lower("take a smaller model, or end other programs"):
+        return Model(load_bundle(path, allow_nan=allow_nan, revision=revision, online=online), chosen)
 
 
 def finetune(
@@ -384,16 +388,3 @@ def finetune(
         return Model(order.finetune(examples, job).bundle, loaded.device)
     run(order, job)
     return load(out, device=str(loaded.device))
-
-
-def choose_device(device: str | torch.device) -> torch.device:
-    """`auto` is the GPU where there is one."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError as fault:
-        raise UsageError(f"{device!r} is not a device; say cpu, cuda or cuda:1") from fault
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("there is no CUDA device here; use --device cpu")
-    return chosen

@@ -236,7 +236,7 @@ def test_a_projection_that_is_not_the_identity_is_refused_where_nothing_is_to_be
         ({"inner_group_num": 2}, "inner_group_num"),
         ({"embedding_size": 0}, "embedding_size"),
         ({"embedding_size": 12}, "misshapen"),
-        ({"hidden_size": 10**12}, "beyond any model"),
+        ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
         ({"hidden_act": "silu"}, "hidden_act"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"architectures": ["AlbertForMultipleChoice"]}, "AlbertForMultipleChoice"),

@@ -89,7 +89,7 @@ def test_a_head_that_answers_is_taken_over_whole(theirs: Make) -> None:
     ("fields", "words"),
     [
         ({"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": None}, "a start and an end, not 3 labels"),
-        ({"larvatus_head": {"longest": 0}}, "at least 1 token"),
+        ({"larvatus_head": {"longest": 0}}, "longest = 0 must lie between 1"),
         ({"larvatus_head": {"threshold": "high"}}, "Expected `float`"),
         ({"larvatus_head": {"labels": ["x", "y"]}}, "larvatus_head has 'labels'"),
         ({"larvatus_head": {"heat": 3}}, "larvatus_head has 'heat'"),

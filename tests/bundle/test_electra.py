@@ -241,10 +241,10 @@ def test_a_save_over_an_older_one_is_finished_by_the_next_reader_and_leaves_no_o
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
-        ({"embedding_size": 0}, "embedding_size = 0 must be at least 1"),
+        ({"embedding_size": 0}, "embedding_size = 0 must lie between 1"),
         ({"embedding_size": 10}, "misshapen: electra.embeddings"),
         ({"embedding_size": 16}, "electra.embeddings_project"),
-        ({"hidden_size": 10**12}, "beyond any model"),
+        ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
         ({"is_decoder": True}, "is_decoder"),
         ({"architectures": ["ElectraForMultipleChoice"]}, "ElectraForMultipleChoice"),
         ({"architectures": ["ElectraForMaskedLM"]}, "generator_predictions"),

@@ -117,8 +117,8 @@ def test_a_file_with_a_buffer_and_copies_of_what_is_tied_loads(tmp_path: Path, t
         ({"relative_attention_num_buckets": 64}, "relative_attention_num_buckets"),
         ({"pad_token_id": 0}, "pad_token_id"),
         ({"hidden_act": "relu"}, "always has a GELU"),
-        ({"max_position_embeddings": 2}, "max_positions"),
-        ({"hidden_size": 10**12}, "beyond any model"),
+        ({"max_position_embeddings": 2}, "max_position_embeddings"),
+        ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
         ({"architectures": ["MPNetForMultipleChoice"]}, "its head is not read"),
     ],
 )

@@ -222,9 +222,9 @@ def test_an_untied_decoder_is_refused(tmp_path: Path, byte_bpe: Tokenizer) -> No
         ({"pad_token_id": 0}, "pad_token_id"),  # positions would begin at another row
         ({"type_vocab_size": 2}, "type_vocab_size"),
         ({"hidden_act": "relu"}, "always has a GELU"),
-        ({"max_position_embeddings": 2}, "max_positions"),
+        ({"max_position_embeddings": 2}, "max_position_embeddings"),
         ({"max_position_embeddings": LIMIT}, "misshapen: roberta.embeddings.position_embeddings.weight"),
-        ({"hidden_size": 10**12}, "beyond any model"),
+        ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
         ({"is_decoder": True}, "is_decoder"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"architectures": ["RobertaForMultipleChoice"]}, "RobertaForMultipleChoice"),

@@ -227,7 +227,7 @@ def test_a_broken_pipe_is_quiet(
         ("classify", ["-"], 4, "standard input has no text"),
         ("classify", ["a", "--length", "99"], 2, "99 tokens is more than the model's 32 positions"),
         ("classify", ["a", "--merge", "sum"], 2, "--merge"),
-        ("classify", ["a", "--device", "tpu0"], 2, "is not a device"),
+        ("classify", ["a", "--device", "tpu0"], 2, "is no device"),
         ("tag", ["a", "--pair", "b"], 2, "tags words; --pair, --pair-column, --top"),
         ("tag", ["a", "--top", "2"], 2, "are for classifiers"),
     ],

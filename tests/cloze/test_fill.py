@@ -178,7 +178,7 @@ def test_only_the_mask_token_counts(model: Pretraining, tiny_tokenizer: Tokenize
 
 def test_bad_calls_are_refused_in_one_line(model: Pretraining, tiny_tokenizer: Tokenizer, tiny_model: Make) -> None:
     for options in ({"top": 0}, {"top": 10**9}, {"beam": -1}, {"beam": 10**9}):
-        with pytest.raises(UsageError, match="must be from 1 to 27"):
+        with pytest.raises(UsageError, match="must be a whole number from 1 to 27"):
             fill_blanks(model, tiny_tokenizer, "the [MASK]", **options)
     with pytest.raises(DataError, match="surrogate"):
         fill_blanks(model, tiny_tokenizer, "the \ud800 [MASK]")

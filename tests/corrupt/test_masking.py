@@ -225,12 +225,10 @@ def test_every_token_of_a_sequence_is_chosen_equally_often() -> None:
     assert stats.chisquare(np.bincount(places % 22, minlength=22)[1:21]).pvalue > 0.001
 
 
-def test_one_way_only_and_nothing_at_all() -> None:
+def test_one_way_only_and_no_text_at_all() -> None:
     batch = make([[1] * 20] * 3)
     everything = hide(batch, MaskingConfig(rate=1.0, mask=1.0, random=0.0, keep=0.0))
     assert (everything.tokens.ids == MASK).sum() == 60
-    nothing = hide(batch, MaskingConfig(rate=0.0))
-    assert nothing.targets[MaskedTokens].count == 0
     kept = hide(batch, WholeWordConfig(mask=0.0, random=0.0, keep=1.0))
     assert np.array_equal(kept.tokens.ids, batch.tokens.ids)
     assert kept.targets[MaskedTokens].count == 9
@@ -240,7 +238,8 @@ def test_one_way_only_and_nothing_at_all() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"rate": 1.5}, "corruption.rate = 1.5 must lie between 0 and 1"),
+        ({"rate": 1.5}, "corruption.rate = 1.5 must be above 0 and at most 1"),
+        ({"rate": 0.0}, "corruption.rate = 0.0 must be above 0 and at most 1"),
         ({"mask": -0.1}, "corruption.mask = -0.1"),
         ({"rate": float("nan")}, "corruption.rate = nan"),
         ({"mask": 0.5}, r"mask \+ random \+ keep = 0.7 must be 1; set corruption.keep = 0.4"),

@@ -425,7 +425,7 @@ def test_random_tokens_by_frequency_need_counts_only_where_there_are_any() -> No
         (["corruption.reorder=nan"], "corruption.reorder"),
         (["corruption.mask=0.7", "corruption.delete=0.5"], "mask + substitute + delete = 1.2 must be at most 1"),
         (["corruption.mask=0", "corruption.delete=0.1"], "only deletes and inserts leaves no place with something to"),
-        (["corruption.window=1"], "corruption.window = 1 must lie between 2 and 1000"),
+        (["corruption.window=1"], "corruption.window = 1 must lie between 2 and 1,000"),
         (["corruption.units=letters"], "corruption.units"),
         (["corruption.rate=0.2"], "corruption.rate is not a setting"),
         (["corruption.delet=0.2"], "did you mean corruption.delete?"),

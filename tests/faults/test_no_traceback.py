@@ -39,7 +39,11 @@ def test_each_case_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_one_line_and_an_exit_code(case: Case, place: Place, larvatus: Callable[..., tuple[int, str]]) -> None:
+def test_one_line_and_an_exit_code(
+    case: Case, place: Place, larvatus: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in case.environment.items():
+        monkeypatch.setenv(name, value)
     code, said = larvatus(*case.command(place))
     assert code == case.code, said
     assert (said == "") == (code == 0), said

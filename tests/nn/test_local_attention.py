@@ -217,9 +217,9 @@ def test_packed_it_compiles_to_one_graph_whatever_the_lengths(monkeypatch: pytes
         ({"local_attention": -2}, "model.local_attention = -2"),
         ({"local_attention": 128}, "set model.global_every = 3"),
         ({"global_every": 3}, "set model.local_attention = 128"),
-        ({"global_every": 0}, "model.global_every = 0 must be at least 1"),
+        ({"global_every": 0}, "model.global_every = 0 must lie between 1"),
         ({"positions": "rotary", "hidden": 36, "heads": 12}, "set model.hidden = 72"),
-        ({"rotary_base": 0.0}, "set model.rotary_base = 10000.0"),
+        ({"rotary_base": 0.0}, "model.rotary_base = 0.0 must be above 1"),
         ({"first_norm": False}, 'set model.norm = "pre"'),
     ],
 )

@@ -163,10 +163,10 @@ def test_the_draw_is_decided_by_the_seed() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rank": 0}, "rank must be at least 1"),
-        ({"alpha": 0.0}, "α above 0"),
-        ({"alpha": float("nan")}, "α above 0"),
-        ({"dropout": 1.0}, r"dropout in \[0, 1\)"),
+        ({"rank": 0}, "rank = 0 must lie between 1"),
+        ({"alpha": 0.0}, "alpha = 0.0 must be above 0"),
+        ({"alpha": float("nan")}, "alpha = nan must be above 0"),
+        ({"dropout": 1.0}, "dropout = 1.0 must be at least 0 and below 1"),
         ({"targets": ("query", "valeu")}, "did you mean value"),
         ({"targets": ()}, "one target or more"),
         ({"targets": ("up", "up")}, "each named once"),

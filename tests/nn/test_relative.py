@@ -186,7 +186,7 @@ def test_half_precision_differs_by_the_rounding_of_bfloat16_and_no_more() -> Non
     [
         ({"relative_buckets": 7}, "must be even"),
         ({"relative_buckets": 2}, "at least 4"),
-        ({"relative_buckets": -4}, "or 0 for none"),
+        ({"relative_buckets": -4}, "model.relative_buckets = -4 must lie between 0"),
         ({"relative_buckets": 32, "relative_distance": 8}, "set it above 8"),
         ({"relative_distance": 64}, "has no effect without buckets"),
     ],

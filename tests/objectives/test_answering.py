@@ -190,11 +190,11 @@ def test_microbatches_add_up() -> None:
 @pytest.mark.parametrize(
     ("settings_", "said"),
     [
-        ({"longest": 0}, "at least 1 token"),
-        ({"temperature": 0.0}, "temperature must be above 0"),
-        ({"dropout": 1.0}, "dropout lies in"),
-        ({"threshold": float("nan")}, "finite"),
-        ({"threshold": float("inf")}, "finite"),
+        ({"longest": 0}, "longest = 0 must lie between 1"),
+        ({"temperature": 0.0}, "temperature = 0.0 must lie between"),
+        ({"dropout": 1.0}, "dropout = 1.0 must be at least 0 and below 1"),
+        ({"threshold": float("nan")}, "threshold = nan"),
+        ({"threshold": float("inf")}, "threshold = inf"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings_: dict[str, Any], said: str) -> None:

@@ -137,8 +137,8 @@ def test_a_batch_without_gold_spans_or_with_one_has_the_loss_of_its_spans() -> N
     [
         ({"labels": ()}, "one label or more"),
         ({"labels": ("A", "A")}, "named once"),
-        ({"reach": -1}, "reach of 0"),
-        ({"weight": 0.0}, "weight of relations"),
+        ({"reach": -1}, "reach = -1 must lie between 0"),
+        ({"weight": 0.0}, "weight = 0.0 must be above 0"),
         ({"threshold": 2.0}, "threshold"),
     ],
 )

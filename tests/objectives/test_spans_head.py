@@ -111,8 +111,8 @@ def test_spans_are_counted_without_being_listed(counts, longest) -> None:
     [
         ({"labels": ()}, "one type or more"),
         ({"labels": ("A", "A")}, "named once"),
-        ({"longest": 0}, "at least 1 word"),
-        ({"negatives": 0.0}, "share of negatives"),
+        ({"longest": 0}, "longest = 0 must lie between 1"),
+        ({"negatives": 0.0}, "negatives = 0.0 must be above 0"),
         ({"threshold": 1.5}, "threshold"),
         ({"mix": True, "pool": "max"}, "first or mean"),
     ],

@@ -37,7 +37,7 @@ def test_the_published_sizes(size, parameters):
 def test_an_alpha_outside_0_and_1_is_one_line(alpha):
     with pytest.raises(RecipeError) as caught:
         read_recipe("xlm-r", settings=[f"mixture.alpha={alpha}"])
-    assert "must lie from 0 (all languages alike) to 1" in str(caught.value)
+    assert "must lie between 0 and 1" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -191,7 +191,7 @@ def test_windows_without_the_answer_count_as_asked(tiny_tokenizer: Tokenizer) ->
     assert not np.array_equal(few.kept, other.kept)
     bare = with_answers(asked, [one, none], EmptyWindows(most=0))
     assert [bare.batch(np.array([n])).tokens.count for n in (0, 1)] == [held, 1]  # a question keeps one at least
-    with pytest.raises(UsageError, match="must not be negative"):
+    with pytest.raises(UsageError, match="must lie between 0 and"):
         EmptyWindows(weight=-1.0)
 
 
@@ -325,7 +325,7 @@ def test_bad_questions_and_models_are_one_clear_line(
         ask(tiny_tokenizer, [("river " * 20, "wide")], limit=32, places=[Place("dev.json", 7)])
     with pytest.raises(UsageError, match="too short for a question"):
         ask(tiny_tokenizer, [("river", "wide")], limit=8)
-    with pytest.raises(UsageError, match="at least one answer"):
+    with pytest.raises(UsageError, match="must lie between 1 and"):
         Decoding(top=0)
     other = tiny_model(objectives=(ClassificationConfig(labels=("a", "b")),))
     with pytest.raises(UsageError, match="made for classification, not for answering"):

@@ -133,7 +133,7 @@ def spans(*triples: tuple[int, int, str]) -> dict[str, Any]:
         (JSONL, ("--set", "longest=many"), 2, "finetune spans: Expected `int | null`"),
         (JSONL, ("--set", "longest=0"), 2, "longest"),
         (JSONL, ("--set", "decoding=fre"), 2, "finetune spans: Invalid enum value 'fre'"),
-        (JSONL, ("--set", "least_precision=2"), 2, "the wished precision is a share"),
+        (JSONL, ("--set", "least_precision=2"), 2, "least_precision = 2.0 must be above 0 and at most 1"),
         (JSONL, ("--metric", "span-f2"), 2, "did you mean span-f1?"),
         (JSONL, ("--crf",), 2, "belong to finetune tag, not spans"),
         (JSONL, ("--text", "text"), 2, "--text are for texts"),

@@ -174,7 +174,7 @@ def test_bad_settings_are_named(directory: str) -> None:
         ({"pool": "sum"}, "pool is cls, mean or max"),
         ({"class_weight": "even"}, "class_weight is balanced"),
         ({"trained": "some"}, "some"),
-        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"epochs": 0}, "epochs = 0 must lie between 1"),
     ):
         with pytest.raises(UsageError, match=said):
             TextClassifier(directory, **{**QUICK, **settings}).fit(TEXTS, CLASSES)

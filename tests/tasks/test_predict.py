@@ -291,8 +291,8 @@ def test_what_cannot_be_tagged_is_named(texts: Any, said: str, model: Callable[[
         ({"length": 33}, "33 tokens is more than the model's 32 positions"),
         ({"length": 4}, "4 tokens is too short"),
         ({"overlap": 30}, "overlap must be from 0 to 29"),
-        ({"overlap": -1}, "must not be negative"),
-        ({"batch_tokens": -1}, "must not be negative"),
+        ({"overlap": -1}, "overlap = -1 must lie between 0"),
+        ({"batch_tokens": -1}, "tokens = -1 must lie between 0"),
     ],
 )
 def test_options_that_make_no_sense(options: Any, said: str, model: Callable[[str], Model]) -> None:

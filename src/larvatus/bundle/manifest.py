@@ -19,6 +19,7 @@ import msgspec
 from larvatus import files
 from larvatus.bundle.weights import plain_name
 from larvatus.errors import ArtefactError
+from larvatus.ranges import Tally, check_ranges
 from larvatus.regular_files import is_there, refuse_link, size_of
 from larvatus.version import VERSION
 
@@ -28,7 +29,10 @@ FORMAT = 1
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sha256: str
-    bytes: int
+    bytes: Tally
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "", ArtefactError)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

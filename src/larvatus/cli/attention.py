@@ -22,6 +22,7 @@ from rich.table import Table
 
 from larvatus.bundle.directory import check_model_directory
 from larvatus.cli.left_out import say_counts, say_left_out
+from larvatus.cli.numbers import HEAD, LAYER, PASSAGE, TOKENS, ranged
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -46,6 +47,7 @@ from larvatus.probe.attention_picture import draw_head, draw_heads
 from larvatus.probe.heads import HeadStatistics, head_statistics, read_passages, text_statistics
 from larvatus.probe.importance import Head, Importance, head_importance, masked_losses
 from larvatus.probe.prune import prune_heads, read_heads
+from larvatus.ranges import COUNT
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 
 
@@ -75,10 +77,10 @@ def show(
         Path | None, typer.Option("--png", metavar="FILE", help="Heat map of --layer and --head, or of all heads.")
     ] = None,
     overwrite: Overwrite = False,
-    layer: Annotated[int | None, typer.Option(help="Counted from 1.")] = None,
-    head: Annotated[int | None, typer.Option(help="Counted from 1.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Passages of the corpus.")] = 1_000,
-    length: Annotated[int, typer.Option(min=3, help="Tokens of a passage, at most.")] = 128,
+    layer: Annotated[int | None, ranged(LAYER, help="Counted from 1.")] = None,
+    head: Annotated[int | None, ranged(HEAD, help="Counted from 1.")] = None,
+    limit: Annotated[int, ranged(COUNT, help="Passages of the corpus.")] = 1_000,
+    length: Annotated[int, ranged(PASSAGE, help="Tokens of a passage, at most.")] = 128,
     device: Device = "auto",
     on_bad: OnBad = "fail",
     encoding: Encoding = None,
@@ -189,7 +191,7 @@ def _print_heads(rows: Sequence[HeadStatistics], title: str) -> None:
 def importance(
     model: ModelName,
     corpus: Annotated[list[str], typer.Option(help="Held-out text, or a built corpus; repeatable.")],
-    tokens: Annotated[int, typer.Option(min=1, help="Read no more.")] = 32_768,
+    tokens: Annotated[int, ranged(TOKENS, help="Read no more.")] = 32_768,
     prune: Annotated[
         str | None, typer.Option(metavar="L:H,…", help="Heads to mask for good, layer:head, in a model of its own.")
     ] = None,

@@ -23,6 +23,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from larvatus.cli.numbers import PROCESSES, ranged
 from larvatus.cli.options import (
     Encoding,
     Json,
@@ -41,13 +42,14 @@ from larvatus.corpus.format import Counts
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.corpus.report import language_rows
 from larvatus.corpus.store import Corpus
+from larvatus.ranges import SHARE
 from larvatus.signals import resumable
 from larvatus.text.readers import ReadOptions
 from larvatus.text.tokenizer import Tokenizer
 
 app = typer.Typer(help="Build, show and verify token shards.", no_args_is_help=True)
 
-Shown = Annotated[float, typer.Option(help="Exponent of the language mixture whose shares q are shown.")]
+Shown = Annotated[float, ranged(SHARE, help="Exponent of the language mixture whose shares q are shown.")]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A built corpus.")]
 
 
@@ -58,9 +60,7 @@ def build(
     paths: Annotated[
         list[str] | None, typer.Argument(metavar="PATHS", help="Files, directories, globs, or - for stdin.")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes, up to 4 a core; one a core by default.")
-    ] = None,
+    workers: Annotated[int | None, ranged(PROCESSES, help="Processes, up to 4 a core; one a core by default.")] = None,
     languages: Languages = None,
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",

@@ -13,8 +13,10 @@ from rich.table import Table
 
 from larvatus.bundle.hub import find_model
 from larvatus.cli.labelled import ForTask, Header, Label, Labelled, Labels, Pair, Quoting, Separator, Tag, Text, Word
+from larvatus.cli.numbers import ranged
 from larvatus.cli.options import Encoding, Json
 from larvatus.errors import DataError, UsageError
+from larvatus.ranges import COUNT, COUNT_OR_NONE
 from larvatus.tasks.data.check import LONGEST, SHOWN, check
 from larvatus.tasks.data.glue import read_glue
 from larvatus.tasks.data.guess import guess_task
@@ -55,8 +57,8 @@ def check_data(
     word: Word = None,
     tag: Tag = None,
     model: Annotated[str | None, typer.Option(help="Model whose tokens are counted; without it, words are.")] = None,
-    longest: Annotated[int, typer.Option(min=1, help="Texts over so many tokens or words are named.")] = LONGEST,
-    examples: Annotated[int, typer.Option(min=0, help="Places shown of each finding.")] = SHOWN,
+    longest: Annotated[int, ranged(COUNT, help="Texts over so many tokens or words are named.")] = LONGEST,
+    examples: Annotated[int, ranged(COUNT_OR_NONE, help="Places shown of each finding.")] = SHOWN,
     as_json: Json = False,
 ) -> None:
     """Find duplicates, leaks, conflicting labels, illegal tags and the like. Exit 4: something would stop training."""

@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from larvatus.cli.numbers import MINUTES, ranged
 from larvatus.errors import UsageError
 from larvatus.files import saying_what_is_full
 from larvatus.model import load
+from larvatus.ranges import SEED
 from larvatus.recipes import read_recipe
 from larvatus.regular_files import is_there, refuse_link
 from larvatus.train.prepare import Prepared, TextOptions, prepare
@@ -31,8 +33,8 @@ BLANKS = (
 def demo(
     out: Annotated[Path, typer.Option(help="Where the run goes; a demo of before is replaced.")] = Path("runs/demo"),
     size: Annotated[str, typer.Option(help="tiny, mini, …")] = "tiny",
-    minutes: Annotated[float, typer.Option(help="How long to train.")] = 4.0,
-    seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 0,
+    minutes: Annotated[float, ranged(MINUTES, help="How long to train.")] = 4.0,
+    seed: Annotated[int, ranged(SEED, help="All randomness follows from it.")] = 0,
 ) -> None:
     """Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download."""
     console = Console(markup=False, emoji=False, highlight=False)

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from larvatus.cli.counting import Counting
+from larvatus.cli.numbers import ranged
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -31,6 +32,7 @@ from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.parts import Stand
 from larvatus.model import load
 from larvatus.outputs import check_outputs
+from larvatus.ranges import COUNT_OR_NONE
 from larvatus.signals import resumable
 from larvatus.text.readers import ReadOptions
 
@@ -55,7 +57,8 @@ def embed(
     standardise: Standardise = None,
     dtype: Annotated[Literal["float32", "float16"], typer.Option(help="Numbers in the file.")] = "float32",
     overlap: Annotated[
-        int | None, typer.Option(help="Tokens that windows of a long text share; a quarter of a window by default.")
+        int | None,
+        ranged(COUNT_OR_NONE, help="Tokens that windows of a long text share; a quarter of a window by default."),
     ] = None,
     overwrite: Overwrite = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,

@@ -38,6 +38,7 @@ from larvatus.cli.labelled import (
     Word,
 )
 from larvatus.cli.left_out import say_counts
+from larvatus.cli.numbers import SAMPLES, TOKENS, ranged
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -69,7 +70,7 @@ def evaluate(
     corpus: Annotated[list[str] | None, typer.Option(help="Held-out text, or a built corpus; repeatable.")] = None,
     languages: Languages = None,
     by: Annotated[Literal["language"] | None, typer.Option(help="language: a row for each.")] = None,
-    tokens: Annotated[int, typer.Option(min=1, help="Read no more, in all; of each language as much.")] = 1_048_576,
+    tokens: Annotated[int, ranged(TOKENS, help="Read no more, in all; of each language as much.")] = 1_048_576,
     device: Device = "auto",
     sentences: Sentences = "library",
     split: Split = "blank-line",
@@ -102,7 +103,7 @@ def evaluate(
     length: Length = None,
     repair: Repair = False,
     strict: Strict = False,
-    samples: Annotated[int, typer.Option(min=2, help="Of the bootstrap.")] = 1000,
+    samples: Annotated[int, ranged(SAMPLES, help="Of the bootstrap.")] = 1000,
     text: Text = None,
     pair: Pair = None,
     label: Label = None,

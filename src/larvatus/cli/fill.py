@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from larvatus.cli.numbers import BEAM, TOP, ranged
 from larvatus.cli.options import Device, ModelName
 from larvatus.cloze.results import Fill, Fills, JointFill
 from larvatus.errors import DataError, UsageError
@@ -27,11 +28,11 @@ def fill(
         typer.Argument(metavar="TEXT...", help="Texts with [MASK] at each blank; - reads lines from standard input."),
     ],
     model: ModelName,
-    top: Annotated[int, typer.Option("--top", help="How many candidates.")] = 5,
+    top: Annotated[int, ranged(TOP, "--top", help="How many candidates.")] = 5,
     joint: Annotated[
         bool, typer.Option("--joint/--marginals", help="Several blanks: fill them together, or show each by itself.")
     ] = True,
-    beam: Annotated[int, typer.Option("--beam", help="Fillings kept on the way when several blanks are filled.")] = 10,
+    beam: Annotated[int, ranged(BEAM, "--beam", help="Fillings kept on the way when several blanks are filled.")] = 10,
     words_only: Annotated[bool, typer.Option("--words-only", help="Leave out pieces that only go on a word.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
     device: Device = "auto",

@@ -38,9 +38,23 @@ from larvatus.cli.labelled import (
     Truncate,
     Word,
 )
+from larvatus.cli.numbers import MICROBATCH, SEEDS, ranged
 from larvatus.cli.options import Device, Encoding, ModelName, Overwrite
 from larvatus.errors import UsageError
 from larvatus.objectives.classification import Dense
+from larvatus.ranges import (
+    COUNT,
+    COUNT_OR_NONE,
+    DECAY,
+    DROPOUT,
+    FACTOR,
+    FOCAL,
+    POSITIVE_SHARE,
+    RATE,
+    SEED,
+    SIZE,
+    SIZE_OR_NONE,
+)
 from larvatus.tasks.curve import read_shares
 from larvatus.tasks.data.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
 from larvatus.tasks.finetune import Job, Spread, Tuned, spread_of
@@ -87,34 +101,37 @@ def finetune(
     word: Word = None,
     tag: Tag = None,
     trained: Annotated[str, typer.Option(help="What learns: all, head, last2, lora, lora16.")] = "all",
-    epochs: Annotated[int | None, typer.Option(help="Passes over the examples; default: more of few.")] = None,
-    batch: Annotated[int, typer.Option(help="Texts of a step, however they are split.")] = 32,
-    rate: Annotated[float | None, typer.Option(help="Peak learning rate; default: by task and --trained.")] = None,
-    head_rate: Annotated[float | None, typer.Option(help="Rate of the head, times --rate; default: by task.")] = None,
-    layer_decay: Annotated[float, typer.Option(help="Rate of a layer as a share of the one above.")] = 1.0,
-    decay: Annotated[float, typer.Option(help="Weight decay.")] = 0.01,
-    warmup: Annotated[float, typer.Option(help="Share of the steps in which the rate rises.")] = 0.1,
+    epochs: Annotated[int | None, ranged(COUNT, help="Passes over the examples; default: more of few.")] = None,
+    batch: Annotated[int, ranged(SIZE, help="Texts of a step, however they are split.")] = 32,
+    rate: Annotated[float | None, ranged(RATE, help="Peak learning rate; default: by task and --trained.")] = None,
+    head_rate: Annotated[float | None, ranged(FACTOR, help="Rate of the head, times --rate; default: by task.")] = None,
+    layer_decay: Annotated[float, ranged(POSITIVE_SHARE, help="Rate of a layer as a share of the one above.")] = 1.0,
+    decay: Annotated[float, ranged(DECAY, help="Weight decay.")] = 0.01,
+    warmup: Annotated[float, ranged(DROPOUT, help="Share of the steps in which the rate rises.")] = 0.1,
     patience: Annotated[
         int | None,
-        typer.Option(help="Evaluations without gain after which to stop; 0: never; default: half of all, at least 10."),
+        ranged(
+            COUNT_OR_NONE,
+            help="Evaluations without gain after which to stop; 0: never; default: half of all, at least 10.",
+        ),
     ] = None,
-    evaluations: Annotated[int, typer.Option(help="Evaluations in an epoch.")] = 2,
+    evaluations: Annotated[int, ranged(COUNT, help="Evaluations in an epoch.")] = 2,
     metric: Annotated[str | None, typer.Option(help="By which the best is chosen; default: by the labels.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Models to train, from seeds 0, 1, …; the best is kept.")] = 1,
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    seeds: Annotated[int, ranged(SEEDS, help="Models to train, from seeds 0, 1, …; the best is kept.")] = 1,
+    seed: Annotated[int, ranged(SEED, help="The first seed.")] = 0,
     curve: Annotated[str | None, typer.Option(metavar="10,30,100%", help="Scores of smaller shares too.")] = None,
     pool: Annotated[
         Literal["cls", "first", "mean", "max"] | None,
         typer.Option(help="Of a text: cls, mean, max; of a word's subwords: first, mean, max."),
     ] = None,
     dense: Annotated[Dense | None, typer.Option(help="Layer before the classes; none: W_C alone.")] = None,
-    dropout: Annotated[float | None, typer.Option(help="Dropout before the classes or tags; default 0.1.")] = None,
+    dropout: Annotated[float | None, ranged(DROPOUT, help="Dropout before the classes or tags; default 0.1.")] = None,
     mix: Annotated[bool, typer.Option("--mix", help="Read a learned mix of all layers (ELMo).")] = False,
     class_weight: Weights = None,
-    focal: Annotated[float, typer.Option(help="γ of the focal loss; 0: cross-entropy.")] = 0.0,
-    smoothing: Annotated[float, typer.Option(help="Share of a target that is spread over all classes.")] = 0.0,
+    focal: Annotated[float, ranged(FOCAL, help="γ of the focal loss; 0: cross-entropy.")] = 0.0,
+    smoothing: Annotated[float, ranged(DROPOUT, help="Share of a target that is spread over all classes.")] = 0.0,
     crf: Annotated[bool, typer.Option("--crf", help="A CRF over the tags: learned transitions.")] = False,
-    lstm: Annotated[int, typer.Option(help="Size of a BiLSTM over the words; 0: none.")] = 0,
+    lstm: Annotated[int, ranged(SIZE_OR_NONE, help="Size of a BiLSTM over the words; 0: none.")] = 0,
     learn: Annotated[
         Literal["subwords", "words"], typer.Option(help="The gold tag stands on every subword, or on the word.")
     ] = "subwords",
@@ -132,7 +149,9 @@ def finetune(
     overwrite: Overwrite = False,
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="fp32, bf16 (mixed, on a GPU), or auto.")] = "auto",
-    microbatch: Annotated[int | None, typer.Option(help="Tokens of one pass; gradients add up to a step.")] = None,
+    microbatch: Annotated[
+        int | None, ranged(MICROBATCH, help="Tokens of one pass; gradients add up to a step.")
+    ] = None,
 ) -> None:
     """Fine-tune a model on labelled examples, choose the best weights on held-out ones, calibrate, and save."""
     console = Console(highlight=False)

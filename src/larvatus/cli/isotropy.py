@@ -18,6 +18,7 @@ from rich.table import Table
 
 from larvatus.cli.counting import Counting
 from larvatus.cli.left_out import say_left_out
+from larvatus.cli.numbers import INSTANCES, ranged
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -43,6 +44,7 @@ from larvatus.plots import check_can_draw
 from larvatus.probe.frequency import FrequencyEffect
 from larvatus.probe.isotropy import Isotropy, IsotropyOptions, IsotropyReport, measure_isotropy
 from larvatus.probe.isotropy_plot import draw
+from larvatus.ranges import COUNT_OR_NONE, SHARE
 from larvatus.text.readers import ReadOptions, Skipped
 
 app = typer.Typer(
@@ -65,7 +67,9 @@ def fit(
     unit: UnitChoice = "word",
     pool: PoolChoice = "mean",
     punctuation: Punctuation = False,
-    most: Annotated[int | None, typer.Option(help="Passages of about so many words, by lot; all by default.")] = None,
+    most: Annotated[
+        int | None, ranged(INSTANCES, help="Passages of about so many words, by lot; all by default.")
+    ] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     language: Language = "en",
@@ -123,9 +127,9 @@ def show(
     standardise: Standardise = None,
     pool: PoolChoice = "mean",
     punctuation: Punctuation = False,
-    most: Annotated[int, typer.Option(help="Word instances, of passages by lot from all the text.")] = 20_000,
-    rogue: Annotated[int, typer.Option(help="Rogue dimensions to name.")] = 3,
-    shrinkage: Annotated[float, typer.Option(help="Of IsoScore*, 0 to 1: for few words and many dimensions.")] = 0.0,
+    most: Annotated[int, ranged(INSTANCES, help="Word instances, of passages by lot from all the text.")] = 20_000,
+    rogue: Annotated[int, ranged(COUNT_OR_NONE, help="Rogue dimensions to name.")] = 3,
+    shrinkage: Annotated[float, ranged(SHARE, help="Of IsoScore*, 0 to 1: for few words and many dimensions.")] = 0.0,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: isotropy.png.")] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",

@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from larvatus.cli.numbers import WINDOW, ranged
 from larvatus.errors import UsageError
+from larvatus.ranges import digits
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.groups import with_groups
 from larvatus.tasks.data.problems import Problems
@@ -68,7 +70,7 @@ Merge = Annotated[
 ]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Read the first window of a long text alone.")]
 Length = Annotated[
-    int | None, typer.Option("--length", min=8, help="Tokens of a window; default: as many as the model can read.")
+    int | None, ranged(WINDOW, "--length", help="Tokens of a window; default: as many as the model can read.")
 ]
 
 OF_TEXTS = ("text", "pair", "label", "separator", "header", "quoting")
@@ -141,6 +143,6 @@ class Labelled:
 def _number(column: str | None, flag: str) -> int | None:
     if column is None:
         return None
-    if not column.strip().isdigit() or int(column) < 1:
-        raise UsageError(f"{flag} {column} is no column; spans are read from columns by number, from 1")
-    return int(column)
+    if not (number := digits(column.strip())):
+        raise UsageError(f"{flag} {column:.60} is no column; spans are read from columns by number, from 1")
+    return number

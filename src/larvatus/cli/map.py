@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from larvatus.cli.left_out import say_left_out
+from larvatus.cli.numbers import PLACES, ranged
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -37,6 +38,7 @@ from larvatus.errors import UsageError
 from larvatus.model import load
 from larvatus.outputs import check_outputs, write_output
 from larvatus.plots import check_can_draw
+from larvatus.ranges import COUNT, SMALL_SEED
 from larvatus.text.documents import ReadOptions, Skipped
 from larvatus.text.languages import path_of, read_languages
 
@@ -62,12 +64,12 @@ def word_map(
     method: Annotated[
         Method, typer.Option(help="auto: UMAP where it is installed, else principal components.")
     ] = "auto",
-    limit: Annotated[int, typer.Option(min=3, help="Instances drawn, a random sample of more.")] = 2_000,
-    clusters: Annotated[int, typer.Option(min=1, help="Clusters, at most; 1: none.")] = 8,
+    limit: Annotated[int, ranged(PLACES, help="Instances drawn, a random sample of more.")] = 2_000,
+    clusters: Annotated[int, ranged(COUNT, help="Clusters, at most; 1: none.")] = 8,
     color: Annotated[Colour, typer.Option(help="What the page and the picture show first.")] = "auto",
     color_field: ColourField = None,
     cased: Annotated[bool, typer.Option("--cased", help="Bank is another word than bank.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sample, UMAP and clusters.")] = 0,
+    seed: Annotated[int, ranged(SMALL_SEED, help="Of the sample, UMAP and clusters.")] = 0,
     device: Device = "auto",
     sentences: Sentences = "library",
     on_bad: OnBad = "fail",

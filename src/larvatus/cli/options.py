@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
+from larvatus.cli.numbers import ranged
 from larvatus.errors import UsageError
+from larvatus.ranges import SHARE
 from larvatus.text.encodings import UTF_8, check_encoding, reading_in
 from larvatus.text.languages import Given, LanguagePath
 from larvatus.text.sentences import is_language
@@ -31,7 +33,7 @@ Encoding = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-Alpha = Annotated[float, typer.Option(help="Exponent of the language mixture, 0 (all alike) to 1 (as they come).")]
+Alpha = Annotated[float, ranged(SHARE, help="Exponent of the language mixture, 0 (all alike) to 1 (as they come).")]
 Language = Annotated[str, typer.Option(help="Language of text that does not say.")]
 LanguageField = Annotated[str | None, typer.Option(help="Field of JSONL and Parquet that holds the language.")]
 Languages = Annotated[

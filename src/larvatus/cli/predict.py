@@ -21,10 +21,12 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.cli.counting import Counting
+from larvatus.cli.numbers import TOP, ranged
 from larvatus.cli.options import Device, Encoding, Json, Overwrite
 from larvatus.errors import UsageError
 from larvatus.model import load
 from larvatus.outputs import check_outputs, new_output
+from larvatus.ranges import COUNT_OR_NONE, SIZE
 from larvatus.tasks.classify import Merge
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.records import QuestionPlace, TextExample
@@ -62,12 +64,10 @@ def predict(
     overwrite: Overwrite = False,
     truncate: Annotated[bool, typer.Option("--truncate", help="Read the first window of long texts alone.")] = False,
     merge: Annotated[Merge, typer.Option(help="How windows decide on a class: mean or highest score.")] = "mean",
-    length: Annotated[int | None, typer.Option(help="Tokens of a window; default: the model's positions.")] = None,
-    overlap: Annotated[int | None, typer.Option(help="Tokens that windows share; default: a quarter.")] = None,
-    batch_tokens: Annotated[int, typer.Option(min=0, help="Tokens of a batch; 0: as suits the device.")] = 0,
-    top: Annotated[
-        int | None, typer.Option(min=1, help="Show the most probable classes or answers, so many of them.")
-    ] = None,
+    length: Annotated[int | None, ranged(SIZE, help="Tokens of a window; default: the model's positions.")] = None,
+    overlap: Annotated[int | None, ranged(COUNT_OR_NONE, help="Tokens that windows share; default: a quarter.")] = None,
+    batch_tokens: Annotated[int, ranged(COUNT_OR_NONE, help="Tokens of a batch; 0: as suits the device.")] = 0,
+    top: Annotated[int | None, ranged(TOP, help="Show the most probable classes or answers, so many of them.")] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Show all classes.")] = False,
     device: Device = "auto",
     encoding: Encoding = None,  # holds while the command runs

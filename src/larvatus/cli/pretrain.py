@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from larvatus.cli.numbers import EVERY, MICROBATCH, MINUTES, PASSES, WORKERS, ranged
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -32,6 +33,7 @@ from larvatus.cli.options import (
     text_of,
 )
 from larvatus.errors import UsageError, printable
+from larvatus.ranges import SEED, STEPS
 from larvatus.recipes import Recipe, read_recipe
 from larvatus.text.readers import ReadOptions
 from larvatus.text.tokenizer import Tokenizer
@@ -68,27 +70,27 @@ def pretrain(
     corpus: Text = None,
     size: Size = None,
     settings: Set = None,
-    steps: Annotated[int | None, typer.Option(help="Train this many steps.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Measure, then train as many steps as fit.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Read the corpus this many times.")] = None,
+    steps: Annotated[int | None, ranged(STEPS, help="Train this many steps.")] = None,
+    minutes: Annotated[float | None, ranged(MINUTES, help="Measure, then train as many steps as fit.")] = None,
+    epochs: Annotated[float | None, ranged(PASSES, help="Read the corpus this many times.")] = None,
     valid: Annotated[
         str | None, typer.Option(help="Held-out text; else every 50th document, or passages of few.")
     ] = None,
     from_: From = None,
     add_words: AddWords = None,
     old: Old = None,
-    seed: Annotated[int, typer.Option(help="All randomness follows from it.")] = 0,
+    seed: Annotated[int, ranged(SEED, help="All randomness follows from it.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest sound checkpoint, if any.")] = False,
     overwrite: Overwrite = False,
     fork: Annotated[bool, typer.Option("--fork", help="Resume although settings were edited.")] = False,
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="fp32, bf16, or auto.")] = "auto",
     compile: Annotated[bool | None, typer.Option(help="Compile the step (auto: on CUDA).")] = None,
-    microbatch: Annotated[int | None, typer.Option(help="Tokens of one forward pass.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that pack and mask ahead, up to 4 a core.")] = None,
+    microbatch: Annotated[int | None, ranged(MICROBATCH, help="Tokens of one forward pass.")] = None,
+    workers: Annotated[int | None, ranged(WORKERS, help="Processes that pack and mask ahead, up to 4 a core.")] = None,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits again, on CUDA too.")] = False,
-    evaluate_every: Annotated[int | None, typer.Option(help="Steps between evaluations.")] = None,
-    save_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
+    evaluate_every: Annotated[int | None, ranged(EVERY, help="Steps between evaluations.")] = None,
+    save_every: Annotated[int | None, ranged(EVERY, help="Steps between checkpoints.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
     languages: Languages = None,
     sentences: Sentences = "library",

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from larvatus.cli.left_out import say_left_out
+from larvatus.cli.numbers import ranged
 from larvatus.cli.options import Device, Json, ModelName
 from larvatus.embed.bulk import model_fingerprint
 from larvatus.embed.options import EmbedOptions, Pool
@@ -34,6 +35,7 @@ from larvatus.embed.senses.wordnet import NAMES, WordNet
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.model import load
+from larvatus.ranges import COUNT_OR_NONE, WEIGHT
 from larvatus.text.readers import Skipped, read_documents
 
 app = typer.Typer(no_args_is_help=True, help="Word senses: vectors from tagged text, and the nearest sense of a word.")
@@ -53,7 +55,7 @@ Standardise = Annotated[
 Discourse = Annotated[
     bool, typer.Option("--discourse", help="One sense per discourse: a lemma has the same in all of a document.")
 ]
-Prior = Annotated[float, typer.Option(help="Weight of log P(sense | lemma) beside the cosine.")]
+Prior = Annotated[float, ranged(WEIGHT, help="Weight of log P(sense | lemma) beside the cosine.")]
 EVERY = "synset,hypernym,lexname,first-sense"
 
 
@@ -195,7 +197,7 @@ def show(
     word: Annotated[str, typer.Argument(help="A word or phrase, inflected or not.")],
     wordnet: Wordnet = None,
     senses: Annotated[str | None, typer.Option("--senses", metavar="DIR", help="Sense vectors.")] = None,
-    nearest: Annotated[int, typer.Option(min=0, help="Nearest senses to show of each.")] = 3,
+    nearest: Annotated[int, ranged(COUNT_OR_NONE, help="Nearest senses to show of each.")] = 3,
     standardise: Standardise = False,
     as_json: Json = False,
 ) -> None:

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from larvatus.cli.counting import Counting
 from larvatus.cli.left_out import say_left_out
+from larvatus.cli.numbers import TOP, ranged
 from larvatus.cli.options import (
     Device,
     Encoding,
@@ -43,6 +44,7 @@ from larvatus.embed.similarity import Instance, instance, similarities
 from larvatus.errors import DataError, UsageError, printable
 from larvatus.evaluate.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
 from larvatus.model import Model, load
+from larvatus.ranges import BETWEEN, digits
 from larvatus.signals import resumable
 from larvatus.text.readers import ReadOptions, Skipped
 
@@ -82,7 +84,7 @@ def words(
         list[str] | None,
         typer.Option("--in", metavar="CORPUS", help="Text, an index, or a file of embed --unit word; repeatable."),
     ] = None,
-    top: Annotated[int, typer.Option(help="Nearest instances to show.")] = 10,
+    top: Annotated[int, ranged(TOP, help="Nearest instances to show.")] = 10,
     any_word: Annotated[bool, typer.Option("--any-word", help="With --in: instances of all words.")] = False,
     layers: LayersAsked = None,
     pool: PoolAsked = None,
@@ -214,7 +216,7 @@ def evaluate(
     ] = None,
     pool: PoolAsked = None,
     standardise: Standardise = None,
-    train: Annotated[float, typer.Option(help="WiC: share of the pairs that the threshold is fitted on.")] = 0.5,
+    train: Annotated[float, ranged(BETWEEN, help="WiC: share of the pairs that the threshold is fitted on.")] = 0.5,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -248,10 +250,10 @@ def _spans(given: list[str] | None, texts: list[str]) -> list[tuple[int, int] | 
         raise UsageError(f"{len(texts)} texts, but {len(given)} spans; give --span START:END once for each text")
     spans: list[tuple[int, int] | None] = []
     for one in given:
-        start, _, end = one.partition(":")
-        if not (start.isdecimal() and end.isdecimal()):
-            raise UsageError(f"--span {one} is not START:END, such as 4:8")
-        spans.append((int(start), int(end)))
+        start, end = (digits(part) for part in (one.partition(":")[0], one.partition(":")[2]))
+        if start is None or end is None:
+            raise UsageError(f"--span {one:.60} is not START:END, such as 4:8")
+        spans.append((start, end))
     return spans
 
 

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from larvatus.cli.numbers import ranged
 from larvatus.cli.options import (
     Alpha,
     Encoding,
@@ -33,6 +34,7 @@ from larvatus.corpus.mixture import MixtureConfig
 from larvatus.errors import printable
 from larvatus.files import saying_what_is_full
 from larvatus.outputs import check_directory
+from larvatus.ranges import SIZE
 from larvatus.text.languages import path_of, read_languages, train_mixed_vocabulary
 from larvatus.text.readers import Document, ReadOptions, Skipped
 from larvatus.text.tokenizer import Tokenizer
@@ -58,7 +60,7 @@ def train(
         list[str] | None, typer.Argument(help="Files, directories, globs, URLs, or - for standard input.")
     ] = None,
     kind: Annotated[Kind, typer.Option("--type", help="What kind of pieces.")] = "wordpiece",
-    size: Annotated[int, typer.Option(min=1, help="Pieces in all, special tokens included.")] = 30_522,
+    size: Annotated[int, ranged(SIZE, help="Pieces in all, special tokens included.")] = 30_522,
     lowercase: Annotated[
         bool | None, typer.Option("--lowercase/--cased", help="Fold case and accents; default: as the family does.")
     ] = None,

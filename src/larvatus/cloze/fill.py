@@ -32,7 +32,9 @@ from larvatus.cloze.predict import Predictor, the_predictor
 from larvatus.cloze.results import Fill, Fills, JointFill
 from larvatus.errors import UsageError
 from larvatus.nn.device import on_device
+from larvatus.nn.memory import check_fits
 from larvatus.objectives import Pretraining
+from larvatus.ranges import shown, whole
 from larvatus.text.inputs import framed
 from larvatus.text.tokenizer import Tokenizer
 
@@ -53,8 +55,9 @@ def fill_blanks(
     """The `top` best fills of a text. `joint=False` leaves several blanks to their marginals; `words_only` leaves out
     pieces that only go on a word (`##ing`)."""
     for name, number in (("top", top), ("beam", beam)):
-        if not 1 <= number <= tokenizer.size:
-            raise UsageError(f"{name} must be from 1 to {tokenizer.size:,}, the size of the vocabulary, not {number:,}")
+        if number not in whole(1, tokenizer.size):
+            size = f"{tokenizer.size:,}, the size of the vocabulary"
+            raise UsageError(f"{name} must be a whole number from 1 to {size}, not {shown(number)}")
     reader = _Reader.of(pretraining, tokenizer, words_only=words_only)
     blanks = read_blanks(text, tokenizer)
     windows = _windows(blanks, room=reader.predictor.room(tokenizer), joint=joint)
@@ -140,6 +143,8 @@ class _Reader:
             if step == 0:
                 log_KV = marginals_BV[blank, None]
             else:
+                need = 2 * 4 * len(ids_KL) * len(self.allowed_V)  # logits and their log-probabilities
+                check_fits(need, marginals_BV.device, what=f"a beam of {len(ids_KL):,}", lower="lower --beam or --top")
                 words = blanks.words[start:end]
                 log_KV = self.log_probabilities([(ids, words) for ids in ids_KL], [[place]] * len(ids_KL))
             best_KC = log_KV.topk(min(width, self.candidates), dim=-1)

@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from larvatus.errors import DataError
+from larvatus.ranges import Tally, check_ranges
 from larvatus.regular_files import is_there, read_bytes
 from larvatus.vouched import LONGEST, read_vouched, write_vouched
 
@@ -58,31 +59,40 @@ def schema(vocabulary: int) -> pa.Schema:
 
 
 class ChunkInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    rows: int
-    tokens: int
+    rows: Tally
+    tokens: Tally
     documents: tuple[int, int]
     """Numbers of its first and last document: equal where the chunk lies within one long document."""
     language: str = ""
     """Of all its rows; empty in corpora built before chunks kept languages apart."""
 
+    def __post_init__(self) -> None:
+        check_ranges(self, "", DataError)
+
 
 class ShardInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     file: str
-    bytes: int
+    bytes: Tally
     sha256: str
-    rows: int
-    tokens: int
+    rows: Tally
+    tokens: Tally
     chunks: tuple[ChunkInfo, ...]
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "", DataError)
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Exact counts of what the shards hold (`documents` counts a cut document once)."""
 
-    documents: int = 0
-    sentences: int = 0
-    words: int = 0
-    tokens: int = 0
-    text_bytes: int = 0
+    documents: Tally = 0
+    sentences: Tally = 0
+    words: Tally = 0
+    tokens: Tally = 0
+    text_bytes: Tally = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "", DataError)
 
     def plus(self, other: Counts) -> Counts:
         names = self.__struct_fields__
@@ -93,9 +103,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where text came from: a path as it was given, what lies there, and the licence as it was given."""
 
     name: str
-    files: int = 0
-    bytes: int = 0
+    files: Tally = 0
+    bytes: Tally = 0
     licence: str = ""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "", DataError)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,13 +116,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     tokenizer: dict[str, str]
     """SHA-256 of each of its files."""
-    vocabulary: int
+    vocabulary: Tally
     language: str
     sentences: str
     reading: dict[str, Any]
     """How documents were read: split, text field, what to do with bad records."""
-    unit_characters: int
-    shard_bytes: int
+    unit_characters: Tally
+    shard_bytes: Tally
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "", DataError)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,18 +25,15 @@ import numpy as np
 from larvatus.batch import Ints, edges
 from larvatus.corpus.format import REBUILD, ChunkInfo, Counts
 from larvatus.errors import DataError, RecipeError
+from larvatus.ranges import Share, check_ranges
 
 
 class MixtureConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    alpha: float = 1.0
+    alpha: Share = 1.0
     """Exponent of eq. 11.7, from 0 (all languages alike) to 1 (as they come); XLM-R: 0.3."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise RecipeError(
-                f"mixture.alpha = {self.alpha:g} must lie from 0 (all languages alike) to 1 (as they come); "
-                "XLM-R has 0.3"
-            )
+        check_ranges(self, "mixture.", RecipeError)
 
     def repeats(self, sentences: Mapping[str, int]) -> dict[str, float]:
         """How often each language's text comes in an epoch: q_i / p_i."""

@@ -84,7 +84,7 @@ class Corruption:
                 )
             )
         whole = TrainingBatch.join(parts)
-        if self.config.rate > 0 and whole.targets[MaskedTokens].count == 0 and not self._may_hide(batch, epoch):
+        if whole.targets[MaskedTokens].count == 0 and not self._may_hide(batch, epoch):
             raise DataError(
                 f"nothing can be hidden in {batch.tokens.count:,} sequences of {batch.tokens.size:,} tokens: "
                 f"{self.config.why_nothing}"

@@ -42,7 +42,5 @@ def by_sequence_at_random(keys: Bits, sequences: Ints) -> Ints:
 
 def budgets(present: Ints, rate: float) -> Ints:
     """How many tokens of each sequence to predict: the rate's share, rounded, and at least one: [B] → [B]."""
-    if rate == 0.0:
-        return np.zeros_like(present)
     wanted: Ints = np.minimum(present, np.maximum(1, np.rint(present * rate).astype(np.int64)))
     return wanted

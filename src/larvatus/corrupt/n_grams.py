@@ -17,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.corrupt.spans import SpanMaskingConfig
+from larvatus.ranges import Run
 
 
 class NGramsConfig(
     SpanMaskingConfig, tag_field="type", tag="n-grams", frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    longest: int = 3
+    longest: Run = 3
     """No n-gram has more words."""
     decision: Literal["tokens", "n-grams"] = "tokens"
     """What is hidden, replaced or kept by one draw: each token for itself, or an n-gram as a whole."""

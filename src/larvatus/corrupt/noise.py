@@ -43,6 +43,7 @@ from larvatus.corrupt.masking import by_sequence_at_random
 from larvatus.corrupt.replacement import Bits, Flags, Text, draw
 from larvatus.corrupt.units import Units, shuffled, take_while_they_fit
 from larvatus.errors import RecipeError
+from larvatus.ranges import Neighbours, Share, check_ranges
 
 INSERTED = -1
 """The origin of a token that has none."""
@@ -52,17 +53,17 @@ _TWO_32 = float(1 << 32)
 class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=True, forbid_unknown_fields=True):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens,)
 
-    mask: float = 0.15
+    mask: Share = 0.15
     """Share of ordinary tokens that become the mask token."""
-    substitute: float = 0.0
+    substitute: Share = 0.0
     """Share that become a random token."""
-    delete: float = 0.0
+    delete: Share = 0.0
     """Share that go."""
-    insert: float = 0.0
+    insert: Share = 0.0
     """Random tokens added, as a share of those that are there."""
-    reorder: float = 0.0
+    reorder: Share = 0.0
     """Share that change places with their neighbours."""
-    window: int = 3
+    window: Neighbours = 3
     """How many neighbouring units change places among each other; 2 swaps neighbours."""
     units: Literal["words", "tokens"] = "words"
     """What each draw decides for: a whole word, or a token."""
@@ -70,9 +71,7 @@ class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=Tr
     """How random tokens are drawn: by their frequency in the training text, or all alike."""
 
     def __post_init__(self) -> None:
-        for name in ("mask", "substitute", "delete", "insert", "reorder"):
-            if not 0.0 <= (value := getattr(self, name)) <= 1.0:
-                raise RecipeError(f"corruption.{name} = {value} must lie between 0 and 1")
+        check_ranges(self, "corruption.", RecipeError)
         if (total := self.mask + self.substitute + self.delete) > 1.0 + 1e-6:
             raise RecipeError(f"corruption.mask + substitute + delete = {total:g} must be at most 1; lower one of them")
         if self.rate == 0.0:
@@ -80,8 +79,6 @@ class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=Tr
                 "noise that only deletes and inserts leaves no place with something to predict; set corruption.mask, "
                 "corruption.substitute or corruption.reorder above 0"
             )
-        if not 2 <= self.window <= 1000:
-            raise RecipeError(f"corruption.window = {self.window} must lie between 2 and 1000 units")
 
     @property
     def rate(self) -> float:

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from larvatus.batch import NO_WORD, Ints, MaskedTokens, TokenBatch, ranges
 from larvatus.errors import RecipeError
+from larvatus.ranges import PositiveShare, Share, check_ranges
 from larvatus.rng import random_bits
 
 Bits = npt.NDArray[np.uint64]
@@ -121,21 +122,19 @@ class Hidden:
 class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings that all ways of choosing tokens share."""
 
-    rate: float = 0.15
-    """Share of a sequence's ordinary tokens that are chosen."""
-    mask: float = 0.8
+    rate: PositiveShare = 0.15
+    """Share of a sequence's ordinary tokens that are chosen; above 0, or there would be nothing to learn."""
+    mask: Share = 0.8
     """Share of the chosen that become the mask token."""
-    random: float = 0.1
+    random: Share = 0.1
     """Share that become a random token."""
-    keep: float = 0.1
+    keep: Share = 0.1
     """Share that stay as they are."""
     replacement: Literal["unigram", "uniform"] = "unigram"
     """How random tokens are drawn: by their frequency in the training text, or all alike."""
 
     def __post_init__(self) -> None:
-        for name in ("rate", "mask", "random", "keep"):
-            if not 0.0 <= (value := getattr(self, name)) <= 1.0:
-                raise RecipeError(f"corruption.{name} = {value} must lie between 0 and 1")
+        check_ranges(self, "corruption.", RecipeError)
         total = self.mask + self.random + self.keep
         if abs(total - 1.0) > 1e-6:
             rest = 1.0 - self.mask - self.random

@@ -18,6 +18,7 @@ import numpy as np
 from larvatus.batch import MaskedTokens, ReplacedTokens
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.replacement import Hidden, Text
+from larvatus.ranges import Share
 
 
 class SampledConfig(
@@ -25,9 +26,9 @@ class SampledConfig(
 ):
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens, ReplacedTokens)
 
-    mask: float = 0.85
-    random: float = 0.0
-    keep: float = 0.15
+    mask: Share = 0.85
+    random: Share = 0.0
+    keep: Share = 0.15
 
     def hide(self, text: Text) -> Hidden:
         hidden = super().hide(text)

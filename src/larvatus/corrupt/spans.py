@@ -42,6 +42,7 @@ from larvatus.batch import Ints, MaskedTokens, SpanTargets, edges, ranges
 from larvatus.corrupt.masking import budgets
 from larvatus.corrupt.replacement import Bits, Flags, Hidden, ReplacementConfig, Text
 from larvatus.errors import RecipeError
+from larvatus.ranges import PositiveShare, Run
 from larvatus.rng import random_bits
 
 Doubles = npt.NDArray[np.float64]
@@ -54,13 +55,8 @@ class SpanMaskingConfig(ReplacementConfig, frozen=True, kw_only=True, forbid_unk
 
     gives: ClassVar[tuple[type, ...]] = (MaskedTokens, SpanTargets)
 
-    longest: int = 10
+    longest: Run = 10
     """No span has more words."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.longest <= 1000:
-            raise RecipeError(f"corruption.longest = {self.longest} must lie between 1 and 1000 words")
 
     @property
     def law(self) -> npt.NDArray[np.float64]:
@@ -88,7 +84,7 @@ class SpanMaskingConfig(ReplacementConfig, frozen=True, kw_only=True, forbid_unk
                 f"corruption.rate = {self.rate:g} is more than spans of {mean:.1f} words (the mean) that do not touch "
                 f"are sure to hide; set it to at most {int(100 * most) / 100:g}, or raise corruption.longest"
             )
-        if self.rate > 0 and mean > budget:
+        if mean > budget:
             raise RecipeError(
                 f"{room} tokens of text at corruption.rate = {self.rate:g} may hide {budget}, too few for a span of "
                 f"{mean:.1f} words (the mean); lengthen the phase, raise corruption.rate or lower corruption.longest"
@@ -117,13 +113,8 @@ class SpanMaskingConfig(ReplacementConfig, frozen=True, kw_only=True, forbid_unk
 class SpansConfig(
     SpanMaskingConfig, tag_field="type", tag="spans", frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    geometric: float = 0.2
+    geometric: PositiveShare = 0.2
     """Parameter p of the span length's law: the larger, the shorter the spans; 1 hides single words."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.geometric <= 1.0:
-            raise RecipeError(f"corruption.geometric = {self.geometric} must lie above 0 and at most at 1")
 
     @property
     def law(self) -> npt.NDArray[np.float64]:

@@ -57,7 +57,7 @@ def begins_in_window(sizes: Ints, sequences: Ints, starts_B: Doubles, *, rate: f
     [False, True, True, False]
     """
     totals_B = np.bincount(sequences, weights=sizes, minlength=len(starts_B))
-    windows_B = np.minimum(totals_B, np.maximum(1.0, rate * totals_B)) if rate > 0 else np.zeros_like(totals_B)
+    windows_B = np.minimum(totals_B, np.maximum(1.0, rate * totals_B))
     before = edges(sizes)[:-1] - edges(totals_B.astype(np.int64))[sequences]  # tokens of the circle before each word
     far = (before - starts_B[sequences] * totals_B[sequences]) % totals_B[sequences]
     inside: Flags = far < windows_B[sequences]

@@ -32,6 +32,7 @@ from larvatus.embed.results import Vectors
 from larvatus.embed.tables import assemble, check_format
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
+from larvatus.nn.memory import saying_what_to_lower
 from larvatus.nn.transformer import Transformer
 from larvatus.outputs import check_outputs
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
@@ -94,7 +95,8 @@ def embed_files(
             return BulkSummary(path=str(out), stand=stand, size=encoder.config.hidden, resumed=stand.units, skipped={})
         begun = stand = parts.open(resume=resume)
         for block in _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)):
-            found = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
+            with saying_what_to_lower("take a smaller --model or one layer; --resume goes on from here"):
+                found = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
             stand = _after(stand, block, found)
             parts.add(rows(block, found, kind), stand)
             progress(stand)

@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,9 +22,11 @@ import torch
 from torch import Tensor
 
 from larvatus.errors import UsageError
+from larvatus.ranges import Range, shown
 
 Layers = str | int | Sequence[float]
 
+WEIGHTS = Range(-1e6, 1e6)
 _TOP = re.compile(r"last(\d+)?(-sum)?")
 _KINDS = "last, last4, last4-sum, all, a layer's number, or one weight for each layer"
 
@@ -66,31 +67,42 @@ class LayerMix:
                 return cls(tuple((layer, 1.0) for layer in range(layers + 1)), stacked=True)
             top = _TOP.fullmatch(asked)
             if top:
-                return cls(_top(int(top[1] or 1), layers, total=bool(top[2])))
+                return cls(_top(_whole(top[1] or "1", asked), layers, total=bool(top[2])))
             return cls.read(_numbers(asked), layers=layers)
         if isinstance(asked, bool) or not isinstance(asked, int | Sequence):
-            raise UsageError(f"layers = {asked!r} names no layers; say {_KINDS}")
+            raise UsageError(f"layers = {shown(asked)} names no layers; say {_KINDS}")
         if isinstance(asked, int):
             if not -layers - 1 <= asked <= layers:
-                raise UsageError(f"there is no layer {asked}: the model has 1 to {layers}, and 0 for its embeddings")
+                raise UsageError(
+                    f"there is no layer {shown(asked)}: the model has 1 to {layers}, and 0 for its embeddings"
+                )
             return cls(((asked % (layers + 1), 1.0),))
-        return cls(_weighted([float(weight) for weight in asked], layers))
+        return cls(_weighted([*asked], layers))
 
 
 def _top(count: int, layers: int, *, total: bool) -> tuple[tuple[int, float], ...]:
     if not 1 <= count <= layers:
-        raise UsageError(f"last{count} is not to be had: the model has {layers} layers; say last1 to last{layers}")
+        raise UsageError(
+            f"last{shown(count)} is not to be had: the model has {layers} layers; say last1 to last{layers}"
+        )
     weight = 1.0 if total else 1.0 / count
     return tuple((layer, weight) for layer in range(layers - count + 1, layers + 1))
 
 
 def _numbers(asked: str) -> int | list[float]:
+    if "," not in asked:
+        return _whole(asked, asked)
     try:
-        if "," in asked:
-            return [float(part) for part in asked.split(",")]
-        return int(asked)
+        return [float(part) for part in asked.split(",")]
     except ValueError as fault:
-        raise UsageError(f"layers = {asked!r} names no layers; say {_KINDS}") from fault
+        raise UsageError(f"layers = {shown(asked)} names no layers; say {_KINDS}") from fault
+
+
+def _whole(digits: str, asked: str) -> int:
+    try:
+        return int(digits)
+    except ValueError as fault:
+        raise UsageError(f"layers = {shown(asked)} names no layers; say {_KINDS}") from fault
 
 
 def _weighted(weights: list[float], layers: int) -> tuple[tuple[int, float], ...]:
@@ -99,9 +111,9 @@ def _weighted(weights: list[float], layers: int) -> tuple[tuple[int, float], ...
             f"{len(weights)} layer weights, but {layers + 1} are wanted: one for the embeddings, "
             f"then one for each of {layers} layers"
         )
-    if not all(map(math.isfinite, weights)):
-        raise UsageError("layer weights must be finite numbers")
-    kept = tuple((layer, weight) for layer, weight in enumerate(weights) if weight)
+    for weight in weights:
+        WEIGHTS.check(weight, "layers: a weight")
+    kept = tuple((layer, float(weight)) for layer, weight in enumerate(weights) if weight)
     if not kept:
         raise UsageError("all layer weights are 0; give at least one that is not")
     return kept

@@ -12,6 +12,7 @@ from msgspec import Struct
 from larvatus.embed.layers import Layers
 from larvatus.embed.standardise import Standardiser
 from larvatus.errors import UsageError, did_you_mean
+from larvatus.ranges import Count, SizeOrNone, check_ranges
 
 Unit = Literal["token", "word", "span", "sentence", "document"]
 Pool = Literal["mean", "sum", "max", "first", "last", "cls"]
@@ -32,9 +33,9 @@ class EmbedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How the tokens of a unit become one vector; a token by itself needs none."""
     normalise: bool = False
     """Whether vectors are brought to length 1."""
-    overlap: int | None = None
+    overlap: SizeOrNone | None = None
     """Tokens that neighbouring windows of a long text share at least; by default a quarter of a window."""
-    tokens: int | None = None
+    tokens: Count | None = None
     """Tokens of a batch; by default what suits the device. No vector depends on it."""
     precision: Precision = "fp32"
     """bf16 is for GPUs."""
@@ -42,6 +43,7 @@ class EmbedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Bring every dimension to mean 0 and spread 1 (before `normalise`); it must be fitted for these units."""
 
     def __post_init__(self) -> None:
+        check_ranges(self, "")
         if self.unit not in get_args(Unit):
             raise UsageError(f"{self.unit!r} is no unit{did_you_mean(str(self.unit), get_args(Unit))}")
         allowed = _PIECES if self.unit in PARTS else _WHOLE
@@ -49,7 +51,5 @@ class EmbedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise UsageError(f"a {self.unit} cannot be pooled by {self.pool!r}; say {', '.join(allowed)}")
         if self.precision not in get_args(Precision):
             raise UsageError(f"precision is fp32 or bf16, not {self.precision!r}")
-        if self.tokens is not None and self.tokens < 1:
-            raise UsageError(f"a batch must have at least one token, not {self.tokens}")
         if self.standardise is not None:
             self.standardise.check(self.unit, self.pool)

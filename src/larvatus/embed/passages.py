@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from larvatus.embed.parts import Piece
+from larvatus.ranges import CountOrNone, check_ranges
 from larvatus.rng import stream
 from larvatus.text.readers import Document, ReadOptions, Skipped, kind_of, read_documents
 from larvatus.text.sentences import Mode, sentence_spans
@@ -29,8 +30,11 @@ class PassageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     sentences: Mode = "library"
     language: str = "en"
     """Language of text that does not say its own, for cutting sentences."""
-    characters: int = CHARACTERS
+    characters: CountOrNone = CHARACTERS
     """Of a passage at most, but for a longer sentence; 0: every sentence by itself."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
 
 
 def passages(

@@ -25,6 +25,7 @@ from larvatus.embed.standardise import Standardiser
 from larvatus.embed.vector_file import VectorFile
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.nn.transformer import Transformer
+from larvatus.ranges import Count, check_ranges
 from larvatus.regular_files import is_there
 from larvatus.text.readers import Skipped
 from larvatus.text.tokenizer import Tokenizer
@@ -36,7 +37,7 @@ Find = Callable[[str], Standardiser | None]
 
 
 class SearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    top: int = 10
+    top: Count = 10
     word: str | None = None
     """Whose instances are searched; None: those of the word that the query marks."""
     any_word: bool = False
@@ -46,6 +47,9 @@ class SearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pool: Pool | None = None
     standardise: Standardiser | None = None
     passages: PassageOptions = PassageOptions()
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
 
 
 def open_place(paths: Sequence[str]) -> Place:

@@ -18,7 +18,6 @@ with `resume`, finished runs are taken as they are, once they are found to be th
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -35,10 +34,12 @@ from larvatus.evaluate.passages import Yardstick
 from larvatus.evaluate.results import Results
 from larvatus.evaluate.runs import Trial, run_trial
 from larvatus.files import locked, sweep, write_json
+from larvatus.ranges import SEED
 from larvatus.recipes import Recipe, differences, read_recipe, recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.text.languages import Given
 from larvatus.train.budget import steps_wanted
+from larvatus.train.distribution import said_by_torchrun
 from larvatus.train.prepare import Prepared, TextOptions, held_out_documents, longest, prepare
 from larvatus.train.settings import Budget, Runtime
 from larvatus.train.text_note import kept_input
@@ -86,6 +87,8 @@ class Comparison:
                 )
             if contestant.folder == TEXTS:
                 raise UsageError(f"a recipe called {TEXTS} would stand where the text is kept; call it something else")
+        for seed in self.seeds:
+            SEED.check(seed, "--seed")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UsageError(f"--seeds wants different numbers, such as 1,2,3, not {','.join(map(str, self.seeds))}")
 
@@ -123,7 +126,7 @@ def _addressed(setting: str, labels: Sequence[str]) -> tuple[str | None, str]:
 
 def compare(plan: Comparison, console: Console) -> Results:
     """Train all, measure all; the results are also written to `results.json`."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if said_by_torchrun()[0] > 1:
         raise UsageError("a comparison runs in one process; start it without torchrun")
     with locked(plan.out):
         only_regular(plan.out)

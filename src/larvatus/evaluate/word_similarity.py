@@ -33,6 +33,7 @@ from larvatus.errors import DataError, UsageError
 from larvatus.metrics.correlation import spearman
 from larvatus.metrics.threshold import accuracy, best_threshold
 from larvatus.nn.transformer import Transformer
+from larvatus.ranges import Seed, ShareBetween, check_ranges
 from larvatus.rng import stream
 from larvatus.text.inflections import english_forms
 from larvatus.text.lines import numbered_lines
@@ -45,13 +46,12 @@ class EvaluationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Each layer or mix to judge; None: every layer by itself."""
     pool: Pool = "mean"
     standardise: Standardiser | None = None
-    train: float = 0.5
+    train: ShareBetween = 0.5
     """Share of the WiC pairs that the threshold is fitted on."""
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.train < 1.0:
-            raise UsageError(f"the part for the threshold lies between 0 and 1, not {self.train}")
+        check_ranges(self, "")
         if self.layers is not None and "all" in self.layers:
             raise UsageError("every layer is judged by itself if no --layers is given; leave all away")
 

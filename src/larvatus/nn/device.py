@@ -13,8 +13,28 @@ import torch
 from torch import Tensor
 
 from larvatus.batch import TokenBatch, TrainingBatch
+from larvatus.errors import UsageError
+from larvatus.ranges import shown
 
 B = TypeVar("B", TokenBatch[Any], TrainingBatch[Any])
+
+
+def choose_device(device: str | torch.device) -> torch.device:
+    """The device that is asked for, if it is here; "auto" is a GPU where there is one."""
+    cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return torch.device("cuda" if cuda else "cpu")
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError, ValueError) as fault:
+        raise UsageError(f"--device {shown(device)} is no device; use auto, cpu or cuda") from fault
+    if chosen.type == "cuda" and (chosen.index or 0) >= cuda:
+        here = f"there are {cuda}, from cuda:0 on" if cuda else "no CUDA device here"
+        raise UsageError(f"--device {chosen}: {here}; use --device {'cuda' if cuda else 'cpu'}")
+    usable = chosen.type == "cuda" or (chosen.type == "mps" and torch.backends.mps.is_available())
+    if not usable and (chosen.type != "cpu" or chosen.index):
+        raise UsageError(f"--device {chosen}: nothing is computed there; use --device cpu")
+    return chosen
 
 
 def on_device(batch: B, device: torch.device | str) -> B:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from larvatus import rng
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.nn.dropout import Dropout
+from larvatus.ranges import DropoutRate, Factor, Size, check_ranges
 
 if TYPE_CHECKING:  # its attention asks `full_weight`
     from larvatus.nn.transformer import Transformer
@@ -45,21 +46,17 @@ _PLACES: dict[Target, tuple[str, str, int | None]] = {
 
 
 class LoRAConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    rank: int = 8
+    rank: Size = 8
     """Rank r of what is added to a matrix."""
-    alpha: float = 16.0
+    alpha: Factor = 16.0
     """What is added is scaled by α / r, so that the rank can change and the learning rate stay."""
     targets: tuple[Target, ...] = ("query", "value")
     """Matrices of each block that learn: query, key, value, out (of attention), up, down (of the feedforward layer)."""
-    dropout: float = 0.0
+    dropout: DropoutRate = 0.0
     """On what A reads."""
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or not 0 < self.alpha < math.inf or not 0 <= self.dropout < 1:
-            raise UsageError(
-                f"LoRA of rank {self.rank}, α {self.alpha}, dropout {self.dropout}: "
-                "the rank must be at least 1, α above 0 and dropout in [0, 1)"
-            )
+        check_ranges(self, "LoRA: ")
         for target in self.targets:
             if target not in TARGETS:
                 raise UsageError(f"LoRA has no target {target!r}{did_you_mean(target, TARGETS)}")

@@ -30,70 +30,63 @@ from larvatus.nn.feedforward import Activation, FeedForward
 from larvatus.nn.layout import Grouped, Layout, Packed
 from larvatus.nn.relative import RelativeBias
 from larvatus.nn.rotary import rotation
+from larvatus.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, SizeOrNone, check_ranges
 
 L = TypeVar("L", bound=Layout)
 
 
 class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    layers: int = 12
+    layers: Layers = 12
     """Blocks."""
-    hidden: int = 768
+    hidden: Size = 768
     """Size of a token's vector."""
-    heads: int = 12
+    heads: Size = 12
     """Attention heads; they share the hidden size equally."""
-    feedforward: int = 0
+    feedforward: SizeOrNone = 0
     """Inner size of the feedforward layer; 0 means 4 × hidden, and two thirds of that if gated (as many weights)."""
     activation: Activation = "gelu"
     """Nonlinearity of the feedforward layer."""
     norm: NormOrder = "post"
     """Norm after each residual connection (post) or before each layer (pre)."""
-    norm_epsilon: float = 1e-12
+    norm_epsilon: Epsilon = 1e-12
     """Added to the variance in norms."""
     positions: Literal["learned", "rotary"] = "learned"
     """How a token knows its place: an embedding is added (learned), or queries and keys are turned (rotary)."""
-    max_positions: int = 512
+    max_positions: Size = 512
     """Longest sequence, in tokens."""
-    segments: int = 2
+    segments: SizeOrNone = 2
     """Kinds of segment embedded; 0 for none."""
-    dropout: float = 0.1
+    dropout: DropoutRate = 0.1
     """Dropout on embeddings and on the output of each layer."""
-    attention_dropout: float = 0.1
+    attention_dropout: DropoutRate = 0.1
     """Dropout on attention weights."""
-    init: float = 0.02
+    init: Deviation = 0.02
     """Standard deviation of the initial weights."""
-    rotary_base: float = 10_000.0
+    rotary_base: RotaryBase = 10_000.0
     """Base of the rotary angles in global layers; larger for longer contexts."""
-    rotary_base_local: float = 10_000.0
+    rotary_base_local: RotaryBase = 10_000.0
     """The same in local layers."""
     gated: bool = False
     """A gate on the feedforward layer: with gelu, GeGLU."""
     biases: bool = True
     """Biases in linear layers and norms; each word of the masked-lm head keeps its own in any case."""
-    local_attention: int = 0
+    local_attention: SizeOrNone = 0
     """Tokens in the window of local layers, half on either side; 0: every layer sees the whole sequence."""
-    global_every: int = 1
+    global_every: Layers = 1
     """With local attention, layers 0, n, 2n … are global."""
     first_norm: bool = True
     """With pre-norm: false leaves out the norm before the first attention, which follows that of the embeddings."""
-    embedding: int = 0
+    embedding: SizeOrNone = 0
     """Size of the input embeddings, where they are smaller and projected to `hidden` (factorised); 0 means `hidden`."""
     shared: bool = False
     """All layers have the same weights (ALBERT)."""
-    relative_buckets: int = 0
+    relative_buckets: SizeOrNone = 0
     """Buckets of distances with a learnt bias on the scores of attention, besides positions (MPNet: 32); 0: none."""
-    relative_distance: int = 128
+    relative_distance: Size = 128
     """From this distance on, all tokens share the last bucket."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "max_positions", "global_every"):
-            if (value := getattr(self, name)) < 1:
-                raise RecipeError(f"model.{name} = {value} must be at least 1")
-        for name in ("feedforward", "segments", "init", "norm_epsilon", "local_attention", "embedding"):
-            if (value := getattr(self, name)) < 0:
-                raise RecipeError(f"model.{name} = {value} must not be negative")
-        for name in ("dropout", "attention_dropout"):
-            if not 0.0 <= (value := getattr(self, name)) < 1.0:
-                raise RecipeError(f"model.{name} = {value} must be at least 0 and below 1")
+        check_ranges(self, "model.", RecipeError)
         if self.hidden % self.heads:
             fit = [heads for heads in range(1, self.hidden + 1) if self.hidden % heads == 0]
             near = min(fit, key=lambda heads: abs(heads - self.heads))
@@ -126,9 +119,6 @@ class TransformerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def _check_positions(config: TransformerConfig) -> None:
-    for name in ("rotary_base", "rotary_base_local"):
-        if not 1.0 < (value := getattr(config, name)) < float("inf"):
-            raise RecipeError(f"model.{name} = {value} must be above 1; set model.{name} = 10000.0")
     if config.positions == "rotary" and (config.hidden // config.heads) % 2:
         raise RecipeError(
             f"rotary positions turn pairs, but model.hidden = {config.hidden} over model.heads = {config.heads} gives "
@@ -156,7 +146,7 @@ def _check_windows(config: TransformerConfig) -> None:
 
 def _check_relative(config: TransformerConfig) -> None:
     buckets, distance = config.relative_buckets, config.relative_distance
-    if buckets < 0 or buckets % 2 or buckets == 2:
+    if buckets % 2 or buckets == 2:
         raise RecipeError(
             f"model.relative_buckets = {buckets} must be even, half on either side, and at least 4, or 0 for none; "
             "set model.relative_buckets = 32"

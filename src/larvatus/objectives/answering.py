@@ -18,13 +18,13 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.batch import TrainingBatch
-from larvatus.errors import UsageError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.layer_mix import LayerMix
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.classification import DENSE, Dense
 from larvatus.objectives.loss import Loss
+from larvatus.ranges import DropoutRate, Score, Size, Temperature, Weight, check_ranges
 from larvatus.targets import AnswerSpans
 
 
@@ -34,9 +34,9 @@ class AnsweringConfig(Struct, tag_field="type", tag="answering", frozen=True, kw
 
     null: bool = False
     """Whether the passage may not answer the question, which [CLS] then says (SQuAD 2)."""
-    threshold: float = 0.0
+    threshold: Score = 0.0
     """With `null`: by how much the score of [CLS] must exceed that of the best span for there to be no answer."""
-    longest: int = 30
+    longest: Size = 30
     """Tokens of the longest answer."""
     whole_words: bool = True
     """Whether an answer that begins or ends inside a word is widened to the word; not so where people mark parts of
@@ -45,20 +45,15 @@ class AnsweringConfig(Struct, tag_field="type", tag="answering", frozen=True, kw
     """A layer before the scores, in families that have one (ModernBERT)."""
     dense_norm: bool = False
     """A norm after it."""
-    dropout: float = 0.0
+    dropout: DropoutRate = 0.0
     mix: bool = False
     """A learned mix of all layers in place of the last (ELMo)."""
-    temperature: float = 1.0
+    temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
-    weight: float = 1.0
+    weight: Weight = 1.0
 
     def __post_init__(self) -> None:
-        if self.longest < 1:
-            raise UsageError(f"the longest answer must have at least 1 token, not {self.longest}")
-        if not self.temperature > 0 or not 0 <= self.dropout < 1:
-            raise UsageError("temperature must be above 0, and dropout lies in [0, 1)")
-        if self.threshold != self.threshold or abs(self.threshold) == float("inf"):
-            raise UsageError(f"the threshold of no answer must be a finite number, not {self.threshold}")
+        check_ranges(self, "answering: ")
 
     def build(self, model: TransformerConfig, vocabulary: int) -> Answering:
         return Answering(self, model)

@@ -25,6 +25,7 @@ from larvatus.nn.layer_mix import LayerMix
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss
 from larvatus.objectives.pair_classifier import first_tokens
+from larvatus.ranges import DropoutRate, Focal, Temperature, Weight, check_ranges
 from larvatus.targets import ClassTargets
 
 Kind = Literal["multi-class", "multi-label", "regression"]
@@ -47,31 +48,28 @@ class ClassificationConfig(
     """The layer between that vector and the classes, as the model's family has it; none: the chapter's W_C alone."""
     dense_norm: bool = False
     """A norm after it (ModernBERT)."""
-    dropout: float = 0.1
+    dropout: DropoutRate = 0.1
     """On what the classes are told from."""
     mix: bool = False
     """A learned mix of all layers in place of the last (ELMo)."""
-    class_weights: tuple[float, ...] = ()
+    class_weights: tuple[Weight, ...] = ()
     """How much an example of each class counts; with several labels, how much a yes does."""
-    focal: float = 0.0
+    focal: Focal = 0.0
     """γ of the focal loss."""
-    smoothing: float = 0.0
+    smoothing: DropoutRate = 0.0
     """Share of the target that is spread over all classes."""
-    temperature: float = 1.0
+    temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
-    weight: float = 1.0
+    weight: Weight = 1.0
 
     def __post_init__(self) -> None:
+        check_ranges(self, "classification: ")
         if len(self.labels) < (2 if self.kind == "multi-class" else 1) or len(set(self.labels)) < len(self.labels):
             raise UsageError(f"classification wants two classes or more, each named once, not {list(self.labels)}")
         if self.kind == "regression" and (len(self.labels) > 1 or self.focal or self.smoothing or self.class_weights):
             raise UsageError("regression has one number, and neither class weights, focal loss nor smoothing")
         if self.class_weights and len(self.class_weights) != len(self.labels):
             raise UsageError(f"{len(self.labels)} classes, but {len(self.class_weights)} class weights; give one each")
-        if not all(weight >= 0 for weight in (*self.class_weights, self.focal)) or not 0 <= self.smoothing < 1:
-            raise UsageError("class weights and the focal γ must not be negative, and smoothing lies in [0, 1)")
-        if not self.temperature > 0 or not 0 <= self.dropout < 1:
-            raise UsageError("temperature must be above 0, and dropout lies in [0, 1)")
         if self.mix and self.pool == "max":
             raise UsageError("a mix of layers is pooled by cls or mean, not max")
 

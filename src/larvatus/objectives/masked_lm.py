@@ -24,17 +24,17 @@ from larvatus.nn.feedforward import ACTIVATIONS
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
 from larvatus.objectives.loss import Loss
+from larvatus.ranges import Weight, check_ranges
 
 
 class MaskedLMConfig(Struct, tag_field="type", tag="masked-lm", frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: ClassVar = MaskedTokens
 
-    weight: float = 1.0
+    weight: Weight = 1.0
     """Share of this objective in the loss."""
 
     def __post_init__(self) -> None:
-        if not self.weight >= 0:
-            raise RecipeError(f"masked-lm: weight = {self.weight} must not be negative")
+        check_ranges(self, "masked-lm: ", RecipeError)
 
     def build(self, model: TransformerConfig, vocabulary: int) -> MaskedLM:
         return MaskedLM(self, model, vocabulary)

@@ -19,17 +19,17 @@ from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss
+from larvatus.ranges import Weight, check_ranges
 
 
 class PairClassifierConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pooler: bool = True
     """Through BERT's tanh pooler, as released; false: on the raw [CLS] vector, as the chapter writes it."""
-    weight: float = 1.0
+    weight: Weight = 1.0
     """Share of this objective in the loss."""
 
     def __post_init__(self) -> None:
-        if not self.weight >= 0:
-            raise RecipeError(f"{self.__struct_config__.tag}: weight = {self.weight} must not be negative")
+        check_ranges(self, f"{self.__struct_config__.tag}: ", RecipeError)
 
 
 class Pooler(nn.Module):

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from larvatus.errors import UsageError
 from larvatus.nn.relation_scorer import RelationScorer, distances, gaps
+from larvatus.ranges import Count, PositiveWeight, Share, Size, SizeOrNone, check_ranges
 from larvatus.targets import WordSpans
 
 NONE = 0
@@ -26,24 +27,21 @@ NONE = 0
 
 class RelationsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     labels: tuple[str, ...]
-    reach: int
+    reach: SizeOrNone
     """Words from one span to the other, at most: of spans farther apart none is looked for."""
-    hidden: int = 256
+    hidden: Size = 256
     """Size of the hidden layer that pairs are scored by."""
-    negatives: int = 4096
+    negatives: Count = 4096
     """Pairs of a window that are nothing of which a step learns; where there are more, so many are drawn."""
-    weight: float = 1.0
+    weight: PositiveWeight = 1.0
     """How much a pair counts in the loss, where a span counts 1."""
-    threshold: float = 0.5
+    threshold: Share = 0.5
     """How sure of its best relation rather than NONE a pair must be."""
 
     def __post_init__(self) -> None:
+        check_ranges(self, "relations: ")
         if not self.labels or len(set(self.labels)) < len(self.labels):
             raise UsageError(f"relations want one label or more, each named once, not {list(self.labels)}")
-        if self.reach < 0 or self.hidden < 1 or self.negatives < 1:
-            raise UsageError("relations want a reach of 0 or more, a hidden layer and negatives of 1 or more")
-        if not self.weight > 0 or not 0 <= self.threshold <= 1:
-            raise UsageError("the weight of relations is above 0, and their threshold lies in [0, 1]")
 
 
 class Pairs(NamedTuple):

@@ -26,6 +26,7 @@ from larvatus.nn.buckets import IGNORE
 from larvatus.nn.feedforward import ACTIVATIONS
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss
+from larvatus.ranges import Share, Weight, check_ranges
 
 
 class ReplacedTokensConfig(
@@ -33,18 +34,13 @@ class ReplacedTokensConfig(
 ):
     needs: ClassVar = ReplacedTokens
 
-    generator: float = 0.25
+    generator: Share = 0.25
     """Width of the generator as a share of the model's; it has as many layers. 0: no generator, as in a saved model."""
-    weight: float = 50.0
+    weight: Weight = 50.0
     """Share of this objective in the loss."""
 
     def __post_init__(self) -> None:
-        if not self.weight >= 0:
-            raise RecipeError(f"replaced-tokens: weight = {self.weight} must not be negative")
-        if not 0 <= self.generator <= 1:
-            raise RecipeError(
-                f"replaced-tokens: generator = {self.generator} must lie between 0 and 1; set it to 0.25, a quarter"
-            )
+        check_ranges(self, "replaced-tokens: ", RecipeError)
 
     def build(self, model: TransformerConfig, vocabulary: int) -> ReplacedTokensHead:
         return ReplacedTokensHead(self, model)

@@ -26,6 +26,7 @@ from larvatus.nn.buckets import IGNORE
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.objectives.loss import Loss
+from larvatus.ranges import Size, Weight, check_ranges
 
 
 class SpanBoundaryConfig(
@@ -33,19 +34,15 @@ class SpanBoundaryConfig(
 ):
     needs: ClassVar = SpanTargets
 
-    place_size: int = 200
+    place_size: Size = 200
     """Size of the embedding that says which token of the span is meant."""
-    places: int = 64
+    places: Size = 64
     """Places told apart, in tokens; those of a longer span share the last."""
-    weight: float = 1.0
+    weight: Weight = 1.0
     """Share of this objective in the loss."""
 
     def __post_init__(self) -> None:
-        if not self.weight >= 0:
-            raise RecipeError(f"span-boundary: weight = {self.weight} must not be negative")
-        for name in ("place_size", "places"):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"span-boundary: {name} = {getattr(self, name)} must be at least 1")
+        check_ranges(self, "span-boundary: ", RecipeError)
 
     def build(self, model: TransformerConfig, vocabulary: int) -> SpanBoundary:
         return SpanBoundary(self, model, vocabulary)

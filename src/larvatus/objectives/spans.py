@@ -31,6 +31,7 @@ from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.nn.word_pool import WordPool, pool_words
 from larvatus.objectives.loss import Loss
 from larvatus.objectives.relations import RelationsConfig, pair_size, relation_loss
+from larvatus.ranges import DropoutRate, PositiveShare, PositiveWeight, Share, Size, Temperature, Weight, check_ranges
 from larvatus.targets import WordSpans
 
 Decoding = Literal["flat", "nested", "free"]
@@ -43,44 +44,39 @@ class SpansConfig(Struct, tag_field="type", tag="spans", frozen=True, kw_only=Tr
 
     labels: tuple[str, ...]
     """The types; one alone is binary identification."""
-    longest: int = 16
+    longest: Size = 16
     """Words of the longest span that is looked at (L)."""
     representation: Representation = "boundaries"
     """[z_i; z_j; mean] (mean), start and end through nets of their own (boundaries), or with these content by one
     learnt vector (attention) or by self-attention over the span (self-attention, eq. 11.26)."""
-    hidden: int = 256
+    hidden: Size = 256
     """Size of the hidden layer that spans are scored by, and of the nets of their boundaries."""
     widths: bool = True
     """A learned vector for each length of spans beside the chapter's parts (Lee et al. 2017)."""
     pool: WordPool = "first"
     """Which of a word's subwords speak for it."""
-    dropout: float = 0.1
+    dropout: DropoutRate = 0.1
     """On the vectors of words."""
     mix: bool = False
     """A learned mix of all layers in place of the last (ELMo)."""
-    negatives: float = 1.0
+    negatives: PositiveShare = 1.0
     """Share of the spans that are nothing of which a step learns; 1: all."""
-    null_weight: float = 1.0
+    null_weight: PositiveWeight = 1.0
     """How much such a span counts."""
     decoding: Decoding = "nested"
     """Spans that are kept may not overlap (flat), may not cross (nested), or may do both (free)."""
-    threshold: float = 0.5
+    threshold: Share = 0.5
     """How sure of its best type rather than NULL a span must be."""
-    temperature: float = 1.0
+    temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
-    weight: float = 1.0
+    weight: Weight = 1.0
     relations: RelationsConfig | None = None
     """What the spans may be to each other; None: that is not asked."""
 
     def __post_init__(self) -> None:
+        check_ranges(self, "spans: ")
         if not self.labels or len(set(self.labels)) < len(self.labels):
             raise UsageError(f"spans want one type or more, each named once, not {list(self.labels)}")
-        if self.longest < 1 or self.hidden < 1:
-            raise UsageError("the longest span has at least 1 word, and the hidden layer at least 1 number")
-        if not 0 < self.negatives <= 1 or not self.null_weight > 0:
-            raise UsageError("the share of negatives is above 0 and at most 1, and the weight of NULL above 0")
-        if not 0 <= self.threshold <= 1 or not self.temperature > 0 or not 0 <= self.dropout < 1:
-            raise UsageError("the threshold lies in [0, 1], temperature is above 0, and dropout in [0, 1)")
         if self.mix and self.pool == "max":
             raise UsageError("a mix of layers is pooled by first or mean, not max")
 

@@ -28,6 +28,7 @@ from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.nn.word_pool import WordPool, pool_words
 from larvatus.objectives.classification import DENSE, Dense
 from larvatus.objectives.loss import Loss
+from larvatus.ranges import DropoutRate, SizeOrNone, Temperature, Weight, check_ranges
 from larvatus.targets import WordTags
 from larvatus.text.tag_schemes import Scheme
 
@@ -45,27 +46,26 @@ class TaggingConfig(Struct, tag_field="type", tag="tagging", frozen=True, kw_onl
     """The gold tag stands on every subword, or on the word as a whole; a CRF and an LSTM always learn words."""
     crf: bool = False
     """A conditional random field over the words."""
-    lstm: int = 0
+    lstm: SizeOrNone = 0
     """Size of a bidirectional LSTM over the words, in each direction; 0: none."""
     dense: Dense = "none"
     """A layer before the tags, in families that have one (ModernBERT)."""
     dense_norm: bool = False
     """A norm after it."""
-    dropout: float = 0.1
+    dropout: DropoutRate = 0.1
     mix: bool = False
     """A learned mix of all layers in place of the last (ELMo)."""
     spacing: Literal["written", "apart", "spaced"] = "written"
     """How text is read, for it to look like what was learnt: as written; with a space where a token would serve two
     words; with single spaces between all words."""
-    temperature: float = 1.0
+    temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
-    weight: float = 1.0
+    weight: Weight = 1.0
 
     def __post_init__(self) -> None:
+        check_ranges(self, "tagging: ")
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
             raise UsageError(f"tagging wants two tags or more, each named once, not {list(self.labels)}")
-        if not self.temperature > 0 or not 0 <= self.dropout < 1 or self.lstm < 0:
-            raise UsageError("temperature must be above 0, dropout in [0, 1), and the LSTM's size not negative")
         if self.mix and self.pool == "max":
             raise UsageError("a mix of layers is pooled by first or mean, not max")
 

@@ -30,6 +30,7 @@ from larvatus.metrics.isotropy import isoscore_star
 from larvatus.nn.transformer import Transformer
 from larvatus.probe.cosines import RunningCosines, RunningCovariance, unit_vectors
 from larvatus.probe.frequency import FrequencyEffect, RunningWords, choose_words, word_key
+from larvatus.ranges import Count, Seed, Share, SizeOrNone, check_ranges
 from larvatus.text.readers import Skipped
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
@@ -40,19 +41,18 @@ class IsotropyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     punctuation: bool = False
     """Whether marks that stand alone count as words."""
     passages: PassageOptions = PassageOptions()
-    most: int = 20_000
+    most: Count = 20_000
     """Word instances that go through the model (or a few more: whole passages)."""
-    rogue: int = 3
+    rogue: SizeOrNone = 3
     """Dimensions to name."""
-    shrinkage: float = 0.0
+    shrinkage: Share = 0.0
     """ζ of IsoScore*: how far the covariance is moved to one that is the same in all directions."""
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        if self.most < 2 or self.rogue < 0:
-            raise UsageError("isotropy wants 2 word instances or more, and a number of dimensions that is not negative")
-        if not 0.0 <= self.shrinkage <= 1.0:
-            raise UsageError(f"shrinkage lies between 0 and 1, not {self.shrinkage}")
+        check_ranges(self, "")
+        if self.most < 2:
+            raise UsageError("isotropy wants 2 word instances or more")
 
 
 class Rogue(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from typing import Any, get_args
 import msgspec
 
 from larvatus.errors import RecipeError, did_you_mean
+from larvatus.ranges import shown
 from larvatus.recipes.recipe import SIZES, Recipe
 from larvatus.regular_files import named, read_text
 
@@ -111,7 +112,7 @@ def _table(name: str, seen: tuple[str, ...]) -> Table:
         text = recipe_text(name)
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as fault:
+    except ValueError as fault:  # a number of thousands of digits is one too
         raise RecipeError(f"{name}: not valid TOML: {fault}") from fault
     base = table.pop("base", None)
     if base is None:
@@ -156,6 +157,8 @@ def _set(table: Table, setting: str, *, word: str = "--set") -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a bare word is a string
+    except ValueError as fault:
+        raise RecipeError(f"{word} {path}: {shown(text)} is too long for a number") from fault
     place: Any = table
     for key in keys[:-1]:
         place = _enter(place, key, f"{word} {path}")

@@ -19,6 +19,7 @@ from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import ObjectiveConfig, generator_of
+from larvatus.ranges import Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
 from larvatus.text.vocabulary import TokenizerConfig
 
@@ -38,7 +39,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     about: str = ""
     """One line: the idea and the paper."""
-    batch: int = 256
+    batch: Size = 256
     """Sequences a step. Ragged batches are cut by tokens: a step holds `batch × length` of them."""
     tokenizer: TokenizerConfig
     packing: PackingConfig
@@ -52,10 +53,9 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     phases: tuple[Phase, ...] = (Phase(),)
 
     def __post_init__(self) -> None:
+        check_ranges(self, "", RecipeError)
         _check_objectives(self)
         _check_phases(self)
-        if self.batch < 1:
-            raise RecipeError(f"batch must be at least 1 sequence, not {self.batch}")
 
 
 def _check_objectives(recipe: Recipe) -> None:
@@ -65,6 +65,8 @@ def _check_objectives(recipe: Recipe) -> None:
     tags = [objective.__struct_config__.tag for objective in recipe.objectives]
     if len(set(tags)) < len(tags):
         raise RecipeError(f"an objective is named twice: {', '.join(map(str, tags))}")
+    if not any(objective.weight for objective in recipe.objectives):
+        raise RecipeError("the objectives weigh nothing, so nothing would be learnt; set the weight of one above 0")
     given = {*recipe.packing.gives, *recipe.corruption.gives}
     for objective in recipe.objectives:
         if objective.needs not in given:

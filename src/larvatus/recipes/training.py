@@ -13,55 +13,66 @@ from typing import Literal
 from msgspec import Struct
 
 from larvatus.errors import RecipeError
+from larvatus.ranges import (
+    Beta,
+    Clip,
+    CountOrNone,
+    Decay,
+    LearningRate,
+    Length,
+    PositiveEpsilon,
+    PositiveShare,
+    Share,
+    Steps,
+    check_ranges,
+)
 
 
 class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """AdamW (Loshchilov & Hutter 2019) or LAMB (You et al. 2020); norms and biases are not decayed."""
 
-    rate: float = 1e-4
+    rate: LearningRate = 1e-4
     """Peak learning rate."""
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-6
-    decay: float = 0.01
-    """Decoupled weight decay of matrices."""
-    clip: float = 1.0
+    beta1: Beta = 0.9
+    """How much of the mean gradient stays at each step; 0: none, the gradient alone."""
+    beta2: Beta = 0.999
+    """The same of the mean square."""
+    epsilon: PositiveEpsilon = 1e-6
+    """Added to the root of the mean square; above 0, or a weight without gradients would be divided by 0."""
+    decay: Decay = 0.01
+    """Decoupled weight decay of matrices; 0: none."""
+    clip: Clip = 1.0
     """Largest norm of the whole gradient; 0 switches clipping off."""
     type: Literal["adamw", "lamb"] = "adamw"
     """lamb: each matrix moves in proportion to its own norm, for batches of thousands of sequences."""
 
     def __post_init__(self) -> None:
-        if self.rate <= 0:
-            raise RecipeError(f"optimizer.rate must be above 0, not {self.rate}")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise RecipeError(f"optimizer.{name} must lie in [0, 1), not {getattr(self, name)}")
+        check_ranges(self, "optimizer.", RecipeError)
 
 
 class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Warm-up to the peak rate, then a way down."""
 
     type: Literal["linear", "cosine", "trapezoid", "constant"] = "linear"
-    warmup: float = 0.01
+    warmup: Share = 0.01
     """Share of all steps over which the rate rises from 0 (BERT: 10,000 of 1,000,000)."""
-    warmup_floor: int = 0
+    warmup_floor: CountOrNone = 0
     """At least so many steps of warm-up in a short run, though never more than a quarter of it. A share alone leaves a
     run of 300 steps with six, after which the moments of Adam are still noise. No warm-up at all stays none."""
-    cooldown: float = 0.1
+    cooldown: Share = 0.1
     """Share of all steps over which a trapezoid comes down."""
-    floor: float = 0.0
+    floor: Share = 0.0
     """Where the rate ends, as a share of the peak."""
-    steps: int = 1_000_000
+    steps: Steps = 1_000_000
     """Steps as published; `--steps`, `--minutes` or `--epochs` say otherwise."""
 
     def __post_init__(self) -> None:
-        for name in ("warmup", "cooldown", "floor"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise RecipeError(f"schedule.{name} is a share between 0 and 1, not {getattr(self, name)}")
-        if self.warmup_floor < 0:
-            raise RecipeError(f"schedule.warmup_floor is a number of steps from 0 up, not {self.warmup_floor}")
-        if self.steps < 1:
-            raise RecipeError(f"schedule.steps must be at least 1, not {self.steps}")
+        check_ranges(self, "schedule.", RecipeError)
+        if self.type == "trapezoid" and self.warmup + self.cooldown > 1:
+            raise RecipeError(
+                f"schedule.warmup = {self.warmup:g} and schedule.cooldown = {self.cooldown:g} are more than the whole "
+                "run; lower one of them"
+            )
 
     def warmup_steps(self, steps: int) -> int:
         """Steps of warm-up in a run of so many.
@@ -77,16 +88,13 @@ class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Phase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stretch of training at one sequence length."""
 
-    length: int = 512
+    length: Length = 512
     """Longest sequence, special tokens included."""
-    share: float = 1.0
+    share: PositiveShare = 1.0
     """Share of all steps."""
 
     def __post_init__(self) -> None:
-        if self.length < 8:
-            raise RecipeError(f"phases.length must be at least 8 tokens, not {self.length}")
-        if not 0 < self.share <= 1:
-            raise RecipeError(f"phases.share must lie in (0, 1], not {self.share}")
+        check_ranges(self, "phases.", RecipeError)
 
 
 def steps_of_phases(phases: tuple[Phase, ...], steps: int) -> list[int]:

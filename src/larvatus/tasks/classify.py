@@ -18,12 +18,17 @@ from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.errors import DataError, did_you_mean
 from larvatus.nn.buckets import IGNORE
 from larvatus.objectives import Classification, ClassificationConfig, Pretraining
+from larvatus.ranges import Range, shown
 from larvatus.targets import ClassTargets
 from larvatus.tasks.data.records import TextExample
 from larvatus.tasks.results import Classified, Coverage
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
 from larvatus.tasks.sequences import Sequences, TextOrPair
 from larvatus.tasks.unknown import Unknown
+
+VALUES = Range(-1e15, 1e15)
+"""Of a regression: their squares must be finite too."""
+
 
 Merge = Literal["mean", "max"]
 YES = 0.5
@@ -96,9 +101,12 @@ def _labels(example: TextExample) -> tuple[str, ...]:
 
 def _number(example: TextExample) -> float:
     try:
-        return float(example.label)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as fault:
-        raise DataError(f"{example.place}: the label {example.label!r} is not a number, as regression wants") from fault
+        value = float(example.label)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError) as fault:
+        label = shown(example.label)
+        raise DataError(f"{example.place}: the label {label} is not a number, as regression wants") from fault
+    VALUES.check(value, f"{example.place}: the label", DataError)
+    return value
 
 
 def _label(example: TextExample, label: object) -> str:

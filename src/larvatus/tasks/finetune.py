@@ -24,6 +24,7 @@ from larvatus.bundle.huggingface.task_heads import TaskConfig
 from larvatus.errors import Preempted, UsageError
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.objectives import ClassificationConfig, TaggingConfig
+from larvatus.ranges import SEED
 from larvatus.signals import Stop
 from larvatus.tasks.checkpoint import Keeper, SeedRun
 from larvatus.tasks.choosing import Epoch, Scores, compare, stuck
@@ -91,6 +92,8 @@ class Job:
     """Saves the run under way; without it, a run that is stopped is lost."""
 
     def __post_init__(self) -> None:
+        for seed in self.seeds:
+            SEED.check(seed, "seed")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UsageError(f"seeds must be one or more, each once, not {list(self.seeds)}")
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from larvatus.errors import DataError, UsageError
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.objectives.classification import Dense
+from larvatus.ranges import DropoutRate, Focal, SizeOrNone, Weight, check_ranges
 from larvatus.tasks.data.records import Dataset, TaggedExample, TextExample
 from larvatus.tasks.schemes import all_tags
 from larvatus.tasks.words import spacing_of
@@ -27,20 +28,23 @@ class HeadOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """cls, mean or max of a text; first, mean or max of a word's subwords."""
     dense: Dense | None = None
     """The layer before the classes; None: as the model's family has it."""
-    dropout: float | None = None
+    dropout: DropoutRate | None = None
     mix: bool = False
     """A learned mix of all layers."""
     balanced: bool = False
     """Classes count the more the rarer they are."""
-    class_weights: Mapping[str, float] = {}
+    class_weights: Mapping[str, Weight] = {}
     """Or as much as is said here; those not named count 1."""
-    focal: float = 0.0
-    smoothing: float = 0.0
+    focal: Focal = 0.0
+    smoothing: DropoutRate = 0.0
     crf: bool = False
-    lstm: int = 0
+    lstm: SizeOrNone = 0
     learn: Literal["subwords", "words"] = "subwords"
     scheme: Scheme | None = None
     """How tags are to spell entities; None: as the training set does, but BIO for IOB1."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
 
 
 def classification_head(

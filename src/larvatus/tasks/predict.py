@@ -21,7 +21,9 @@ from msgspec import Struct
 
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
+from larvatus.nn.memory import saying_what_to_lower
 from larvatus.objectives import Answering, Spans, Tagging
+from larvatus.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
 from larvatus.tasks.answers.answer import Decoding, answer_questions
 from larvatus.tasks.classify import Merge, classify, texts_of
 from larvatus.tasks.data.records import Place, TaggedExample, TextExample
@@ -51,22 +53,19 @@ class PredictOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How the windows of a long text decide on its class: by the mean of their scores, or by the highest."""
     truncate: bool = False
     """Read the first window of a long text alone."""
-    overlap: int | None = None
+    overlap: SizeOrNone | None = None
     """Tokens that windows share; None: a quarter of a window."""
-    length: int | None = None
+    length: Size | None = None
     """Tokens of a window, special ones included; None: as many as the model has positions."""
-    tokens: int = 0
+    tokens: CountOrNone = 0
     """Of a batch; 0: as suits the device."""
-    top: int = 1
+    top: Count = 1
     """Spans that are given for a question, likeliest first."""
 
     def __post_init__(self) -> None:
-        if self.top < 1:
-            raise UsageError("at least one answer to a question must be asked for")
+        check_ranges(self, "")
         if self.merge not in ("mean", "max"):
             raise UsageError(f"windows are merged by mean or max, not {self.merge!r}")
-        if self.tokens < 0 or (self.overlap is not None and self.overlap < 0):
-            raise UsageError("the overlap of windows and the tokens of a batch must not be negative")
 
 
 class Given(Place):
@@ -147,7 +146,8 @@ class Predictor:
     def answers(self, examples: Iterable[Example]) -> Iterator[Predicted]:
         """As `predict`, for examples that know where they come from."""
         for block in blocks(examples):
-            found = self._answers(block)
+            with saying_what_to_lower("lower --batch-tokens or --length, or take a smaller --model"):
+                found = self._answers(block)
             yield from (Predicted(example=example, found=one) for example, one in zip(block, found, strict=True))
 
     def _example(self, given: Input, place: Place) -> Example:

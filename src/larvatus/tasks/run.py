@@ -23,6 +23,7 @@ from larvatus.bundle.contents import model_contents
 from larvatus.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
+from larvatus.nn.memory import saying_what_to_lower
 from larvatus.outputs import check_outputs, remove_run
 from larvatus.regular_files import is_there, only_regular, refuse_link
 from larvatus.signals import listening, resumable
@@ -55,6 +56,9 @@ READ: dict[Task, Callable[..., Any]] = {
 }
 OPTIONS: dict[Task, type[Struct]] = {"spans": SpanOptions, "answer": AnswerOptions}
 """What may be set of a task besides, by name."""
+LOWER = (
+    "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume goes on from there"
+)
 CURVE = "curve.json"
 
 
@@ -117,6 +121,7 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
         resumable(lambda: _way_on(order.out)),
         files.locked(order.out),
         _under_way(order, job.watch.say),
+        saying_what_to_lower(LOWER),
     ):
         job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop))
         for line in doubts(order.train, order.dev):

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from larvatus.errors import UsageError
+from larvatus.ranges import Clip, Count, CountOrNone, Decay, DropoutRate, LearningRate, Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.trained import TrainedConfig
 
@@ -48,38 +48,31 @@ LINEAR_HEAD_RATE = 1e-2
 
 
 class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    epochs: int | None = None
+    epochs: Count | None = None
     """Passes over the training examples; None: by their number."""
-    batch: int = 32
+    batch: Size = 32
     """Texts of a step."""
-    rate: float | None = None
+    rate: LearningRate | None = None
     """Peak learning rate; None: by what is trained."""
-    decay: float = 0.01
-    """Weight decay of matrices."""
-    clip: float = 1.0
+    decay: Decay = 0.01
+    """Weight decay of matrices; 0: none."""
+    clip: Clip = 1.0
     """Largest norm of the gradient; 0: not clipped."""
-    warmup: float = 0.1
+    warmup: DropoutRate = 0.1
     """Share of all steps over which the rate rises."""
-    patience: int | None = None
+    patience: CountOrNone | None = None
     """Evaluations without a gain, in score or in validation loss, after which training ends; 0: never early; None: half
     of all, but 10 at least."""
-    evaluations: int = 2
+    evaluations: Count = 2
     """How often held-out examples are scored in an epoch."""
-    length: int | None = None
+    length: Size | None = None
     """Tokens of a window, special ones included; None: as many as the model has positions."""
     truncate: bool = False
     """Read the first window of long texts alone."""
     trained: TrainedConfig = TrainedConfig()
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "evaluations", "length"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} must be at least 1, not {value}")
-        if self.rate is not None and not self.rate > 0:
-            raise UsageError(f"the learning rate must be above 0, not {self.rate}")
-        if not self.decay >= 0 or not self.clip >= 0 or (self.patience or 0) < 0 or not 0 <= self.warmup < 1:
-            raise UsageError("decay, clip and patience must not be negative, and warm-up is a share below 1")
+        check_ranges(self, "")
 
     def settled(self, task: Task, examples: int, *, linear: bool = False) -> FineTuneConfig:
         """The same with what suits the task and so many examples, wherever nothing was said."""

@@ -28,6 +28,7 @@ from torch import nn
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.nn.lora import LoRAConfig, add_lora
 from larvatus.objectives import Pretraining
+from larvatus.ranges import Factor, LayersOrNone, PositiveShare, check_ranges, shown
 
 What = Literal["all", "head", "last", "lora"]
 
@@ -35,13 +36,13 @@ What = Literal["all", "head", "last", "lora"]
 class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     what: What = "all"
     """Everything, the head, the head and the last layers, or the head and LoRA."""
-    last: int = 0
+    last: LayersOrNone = 0
     """How many layers, with "last"."""
-    layer_decay: float = 1.0
+    layer_decay: PositiveShare = 1.0
     """The rate of a layer as a share of that of the layer above it; embeddings come below the lowest."""
-    head_rate: float | None = None
+    head_rate: Factor | None = None
     """The rate of the head, in rates of the highest layer; None: by the task, or 1."""
-    crf_rate: float = 10.0
+    crf_rate: Factor = 10.0
     """The rate of a CRF's transitions, in rates of the head."""
     lora: LoRAConfig = LoRAConfig()
     """With "lora"."""
@@ -49,17 +50,13 @@ class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """With "all": whether the embeddings learn too. Otherwise they never do."""
 
     def __post_init__(self) -> None:
+        check_ranges(self, "")
         if self.what not in ("all", "head", "last", "lora"):
             raise UsageError(
                 f"{self.what!r} cannot be trained{did_you_mean(self.what, ['all', 'head', 'last', 'lora'])}"
             )
-        if (self.what == "last") != (self.last > 0) or self.last < 0:
+        if (self.what == "last") != (self.last > 0):
             raise UsageError("the last layers are trained by number, one or more, such as last2, and only with last")
-        if not 0 < self.layer_decay <= 1:
-            raise UsageError(f"a layer's share of the rate is above 0 and at most 1, not {self.layer_decay}")
-        for name, own in (("head", self.head_rate), ("CRF", self.crf_rate)):
-            if own is not None and not 0 < own < float("inf"):
-                raise UsageError(f"the rate of the {name} must be above 0, not {own}")
 
     @classmethod
     def read(cls, word: str, **settings: Any) -> TrainedConfig:
@@ -74,7 +71,7 @@ class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         number = None if found is None or found[2] is None else int(found[2])
         if found is None or (number is not None and found[1] in ("all", "head")):
             known = ["all", "head", "last1", "last2", "lora", "lora16"]
-            raise UsageError(f"{word!r} is not something to train{did_you_mean(word, known)}")
+            raise UsageError(f"{shown(word)} is not something to train{did_you_mean(word, known)}")
         if found[1] == "lora" and number is not None:
             settings["lora"] = LoRAConfig(rank=number, alpha=2.0 * number)
         if found[1] == "last":

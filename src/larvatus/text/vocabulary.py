@@ -20,7 +20,8 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from larvatus.errors import DataError
+from larvatus.errors import DataError, RecipeError
+from larvatus.ranges import Count, PositiveShare, Size, check_ranges
 from larvatus.text.boundaries import byte_alphabet
 from larvatus.text.bpe import Merges, learn_merges
 from larvatus.text.counting import count_words, covered_characters
@@ -36,45 +37,57 @@ _LINE_BREAKS = "\u010a\u010d"  # as byte-level pieces write \n and \r
 
 
 class WordPieceConfig(msgspec.Struct, tag="wordpiece", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    size: int = 30_522
+    size: Size = 30_522
     """Pieces in all, special tokens included."""
     lowercase: bool = True
     """Fold case and drop accents, as BERT uncased does."""
-    coverage: float = 0.9999
+    coverage: PositiveShare = 0.9999
     """Share of the text's characters that get a piece; words with rarer ones become [UNK]."""
-    min_count: int = 2
+    min_count: Count = 2
     """A piece must occur this often."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "tokenizer.", RecipeError)
 
 
 class ByteBPEConfig(msgspec.Struct, tag="byte-bpe", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    size: int = 50_265
+    size: Size = 50_265
     """Pieces in all, special tokens and the 256 bytes included."""
-    min_count: int = 2
+    min_count: Count = 2
     """A piece must occur this often."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "tokenizer.", RecipeError)
 
 
 class BPEConfig(msgspec.Struct, tag="bpe", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    size: int = 40_478
+    size: Size = 40_478
     """Pieces in all, special tokens included (GPT: 40,000 merges and 478 symbols)."""
     lowercase: bool = True
     """Fold case and drop accents."""
-    coverage: float = 0.9999
+    coverage: PositiveShare = 0.9999
     """Share of the text's characters that get a piece; rarer ones become <unk>."""
-    min_count: int = 2
+    min_count: Count = 2
     """A piece must occur this often."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "tokenizer.", RecipeError)
 
 
 class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    size: int = 250_002
+    size: Size = 250_002
     """Pieces in all, special tokens included."""
     lowercase: bool = False
     """Fold case and drop accents (ALBERT does, XLM-R does not)."""
-    coverage: float = 0.9999
+    coverage: PositiveShare = 0.9999
     """Share of the text's characters that get a piece; rarer ones become <unk>."""
-    min_count: int = 2
+    min_count: Count = 2
     """A piece must occur this often in the text to be a candidate."""
     separators: Literal[1, 2] = 2
     """Between the texts of a pair: 1 with segments (ALBERT), 2 without (XLM-R)."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "tokenizer.", RecipeError)
 
 
 TokenizerConfig = WordPieceConfig | ByteBPEConfig | BPEConfig | UnigramConfig

@@ -19,7 +19,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from larvatus.errors import UsageError
+from larvatus.nn.device import choose_device
+from larvatus.ranges import whole
+
 T = TypeVar("T")
+
+NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+VARIABLES = (*NEEDED, "LOCAL_RANK")
+TORCHRUN = "start several processes with torchrun, which sets them all, or unset them: unset RANK WORLD_SIZE"
 
 
 @dataclass(frozen=True)
@@ -72,17 +80,50 @@ class Ranks:
         return int(self.add(torch.tensor(number if self.main else 0, device=device)).item())
 
 
+def said_by_torchrun() -> tuple[int, int]:
+    """How many processes there are, and the number of this one on its machine; (1, 0) where nobody says anything.
+
+    Half a set of variables, left over from another program, would have a run wait for processes that do not exist.
+    """
+    given = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    if not given.keys() & {"RANK", "WORLD_SIZE"}:  # clusters set the others for programs of all kinds
+        return 1, 0
+    numbers: dict[str, int] = {}
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
+        if name in given:
+            most = 65_535 if name == "MASTER_PORT" else numbers.get("WORLD_SIZE", 100_001) - 1
+            limits = whole(1, 100_000) if name == "WORLD_SIZE" else whole(0, most)
+            try:
+                numbers[name] = limits.read(given[name])
+            except ValueError as fault:
+                raise UsageError(f"{name}={fault}; {TORCHRUN}") from None
+    if numbers.get("WORLD_SIZE") == 1 and numbers.get("RANK", 0) == 0:
+        return 1, 0
+    if missing := [name for name in NEEDED if name not in given]:
+        raise UsageError(f"{', '.join(given)} set, but not {', '.join(missing)}; {TORCHRUN}")
+    return numbers["WORLD_SIZE"], numbers.get("LOCAL_RANK", 0)
+
+
+def _first_line(fault: Exception) -> str:
+    return (str(fault).strip().splitlines() or [type(fault).__name__])[0]
+
+
 @contextmanager
 def ranks(device: str, timeout_s: float = 600.0) -> Iterator[Ranks]:
     """Join the other processes when started by torchrun; alone otherwise."""
-    count = int(os.environ.get("WORLD_SIZE", "1"))
+    count, local = said_by_torchrun()
     if count == 1:
         yield Ranks()
         return
     cuda = device.startswith("cuda")
     if cuda:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(seconds=timeout_s))
+        choose_device(f"cuda:{local}")
+        torch.cuda.set_device(local)
+    try:
+        dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(seconds=timeout_s))
+    except (RuntimeError, ValueError, OSError) as fault:  # nobody listens there, or the address cannot be
+        address = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
+        raise UsageError(f"the {count} processes did not meet at {address}: {_first_line(fault)}") from fault
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size())
     finally:

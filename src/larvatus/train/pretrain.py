@@ -30,8 +30,10 @@ from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
 from larvatus.errors import RecipeError, UsageError, printable
 from larvatus.files import locked, sweep
+from larvatus.nn.memory import saying_what_to_lower
 from larvatus.objectives import Pretraining
 from larvatus.outputs import remove_run
+from larvatus.ranges import SEED, STEPS
 from larvatus.recipes import Recipe, differences, recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.rng import derive
@@ -58,12 +60,14 @@ from larvatus.train.optimizer import build_optimizer
 from larvatus.train.origin import Origin
 from larvatus.train.prepare import Prepared
 from larvatus.train.settings import Budget, Runtime
+from larvatus.train.size import refuse_what_cannot_fit
 from larvatus.train.snapshot import Made
 from larvatus.train.speed import flops_per_token, peak_flops
 from larvatus.train.step import Stepper
 
 OWN = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard")
 """What a run keeps in its directory beside the model: none of it may lead elsewhere."""
+LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume goes on from there"
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
 FINAL_TOKENS = 1_048_576
 
@@ -91,17 +95,22 @@ class Job:
     """One of several runs: show a bar or a line now and then, and what went wrong; who started it tells the rest."""
 
     def __post_init__(self) -> None:
+        SEED.check(self.seed, "--seed")
+        for option, every in (("--evaluate-every", self.evaluate_every), ("--save-every", self.save_every)):
+            STEPS.check(1 if every is None else every, option)
         if self.fork and not self.resume:
             raise UsageError("--fork goes with --resume")
 
 
 def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int, HeldOut]:
     """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
+    refuse_what_cannot_fit(job.recipe, job.runtime)
     with (
         ranks(job.runtime.device) as group,
         listening() as stop,
         resumable(lambda: _way_on(job)),
         locked(job.out) if group.main else nullcontext(),
+        saying_what_to_lower(LOWER),
     ):
         if group.main:
             only_regular(job.out, OWN)
@@ -149,6 +158,7 @@ class Run:
         """The weights of step 0: drawn, or those of the model to go on from."""
         job = self.job
         if job.origin is None:
+            refuse_what_cannot_fit(job.recipe, job.runtime, self.tokenizer.size)
             return Pretraining.build(
                 job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed
             )

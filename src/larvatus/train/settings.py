@@ -9,13 +9,20 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-import torch
-
 from larvatus.corpus.processes import check_count
 from larvatus.errors import UsageError
+from larvatus.nn.device import choose_device
+from larvatus.ranges import STEPS, Range, whole
 
-MOST = {"steps": 10**9, "minutes": 10**6, "epochs": 10**6, "tokens": 10**15}
-"""Of a budget: a thousand times what anyone trained an encoder for. Two years of minutes."""
+MICROBATCH = whole(8, 2**31)
+WORKERS = whole(0, 1024)
+BUDGETS = {
+    "steps": STEPS,
+    "minutes": Range(0, 10_000_000, above=True),
+    "epochs": Range(0, 1_000_000, above=True),
+    "tokens": whole(1, 10**15),
+}
+"""A thousand times what anyone trained an encoder for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +44,7 @@ class Runtime:
             raise UsageError(f"--precision is fp32 or bf16, not {self.precision!r}")
         if self.precision == "bf16" and self.device == "cpu":
             raise UsageError("--precision bf16 wants a GPU; leave it away on a CPU")
-        if self.microbatch < 8:
-            raise UsageError("--microbatch wants at least 8 tokens")
+        MICROBATCH.check(self.microbatch, "--microbatch")
         check_count(self.workers)
 
     @classmethod
@@ -53,10 +59,7 @@ class Runtime:
         deterministic: bool = False,
     ) -> Runtime:
         """What suits this machine, where nothing else was asked for."""
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        elif device.startswith("cuda") and not torch.cuda.is_available():
-            raise UsageError(f"--device {device}: no CUDA device here; use --device cpu")
+        device = str(choose_device(device))
         cuda = device.startswith("cuda")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return cls(
@@ -92,5 +95,4 @@ class Budget:
         if len(given) > 1:
             raise UsageError(f"give one of --steps, --minutes, --epochs and --tokens, not {' and '.join(given)}")
         for name in given:
-            if not 0 < getattr(self, name) <= MOST[name]:  # nor is anything that is no number
-                raise UsageError(f"--{name} is above 0 and at most {MOST[name]:,}, not {getattr(self, name)}")
+            BUDGETS[name].check(getattr(self, name), f"--{name}")

@@ -164,7 +164,7 @@ def test_one_sense_per_discourse_is_the_largest_sum_of_similarities(tagger, word
 def test_a_heavy_prior_gives_the_most_frequent_sense(tagger, inventory):
     words = tagger(prior=100.0, backoff=()).tag_sentences([sentence("your bank was wide"), sentence("run , bank !")])
     assert {word.key for word in words} == {"bank%1:17:01::"}  # tagged twice, the others once
-    with pytest.raises(UsageError, match="the weight of the prior is a number from 0, not -1"):
+    with pytest.raises(UsageError, match="prior = -1 must lie between 0"):
         TagOptions(prior=-1)
     with pytest.raises(UsageError, match=r"'synsets' is no step of the ladder; did you mean synset\?"):
         TagOptions(backoff=("synsets",))

@@ -6,7 +6,7 @@ A module here holds `CASES: list[Case]`; `test_no_traceback.py` runs them all, e
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -37,3 +37,5 @@ class Case:
     """2 usage, 3 recipe, 4 data, 5 artefact, 6 numerics; 0 where it must work. Never 70."""
     says: tuple[str, ...] = ()
     """Words that the one line on standard error must hold."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that are set meanwhile."""

@@ -24,6 +24,7 @@ from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, p
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, SentenceOrderConfig, tag
+from larvatus.ranges import DropoutRate, Size
 
 LAYER = "albert.encoder.albert_layer_groups.0.albert_layers.0"
 PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
@@ -77,14 +78,14 @@ BERT = Bert()
 class AlbertSettings(BertSettings, frozen=True, kw_only=True):
     """As BERT's, with their own defaults, which are those of the largest ALBERT."""
 
-    vocab_size: int = 30000
-    embedding_size: int = 128
-    hidden_size: int = 4096
-    num_attention_heads: int = 64
-    intermediate_size: int = 16384
+    vocab_size: Size = 30000
+    embedding_size: Size = 128
+    hidden_size: Size = 4096
+    num_attention_heads: Size = 64
+    intermediate_size: Size = 16384
     hidden_act: Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"] = "gelu_new"
-    hidden_dropout_prob: float = 0.0
-    attention_probs_dropout_prob: float = 0.0
+    hidden_dropout_prob: DropoutRate = 0.0
+    attention_probs_dropout_prob: DropoutRate = 0.0
     num_hidden_groups: Literal[1] = 1
     inner_group_num: Literal[1] = 1
 

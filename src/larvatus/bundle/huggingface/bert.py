@@ -18,6 +18,7 @@ from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, 
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, ObjectiveConfig, tag
+from larvatus.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
 
 EMBEDDINGS = {
     "words": "word_embeddings",
@@ -78,18 +79,18 @@ FREE = frozenset(
 class BertSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of their config.json that change what is computed, with their defaults; the others are left alone."""
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
+    vocab_size: Size = 30522
+    hidden_size: Size = 768
+    num_hidden_layers: Layers = 12
+    num_attention_heads: Size = 12
+    intermediate_size: Size = 3072
     hidden_act: Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"] = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
+    hidden_dropout_prob: DropoutRate = 0.1
+    attention_probs_dropout_prob: DropoutRate = 0.1
+    max_position_embeddings: Size = 512
+    type_vocab_size: SizeOrNone = 2
+    initializer_range: Deviation = 0.02
+    layer_norm_eps: Epsilon = 1e-12
     position_embedding_type: Literal["absolute"] = "absolute"
     is_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False

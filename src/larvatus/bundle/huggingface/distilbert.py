@@ -19,6 +19,7 @@ from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, 
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, tag
+from larvatus.ranges import Deviation, DropoutRate, Layers, Size
 
 EMBEDDINGS = {"words": "word_embeddings", "positions": "position_embeddings", "norm": "LayerNorm"}
 BLOCK = {
@@ -56,16 +57,16 @@ FIXED = {"segments": 0, "norm_epsilon": 1e-12}
 class DistilBertSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of their config.json that change what is computed, with their defaults; the others are left alone."""
 
-    vocab_size: int = 30522
-    dim: int = 768
-    n_layers: int = 6
-    n_heads: int = 12
-    hidden_dim: int = 3072
+    vocab_size: Size = 30522
+    dim: Size = 768
+    n_layers: Layers = 6
+    n_heads: Size = 12
+    hidden_dim: Size = 3072
     activation: Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"] = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    max_position_embeddings: int = 512
-    initializer_range: float = 0.02
+    dropout: DropoutRate = 0.1
+    attention_dropout: DropoutRate = 0.1
+    max_position_embeddings: Size = 512
+    initializer_range: Deviation = 0.02
     tie_word_embeddings: Literal[True] = True
     pruned_heads: dict[str, Any] = {}
     architectures: tuple[str, ...] | None = ()

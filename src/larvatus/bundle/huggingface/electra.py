@@ -19,6 +19,7 @@ from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, p
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, ReplacedTokensConfig, tag
+from larvatus.ranges import Size
 
 HEADS = {
     "masked-lm": {
@@ -63,10 +64,10 @@ BERT = Bert()
 class ElectraSettings(BertSettings, frozen=True, kw_only=True):
     """As BERT's, with other defaults."""
 
-    embedding_size: int = 128
-    hidden_size: int = 256
-    num_attention_heads: int = 4
-    intermediate_size: int = 1024
+    embedding_size: Size = 128
+    hidden_size: Size = 256
+    num_attention_heads: Size = 4
+    intermediate_size: Size = 1024
 
 
 class Electra:

@@ -22,11 +22,10 @@ from larvatus.bundle.weights import Shape
 from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import ObjectiveConfig
+from larvatus.ranges import Size, check_ranges
 
 if TYPE_CHECKING:
     from larvatus.bundle.huggingface.task_heads import TaskHeads
-
-LARGEST = 1 << 24  # of any size in a config: keeps a hostile one from costing time or memory
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +33,10 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     model: TransformerConfig
     objectives: tuple[ObjectiveConfig, ...]
-    vocabulary: int
+    vocabulary: Size
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "", RecipeError)
 
 
 class Layout(Protocol):
@@ -82,11 +84,10 @@ class Recast(Protocol):
 
 def convert(value: Mapping[str, Any], to: type[Any], source: Path) -> Any:
     """A settings struct from JSON; what does not fit is named, with the file."""
-    for name, number in value.items():
-        if name in to.__struct_fields__ and isinstance(number, int) and number > LARGEST:
-            raise ArtefactError(f"{source}: {name} = {number:,} is beyond any model")
     try:
-        return msgspec.convert(value, to)
+        found = msgspec.convert(value, to)
+        check_ranges(found, "")
+        return found
     except (msgspec.ValidationError, RecipeError, UsageError) as fault:
         raise ArtefactError(f"{source}: {fault}") from fault
 

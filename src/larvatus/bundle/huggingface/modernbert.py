@@ -19,6 +19,7 @@ from larvatus.bundle.huggingface.task_heads import ENDS, TOKENS, TaskHead, TaskH
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, tag
+from larvatus.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, check_ranges
 
 BLOCK = {
     "attention.qkv": "attn.Wqkv",
@@ -68,38 +69,41 @@ Activation = Literal["gelu", "gelu_pytorch_tanh", "gelu_new", "relu"]
 
 class Rope(msgspec.Struct, frozen=True, kw_only=True):
     rope_type: Literal["default"] = "default"
-    rope_theta: float | None = None
+    rope_theta: RotaryBase | None = None
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
 
 
 class ModernBertSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of their config.json that change what is computed, with their defaults; the others are left alone."""
 
-    vocab_size: int = 50368
-    hidden_size: int = 768
-    num_hidden_layers: int = 22
-    num_attention_heads: int = 12
-    intermediate_size: int = 1152
+    vocab_size: Size = 50368
+    hidden_size: Size = 768
+    num_hidden_layers: Layers = 22
+    num_attention_heads: Size = 12
+    intermediate_size: Size = 1152
     hidden_activation: Activation = "gelu"
     classifier_activation: Activation = "gelu"
-    max_position_embeddings: int = 8192
-    initializer_range: float = 0.02
-    norm_eps: float = 1e-5
+    max_position_embeddings: Size = 8192
+    initializer_range: Deviation = 0.02
+    norm_eps: Epsilon = 1e-5
     norm_bias: bool = False
     attention_bias: bool = False
     mlp_bias: bool = False
     classifier_bias: bool = False
     decoder_bias: Literal[True] = True
-    attention_dropout: float = 0.0
-    embedding_dropout: float = 0.0
-    mlp_dropout: float = 0.0
-    local_attention: int = 128
-    global_attn_every_n_layers: int = 3
+    attention_dropout: DropoutRate = 0.0
+    embedding_dropout: DropoutRate = 0.0
+    mlp_dropout: DropoutRate = 0.0
+    local_attention: Size = 128
+    global_attn_every_n_layers: Layers = 3
     layer_types: tuple[Literal["full_attention", "sliding_attention"], ...] | None = None
     rope_parameters: dict[str, Rope | None] | None = None
     rope_scaling: None = None
     classifier_pooling: Literal["cls", "mean"] = "cls"
-    global_rope_theta: float = 160_000.0
-    local_rope_theta: float | None = 10_000.0
+    global_rope_theta: RotaryBase = 160_000.0
+    local_rope_theta: RotaryBase | None = 10_000.0
     tie_word_embeddings: Literal[True] = True
     architectures: tuple[str, ...] | None = ()
 

@@ -21,6 +21,7 @@ from larvatus.bundle.huggingface.roberta import HEAD, PAD, UNUSED
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, tag
+from larvatus.ranges import Size
 
 BLOCK = {
     "attention.qkv": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
@@ -53,7 +54,7 @@ BERT = Bert()
 class MPNetSettings(BertSettings, frozen=True, kw_only=True):
     """As BERT's; what their code takes for granted may not be said otherwise."""
 
-    vocab_size: int = 30527
+    vocab_size: Size = 30527
     relative_attention_num_buckets: Literal[32] = 32
     pad_token_id: Literal[1] = 1
 

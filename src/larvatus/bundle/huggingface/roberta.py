@@ -25,6 +25,7 @@ from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, p
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.objectives import MaskedLMConfig, tag
+from larvatus.ranges import Size
 
 HEAD = {
     "dense.weight": "lm_head.dense.weight",
@@ -53,7 +54,7 @@ BERT = Bert()
 class RobertaSettings(BertSettings, frozen=True, kw_only=True):
     """As BERT's; what is not as they released it would be another computation."""
 
-    vocab_size: int = 50265
+    vocab_size: Size = 50265
     type_vocab_size: Literal[1]
     pad_token_id: Literal[1] = 1
 

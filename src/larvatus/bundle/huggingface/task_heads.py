@@ -23,6 +23,7 @@ from larvatus.bundle import crf_file
 from larvatus.bundle.huggingface.layout import convert
 from larvatus.errors import ArtefactError
 from larvatus.objectives import AnsweringConfig, ClassificationConfig, ObjectiveConfig, SpansConfig, TaggingConfig, tag
+from larvatus.ranges import Size
 
 TaskConfig = ClassificationConfig | TaggingConfig | AnsweringConfig | SpansConfig
 CONFIGS: dict[str, type[TaskConfig]] = {
@@ -69,7 +70,7 @@ class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     id2label: dict[str, str] | None = None
     label2id: dict[str, int | str] | None = None
-    num_labels: int | None = None
+    num_labels: Size | None = None
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None
     larvatus_head: dict[str, Any] | None = None
 

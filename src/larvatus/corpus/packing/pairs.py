@@ -13,7 +13,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from larvatus.batch import Ints, SequenceLabels
@@ -47,12 +46,6 @@ def pair_pieces(a: Ints, b: Ints, labels: Ints, kind: type[SequenceLabels[Any]])
     flat = np.stack([a, b], axis=1).reshape(-1, 2)  # [2B, 2]: A, B, A, B …
     piece = np.arange(len(flat), dtype=np.int64)
     return Pieces(flat[:, 0], flat[:, 1], piece // 2, piece % 2, {kind: kind(labels=labels)})
-
-
-def check_probabilities(config: msgspec.Struct, *names: str) -> None:
-    for name in names:
-        if not 0 <= getattr(config, name) <= 1:
-            raise ValueError(f"packing.{name} is a probability, from 0 to 1")
 
 
 def check_sentences(counts: Counts) -> None:

@@ -30,8 +30,10 @@ import numpy as np
 from larvatus.batch import Ints, OrderLabels
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
-from larvatus.corpus.packing.pairs import aim, check_probabilities, check_sentences, draws, gather, pair_pieces
+from larvatus.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.corpus.packing.pieces import Pieces, as_array
+from larvatus.errors import RecipeError
+from larvatus.ranges import Share, check_ranges
 
 ORDERED, SWAPPED = 0, 1
 _LEAST_PART = 4  # tokens: parts are no shorter where the limit is not itself a few tokens
@@ -40,9 +42,9 @@ _TRIES = 3  # more parts are tried before words are cut
 
 
 class SentenceOrderConfig(msgspec.Struct, tag="sentence-order", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    short: float = 0.1
+    short: Share = 0.1
     """How often a pair aims at a random shorter length."""
-    swapped: float = 0.5
+    swapped: Share = 0.5
     """How often the two segments change places."""
 
     gives: ClassVar[tuple[type, ...]] = (OrderLabels,)
@@ -51,7 +53,7 @@ class SentenceOrderConfig(msgspec.Struct, tag="sentence-order", frozen=True, kw_
     different_documents: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_probabilities(self, "short", "swapped")
+        check_ranges(self, "packing.", RecipeError)
 
     def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
         cutting = _Cutting(block, room, self.short, random)

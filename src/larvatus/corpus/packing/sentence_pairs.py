@@ -29,15 +29,16 @@ from larvatus.batch import Ints, PairLabels
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.exchange import Pairs, exchanged
-from larvatus.corpus.packing.pairs import aim, check_probabilities, check_sentences, draws, gather, pair_pieces
+from larvatus.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.corpus.packing.pieces import Pieces, cut_long
-from larvatus.errors import DataError
+from larvatus.errors import DataError, RecipeError
+from larvatus.ranges import Share, check_ranges
 
 
 class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_only=True, forbid_unknown_fields=True):
-    short: float = 0.1
+    short: Share = 0.1
     """How often a pair aims at a random shorter length."""
-    random: float = 0.5
+    random: Share = 0.5
     """How often B comes from another document."""
 
     gives: ClassVar[tuple[type, ...]] = (PairLabels,)
@@ -46,7 +47,7 @@ class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_
     different_documents: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        check_probabilities(self, "short", "random")
+        check_ranges(self, "packing.", RecipeError)
 
     def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
         if len(np.unique(block.numbers)) < 2:

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from larvatus.embed.passages import breaks_lines
 from larvatus.errors import DataError, UsageError
+from larvatus.ranges import Count, Seed, check_ranges
 from larvatus.rng import random_bits
 from larvatus.text.documents import Document
 from larvatus.text.sentences import Mode, sentence_spans
@@ -40,7 +41,7 @@ _SPELLINGS = 4_000_000
 
 
 class FindOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    limit: int = 2_000
+    limit: Count = 2_000
     """Instances kept, in all."""
     cased: bool = False
     """Whether *Bank* is another word than *bank*."""
@@ -48,8 +49,11 @@ class FindOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Language of text that does not say its own, for cutting sentences."""
     sentences: Mode = "library"
     """How documents are cut into sentences."""
-    seed: int = 0
+    seed: Seed = 0
     """Of the sample."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
 
 
 @dataclass(frozen=True, slots=True)

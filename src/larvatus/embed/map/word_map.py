@@ -28,6 +28,7 @@ from larvatus.embed.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
 from larvatus.nn.transformer import Transformer
+from larvatus.ranges import Count, SmallSeed, check_ranges
 from larvatus.text.tokenizer import Tokenizer
 
 
@@ -40,9 +41,12 @@ class MapOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Each dimension to mean 0 and spread 1 first (eq. 11.12)."""
     method: Method = "auto"
     """auto: UMAP where it can be had."""
-    clusters: int = MOST
+    clusters: Count = MOST
     """Clusters, at most; 1: none are looked for."""
-    seed: int = 0
+    seed: SmallSeed = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

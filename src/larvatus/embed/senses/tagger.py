@@ -27,6 +27,7 @@ from larvatus.embed.senses.tagged import Instance, Lemmas, Sentence
 from larvatus.embed.senses.wordnet import POS, WordNet
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.nn.transformer import Transformer
+from larvatus.ranges import Weight, check_ranges
 from larvatus.text.tokenizer import Tokenizer
 
 How = Literal[Rung, "only", "first-sense"]
@@ -41,15 +42,14 @@ class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     discourse: bool = False
     """One sense per discourse (Gale et al. 1992): a lemma has the same sense in all of a document, that whose
     similarities add up to the most."""
-    prior: float = 0.0
+    prior: Weight = 0.0
     """Weight of log P(sense | lemma), counted in the tagged text, beside the cosine: beyond eq. 11.9."""
 
     def __post_init__(self) -> None:
+        check_ranges(self, "")
         for step in self.backoff:
             if step not in get_args(Step):
                 raise UsageError(f"{step!r} is no step of the ladder{did_you_mean(str(step), get_args(Step))}")
-        if not 0 <= self.prior < float("inf"):
-            raise UsageError(f"the weight of the prior is a number from 0, not {self.prior}")
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from larvatus.batch import Ints, edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
+from larvatus.ranges import Count, Score, Size, check_ranges
 from larvatus.tasks.answers.passages import Asked, ask
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
@@ -44,15 +45,14 @@ NOWHERE = -np.inf
 class Decoding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How answers are chosen; None: as the model was fitted."""
 
-    top: int = 1
+    top: Count = 1
     """How many spans to give."""
     merge: Merge = "context"
-    longest: int | None = None
-    threshold: float | None = None
+    longest: Size | None = None
+    threshold: Score | None = None
 
     def __post_init__(self) -> None:
-        if self.top < 1 or (self.longest is not None and self.longest < 1):
-            raise UsageError("at least one answer, of at least one token, must be asked for")
+        check_ranges(self, "")
 
 
 @dataclass(frozen=True)

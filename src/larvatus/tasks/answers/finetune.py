@@ -26,6 +26,7 @@ from larvatus.errors import DataError, UsageError, did_you_mean
 from larvatus.metrics.calibration import COLDEST, HOTTEST
 from larvatus.metrics.squad import BestThreshold, best_threshold, question_scores
 from larvatus.objectives import Answering, AnsweringConfig, Pretraining
+from larvatus.ranges import Size, SizeOrNone, check_ranges
 from larvatus.targets import AnswerSpans
 from larvatus.tasks.answers.answer import (
     Decoding,
@@ -61,9 +62,9 @@ class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     null: bool | None = None
     """Whether a passage may not answer; None: as the training questions say."""
-    longest: int = 30
+    longest: Size = 30
     """Tokens of the longest answer."""
-    overlap: int | None = None
+    overlap: SizeOrNone | None = None
     """Tokens that windows of a long passage share; None: a quarter of a window."""
     empty: EmptyWindows = EmptyWindows()
     """What is learnt from windows without the answer."""
@@ -71,6 +72,9 @@ class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether answers are widened to whole words; None: where nearly all training answers are of whole words."""
     decoding: Decoding = Decoding()
     """How held-out questions are answered."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
 
 
 def answering_head(

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.errors import DataError, UsageError
+from larvatus.ranges import CountOrNone, Weight, check_ranges
 from larvatus.rng import stream
 from larvatus.targets import AnswerSpans
 from larvatus.tasks.data.records import QuestionExample
@@ -114,14 +115,13 @@ def ask(
 class EmptyWindows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is learnt from windows that do not hold the answer."""
 
-    weight: float = 1.0
+    weight: Weight = 1.0
     """How much each counts beside one that does."""
-    most: int | None = None
+    most: CountOrNone | None = None
     """How many of a passage are learnt from, drawn by lot; None: all."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.weight < float("inf") or (self.most is not None and self.most < 0):
-            raise UsageError("the weight and the number of windows without the answer must not be negative")
+        check_ranges(self, "")
 
 
 @dataclass(frozen=True, eq=False)

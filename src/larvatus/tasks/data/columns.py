@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from larvatus.errors import DataError, did_you_mean
+from larvatus.ranges import digits
 from larvatus.tasks.data.column_names import IDS, LABELS, PAIRS, TEXTS, first_of, plain
 from larvatus.tasks.data.header import is_number
 from larvatus.tasks.data.tables import Table
@@ -74,9 +75,10 @@ def named_column(table: Table, asked: str | int, role: str) -> str:
     if isinstance(asked, str) and asked in columns:
         return asked
     if isinstance(asked, int) or asked.isdigit():
-        if not 1 <= int(asked) <= len(columns):
-            raise DataError(f"{table.name} has {len(columns)} columns, no column {asked} for the {role}")
-        return columns[int(asked) - 1]
+        number = asked if isinstance(asked, int) else digits(asked) or 0
+        if not 1 <= number <= len(columns):
+            raise DataError(f"{table.name} has {len(columns)} columns, no column {asked!s:.40} for the {role}")
+        return columns[number - 1]
     close = [column for column in columns if plain(column) == plain(asked)]
     hint = f"; did you mean {close[0]}?" if close else did_you_mean(asked, columns)
     if not table.header:

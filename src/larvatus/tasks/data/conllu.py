@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from larvatus.errors import DataError, did_you_mean
+from larvatus.ranges import digits
 from larvatus.tasks.data.problems import Problems, fault
 from larvatus.tasks.data.records import Place, TaggedExample, shown
 from larvatus.text.lines import numbered_lines
@@ -71,9 +72,10 @@ def read_conllu(
 def _asked(tag: str | int) -> tuple[int, str | None]:
     """The column of the tag, from 0; or a key of FEATS or MISC."""
     if isinstance(tag, int) or tag.isdigit():
-        if not 2 <= int(tag) <= len(NAMES):
-            raise DataError(f"CoNLL-U has 10 columns; column {tag} cannot be the tag")
-        return int(tag) - 1, None
+        number = tag if isinstance(tag, int) else digits(tag) or 0
+        if not 2 <= number <= len(NAMES):
+            raise DataError(f"CoNLL-U has 10 columns; column {tag!s:.40} cannot be the tag")
+        return number - 1, None
     return (NAMES.index(tag.lower()), None) if tag.lower() in NAMES else (-1, tag)
 
 
@@ -109,10 +111,10 @@ def _add(sentence: Sentence, number: int, cells: list[str]) -> str | None:
         return f"{len(cells)} columns, but CoNLL-U has {len(NAMES)}"
     own = cells[0]
     if "-" in own:
-        first, _, last = own.partition("-")
-        if not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
-            return f"id {own!r} is no range of words"
-        sentence.joined[int(first)] = (int(last), cells[1], "SpaceAfter=No" not in cells[9].split("|"))
+        first, last = (digits(part) for part in (own.partition("-")[0], own.partition("-")[2]))
+        if first is None or last is None or first > last:
+            return f"id {own!r:.60} is no range of words"
+        sentence.joined[first] = (last, cells[1], "SpaceAfter=No" not in cells[9].split("|"))
         return None
     if own.replace(".", "", 1).isdigit() and "." in own:
         return None  # an empty node

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from larvatus.errors import DataError
+from larvatus.ranges import digits
 from larvatus.text.align import join_words
 from larvatus.text.tag_schemes import Entity
 
@@ -265,6 +266,6 @@ def in_order(names: Counter[str] | set[str]) -> tuple[str, ...]:
     >>> in_order({"10", "9"}), in_order({"b", "10", "a"})
     (('9', '10'), ('10', 'a', 'b'))
     """
-    if all(name.isascii() and name.removeprefix("-").isdigit() for name in names):
+    if all(digits(name.removeprefix("-")) is not None for name in names):
         return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from larvatus.errors import DataError
+from larvatus.ranges import digits
 from larvatus.tasks.data.column_names import TAGS, WORDS, first_of
 from larvatus.tasks.data.columns import named_column
 from larvatus.tasks.data.conll import Lines, read_conll
@@ -130,9 +131,9 @@ def read_spans(
 
 def _number(column: int | str | None, role: str) -> int | None:
     if isinstance(column, str):
-        if not column.isdigit():
-            raise DataError(f"CoNLL columns have no names; give the {role} as a number from 1, not {column!r}")
-        return int(column)
+        if (number := digits(column)) is None:
+            raise DataError(f"CoNLL columns have no names; give the {role} as a number from 1, not {column!r:.60}")
+        return number
     return column
 
 

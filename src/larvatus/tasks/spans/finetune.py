@@ -22,6 +22,7 @@ from larvatus.nn.span_scorer import Representation
 from larvatus.objectives import SpansConfig
 from larvatus.objectives.relations import RelationsConfig
 from larvatus.objectives.spans import Decoding
+from larvatus.ranges import PositiveShare, PositiveWeight, Size, SizeOrNone, check_ranges
 from larvatus.tasks.data.records import Dataset, SpannedWords
 from larvatus.tasks.data.spanned import binary
 from larvatus.tasks.finetune import Job, Tuned, parted, tell_unknown, tuned_with_head, window_of
@@ -38,29 +39,28 @@ LONGEST = 32
 class SpanOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What may be chosen of a head of spans."""
 
-    longest: int | None = None
+    longest: Size | None = None
     """Words of the longest span; None: by the training set."""
     representation: Representation = "boundaries"
-    hidden: int = 256
+    hidden: Size = 256
     widths: bool = True
-    negatives: float = 1.0
-    null_weight: float = 1.0
+    negatives: PositiveShare = 1.0
+    null_weight: PositiveWeight = 1.0
     decoding: Decoding | None = None
     """None: nested, or flat where no training spans overlap."""
-    least_precision: float | None = None
+    least_precision: PositiveShare | None = None
     """Wished on the held-out spans; None: the threshold with the best F1."""
     binary: bool = False
     """Whether all types are read as one: are these words something, or not?"""
     relations: bool | None = None
     """Whether relations between spans are learnt too; None: where the training set has some."""
-    relation_weight: float = 1.0
+    relation_weight: PositiveWeight = 1.0
     """How much a pair of spans counts in the loss, where a span counts 1."""
-    reach: int | None = None
+    reach: SizeOrNone | None = None
     """Words from one span of a relation to the other, at most; None: by the training set."""
 
     def __post_init__(self) -> None:
-        if self.least_precision is not None and not 0 < self.least_precision <= 1:
-            raise UsageError(f"the wished precision is a share above 0 and at most 1, not {self.least_precision}")
+        check_ranges(self, "")
 
 
 def finetune_spans(
