@@ -25,6 +25,11 @@ from larvatus.errors import ArtefactError, LarvatusError
 from larvatus.regular_files import open_regular, read_text
 
 PENDING = ".pending"
+REFUSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
+    | {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.EINVAL, errno.EFBIG, errno.EIO}
+)
+"""How a system refuses a place: forbidden, of another kind, or a name that cannot be."""
 
 
 def sha256(path: Path) -> str:
@@ -76,7 +81,7 @@ def saying_what_is_full(path: Path, size: int | None = None) -> Iterator[None]:
         if fault.errno in (errno.ENOSPC, errno.EDQUOT):
             need = f" ({size:,} bytes needed)" if size else ""
             raise ArtefactError(f"no space left to write {path}{need}; free some, or choose another --out") from fault
-        if fault.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if fault.errno in REFUSED:
             raise ArtefactError(f"{path} cannot be written ({fault.strerror}); choose another --out") from fault
         raise
 

@@ -14,6 +14,7 @@ A run directory may hold more (metrics.jsonl, checkpoints/): that is left alone.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -219,7 +220,7 @@ def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _manifest_before(directory: Path) -> manifests.Manifest | None:
     """The manifest of the model that is to be replaced; a model that is not ours is not overwritten."""
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         return None
     files.settle(directory)
     files.sweep(directory)
@@ -292,7 +293,7 @@ def _attach_generator(pretraining: Pretraining, directory: Path, *, allow_nan: b
 
 
 def _existing(directory: Path) -> Path:
-    if directory.is_file():
+    if os.path.isfile(directory):
         refuse_pickle(directory)
         raise ArtefactError(f"{directory} is a file; name the model directory that holds it")
     return directory

@@ -7,6 +7,7 @@ larvatus isotropy show --model runs/mine --corpus held_out.txt --standardise def
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -78,7 +79,7 @@ def fit(
     if out is not None and out.suffix != SUFFIX:
         raise UsageError(f"--out {out} must end in {SUFFIX}")
     path = out or standardiser_path(loaded.bundle.path, name)
-    if path.exists() and not replace:
+    if os.path.exists(path) and not replace:
         raise ArtefactError(f"{path} is there already; choose another --name, or say --replace")
     reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
     options = FitOptions(

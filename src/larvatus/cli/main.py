@@ -7,7 +7,6 @@ import sys
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from larvatus.cli import (
     ablate,
@@ -103,5 +102,6 @@ def run(arguments: list[str] | None = None) -> None:
 
 def complain(message: str, code: int) -> int:
     """One line on standard error."""
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"larvatus: {message}")
+    line = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+    sys.stderr.write(f"larvatus: {line}\n")
     return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
@@ -119,7 +120,7 @@ def _check(out: Path | None, png: Path | None, table: Path | None, *, as_json: b
     if png:
         check_can_draw()
     for path in (out, png, table):
-        if path is not None and not path.parent.is_dir():
+        if path is not None and not os.path.isdir(path.parent):
             raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")
 
 

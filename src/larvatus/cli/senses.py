@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -72,7 +73,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """A vector for each sense: the mean of the words that are tagged with it."""
-    if out.exists():
+    if os.path.exists(out):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
     options = EmbedOptions(unit="span", layers=layers, pool=pool)
     database = WordNet.open(wordnet)

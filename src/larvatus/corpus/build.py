@@ -94,7 +94,7 @@ def build_corpus(
         refuse_what_is_not_ours(out)
         files.sweep(out)
         journal = Journal(out)
-        there = (out / MANIFEST).exists()
+        there = os.path.exists(out / MANIFEST)
         nothing_stands = not there and not journal.entries
         settings = Settings(
             tokenizer=keep_tokenizer(tokenizer, out, replace=nothing_stands),

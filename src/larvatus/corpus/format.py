@@ -13,6 +13,7 @@ compressed, so a chunk is read where it lies. Special tokens are never stored: p
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -130,8 +131,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 def read_manifest(directory: Path) -> Manifest:
     """The manifest, or one line that says why it cannot be trusted."""
     path = directory / MANIFEST
-    if not path.is_file():
-        begun = (directory / JOURNAL).is_file()
+    if not os.path.isfile(path):
+        begun = os.path.isfile(directory / JOURNAL)
         why = "was begun but not finished" if begun else "is not a corpus (no manifest.json)"
         raise DataError(f"{directory} {why}; build with: larvatus corpus build … --out {directory}")
     try:

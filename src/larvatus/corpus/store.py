@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ _OPEN_SHARDS = 64  # a file handle each
 
 def is_corpus(path: Path) -> bool:
     """Whether a directory holds a corpus, finished or begun, rather than text."""
-    return (path / JOURNAL).is_file() or ((path / MANIFEST).is_file() and (path / TOKENIZER).is_dir())
+    return os.path.isfile(path / JOURNAL) or (os.path.isfile(path / MANIFEST) and os.path.isdir(path / TOKENIZER))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ after a kill, and its memory does not grow with the corpus (but for the list of 
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -86,7 +87,7 @@ def build_index(
     `settings` is all that it depends on: model, inputs, words, …
     """
     directory = out.with_name(out.name + ".parts")
-    if out.exists():
+    if os.path.exists(out):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
     kind = _ROW.append(pa.field("vector", pa.list_(pa.float16(), encoder.config.hidden)))
     parts = Parts(directory, settings)

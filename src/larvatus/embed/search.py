@@ -9,6 +9,7 @@ same.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -50,7 +51,7 @@ class SearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def open_place(paths: Sequence[str]) -> Place:
     if len(paths) == 1:
         only = Path(paths[0])
-        if (only / NAME).is_file():
+        if os.path.isfile(only / NAME):
             return Index.open(only)
         file = VectorFile.find(only)
         if file is not None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,7 +187,7 @@ def standardiser_path(directory: Path, name: str) -> Path:
 def find_standardiser(directory: Path, name: str) -> Standardiser:
     """The standardiser of a model by its name, or of a file."""
     path = standardiser_path(directory, name)
-    if path.is_file():
+    if os.path.isfile(path):
         return Standardiser.load(path)
     if name.endswith(SUFFIX):
         raise ArtefactError(f"{path} does not exist; fit it: larvatus isotropy fit --model {directory} --out {path}")

@@ -9,6 +9,7 @@ The context of a word is read from the rows beside it, so that the corpus itself
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ class VectorFile:
     @classmethod
     def find(cls, path: Path) -> VectorFile | None:
         """None of a file that `embed` did not write: a Parquet file may be a corpus."""
-        if path.suffix not in SUFFIXES or not path.is_file():
+        if path.suffix not in SUFFIXES or not os.path.isfile(path):
             return None
         try:
             schema = pq.read_schema(path) if path.suffix == ".parquet" else _arrow(path).schema

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -198,7 +199,7 @@ def _of_word(text: str, word: str, start: int | None, end: int | None) -> Instan
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise DataError(f"{file} does not exist; check the path")
     try:
         with fsspec.open(str(file), "rt", encoding="utf-8", compression="infer") as lines:

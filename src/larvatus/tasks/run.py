@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -185,17 +186,17 @@ def _stoppable() -> Iterator[Callable[[], str | None]]:
 
 def is_begun(out: Path) -> bool:
     """Whether a run there can go on."""
-    return (out / FOLDER).is_dir()
+    return os.path.isdir(out / FOLDER)
 
 
 def is_done(out: Path) -> bool:
     """Whether a run there has ended with a model."""
-    return (out / MANIFEST).is_file()
+    return os.path.isfile(out / MANIFEST)
 
 
 def _refuse_what_is_there(order: Order) -> None:
     for name in (MANIFEST, CONFIG, *([] if order.resume else [FOLDER])):
-        if (order.out / name).exists():
+        if os.path.exists(order.out / name):
             way = "go on with --resume, or " if name == FOLDER else ""
             raise ArtefactError(f"{order.out} already holds a model or a run ({name}); {way}choose another --out")
     if order.resume and not is_begun(order.out):

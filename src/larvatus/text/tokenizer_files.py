@@ -8,6 +8,7 @@ included.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,8 +62,8 @@ class Traits:
 
 def read(path: Path) -> Read:
     """Parse a directory's tokenizer, or a `tokenizer.json` alone."""
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
+    file = path / "tokenizer.json" if os.path.isdir(path) else path
+    if not os.path.isfile(file):
         raise ArtefactError(
             f"{path} holds no tokenizer.json; make one with: larvatus tokenizer train TEXT --out {path}"
         )
@@ -75,8 +76,8 @@ def read(path: Path) -> Read:
         raise ArtefactError(f"{file} is no tokenizer: it describes no model")
     check_patterns(settings, str(file))
     _check_ids(settings, str(file))
-    config = _config(file.parent) if path.is_dir() else {}
-    counts = _counts(file.parent / COUNTS) if path.is_dir() else None
+    config = _config(file.parent) if os.path.isdir(path) else {}
+    counts = _counts(file.parent / COUNTS) if os.path.isdir(path) else None
     return Read(_parse(text, str(file)), config, counts)
 
 

@@ -95,7 +95,7 @@ def _refuse_what_is_there(job: Job) -> None:
     if job.resume:
         return
     for name in (FOLDER, MANIFEST, "model.safetensors"):
-        if (job.out / name).exists():
+        if os.path.exists(job.out / name):
             raise ArtefactError(f"{job.out} already holds a run ({name}); go on with --resume, or choose another --out")
 
 

@@ -10,6 +10,7 @@ gold = read_keys("senseval2.gold.key.txt.xz")
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
@@ -64,7 +65,7 @@ def gold_of(path: str | Path) -> Path:
     stem, mark, packed = data.name.partition(".data.xml")
     beside = [data.with_name(f"{stem}.gold.key.txt{end}") for end in dict.fromkeys((packed, "", ".xz", ".gz"))]
     for one in beside:
-        if mark and one.exists():
+        if mark and os.path.exists(one):
             return one
     raise DataError(f"{beside[0]} is not there; lay the answers beside {data.name}, or name them with --gold")
 
