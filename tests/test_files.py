@@ -9,13 +9,10 @@ import pytest
 
 from larvatus.errors import ArtefactError
 from larvatus.files import (
-    PENDING,
     locked,
     new_directory,
     new_file,
-    replaced_files,
     saying_what_is_full,
-    settle,
     sweep,
     write_json,
 )
@@ -26,27 +23,6 @@ def test_a_directory_that_fails_half_way_leaves_nothing(tmp_path):
         (aside / "x").write_text("half")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
-
-
-def test_replaced_files_cut_after_the_gathering_are_finished_by_the_next_reader(tmp_path, monkeypatch):
-    (tmp_path / "a").write_text("old a")
-    (tmp_path / "b").write_text("old b")
-    real = os.replace
-
-    def power_cut(source, target):
-        if os.path.basename(source) == "b":
-            raise KeyboardInterrupt
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", power_cut)
-    with pytest.raises(KeyboardInterrupt), replaced_files(tmp_path) as aside:
-        (aside / "a").write_text("new a")
-        (aside / "b").write_text("new b")
-    monkeypatch.undo()
-    assert (tmp_path / PENDING).is_dir()
-    settle(tmp_path)
-    assert [(tmp_path / n).read_text() for n in "ab"] == ["new a", "new b"]
-    assert not (tmp_path / PENDING).exists()
 
 
 def test_a_full_disk_names_the_path_and_the_bytes(tmp_path):

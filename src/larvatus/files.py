@@ -2,8 +2,8 @@
 
     with new_directory(run / "checkpoints" / "step-00000100") as aside:   # written aside, fsynced, renamed
         …
-    with replaced_files(run) as aside:                                    # several files of a directory change together
-        …
+    with locked(run): …                                                   # one process writes a directory
+    read_json(standing(run) / "config.json")                              # also where the last save was cut
 
 Nothing here knows what the files mean.
 """
@@ -16,13 +16,15 @@ import hashlib
 import json
 import os
 import shutil
+import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from larvatus.errors import ArtefactError, LarvatusError
-from larvatus.regular_files import open_regular, read_text
+from larvatus.regular_files import is_there, open_regular, read_text, refuse_link
 
 PENDING = ".pending"
 REFUSED = frozenset(
@@ -39,7 +41,7 @@ def sha256(path: Path) -> str:
 
 def fsync(path: Path) -> None:
     """Force a file or a directory entry to the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     finally:
@@ -48,16 +50,16 @@ def fsync(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a small file so that it is whole or absent: aside, fsync, rename, fsync of the parent."""
-    aside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    with saying_what_is_full(path, len(text)):
-        try:
-            aside.write_text(text, encoding="utf-8")
-            fsync(aside)
-            os.replace(aside, path)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
-    fsync(path.parent)
+    with new_file(path, len(text)) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def append_bytes(path: Path, line: bytes) -> None:
+    """Add to a file of a run, which is made if need be. What is no regular file is not written to."""
+    is_there(path)  # says of what is none what it is; the flags below hold should it change meanwhile
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with saying_what_is_full(path), os.fdopen(os.open(path, flags, 0o666), "ab") as file:
+        file.write(line)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -92,6 +94,8 @@ def new_file(final: Path, size: int | None = None) -> Iterator[Path]:
     aside = final.with_name(f".{final.name}.tmp-{os.getpid()}")
     with saying_what_is_full(final, size):
         try:
+            remove(aside)  # of a killed process of the same number, or a link that was laid there to be written through
+            os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
             yield aside
             fsync(aside)
             os.replace(aside, final)
@@ -112,7 +116,7 @@ def new_directory(final: Path, size: int | None = None) -> Iterator[Path]:
         final.parent.mkdir(parents=True, exist_ok=True)
         if size is not None and shutil.disk_usage(final.parent).free < size:
             raise OSError(errno.ENOSPC, "too little space", str(final))
-        shutil.rmtree(aside, ignore_errors=True)
+        remove(aside)
         aside.mkdir()
         try:
             yield aside
@@ -126,41 +130,21 @@ def new_directory(final: Path, size: int | None = None) -> Iterator[Path]:
     fsync(final.parent)
 
 
-@contextmanager
-def replaced_files(directory: Path, size: int | None = None) -> Iterator[Path]:
-    """Replace several files of a directory together: they are first gathered in `.pending`, which appears whole.
+def standing(directory: Path) -> Path:
+    """Where the files of a directory stand, to read them: in it or, after a save that was cut, in `.pending`.
 
-    Files in folders go into folders of the same name; what else stands there stays.
-    A crash before that leaves the old files; a crash after it is finished by `settle`, which every reader calls.
+    `.pending` appears whole and goes as a whole (`bundle/replaced.py`), so a reader has the old files or the new ones
+    and never a mixture. Nothing is written here: the next save finishes the one that was cut.
     """
-    settle(directory)
-    with new_directory(directory / PENDING, size) as aside:
-        yield aside
-    settle(directory)
-
-
-def settle(directory: Path) -> None:
-    """Finish an interrupted `replaced_files`: move what is pending into place. Nothing to do most of the time."""
     pending = directory / PENDING
-    if not pending.is_dir():
-        return
-    with saying_what_is_full(directory):
-        with suppress(FileNotFoundError):  # a reader and the writer may settle at once: what one misses the other moved
-            _move(pending, directory)
-        fsync(directory)
-
-
-def _move(source: Path, target: Path) -> None:
-    """Move all files of a folder and of those in it, and remove what is then empty."""
-    for path in sorted(source.iterdir()):
-        with suppress(FileNotFoundError):
-            if path.is_dir():
-                (target / path.name).mkdir(exist_ok=True)
-                _move(path, target / path.name)
-            else:
-                os.replace(path, target / path.name)
-    fsync(target)
-    source.rmdir()
+    try:
+        kind = os.lstat(pending).st_mode
+    except OSError:  # none there, or nothing to read at all: whoever reads on says so
+        return directory
+    if not stat.S_ISDIR(kind):
+        refuse_link(pending)
+        raise ArtefactError(f"{pending} is no folder that a save of Larvatus left; remove it")
+    return pending
 
 
 def sweep(directory: Path) -> list[str]:
@@ -170,9 +154,18 @@ def sweep(directory: Path) -> list[str]:
         owner = path.name.rpartition("-")[2]
         if owner.isdigit() and int(owner) != os.getpid() and _alive(int(owner)):
             continue
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        with suppress(OSError):
+            remove(path)
         swept.append(path.name)
     return swept
+
+
+def remove(path: Path) -> None:
+    """Whatever stands there, without following it: of a link the link goes, not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _alive(pid: int) -> bool:
@@ -186,22 +179,56 @@ def _alive(pid: int) -> bool:
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Only one process may write a directory. The lock goes with the process, however it ends."""
+def locked(directory: Path, *, nested: bool = False) -> Iterator[None]:
+    """Only one process may write a directory. The lock goes with the process, however it ends.
+
+    `nested` is for a save that may be part of a longer run: it is content where this thread has the lock already.
+    """
     with saying_what_is_full(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory / ".lock"
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    key = os.path.realpath(directory)
+    if nested and _HELD.get(key) == threading.get_ident():
+        yield
+        return
+    path = directory / ".lock"
+    handle = _take_lock(path)
+    _HELD[key] = threading.get_ident()
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as fault:
-            holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise ArtefactError(
-                f"{directory}: another run (pid {holder}) is writing here; choose another --out or wait"
-            ) from fault
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
+        del _HELD[key]
+        if _is_open_at(handle, path):  # the directory may be gone, and another run may have begun it anew
+            with suppress(OSError):
+                path.unlink()
         os.close(handle)
+
+
+_HELD: dict[str, int] = {}
+"""Directories that this process has locked, each with the thread that did."""
+
+
+def _take_lock(path: Path) -> int:
+    while True:
+        is_there(path)  # a link, a FIFO or a device is refused by kind
+        with saying_what_is_full(path.parent):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_open_at(handle, path):  # else its holder removed it meanwhile, and it locks nothing
+                return handle
+        except BlockingIOError as fault:
+            holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(handle)
+            raise ArtefactError(
+                f"{path.parent}: another run (pid {holder}) is writing here; choose another --out or wait"
+            ) from fault
+        os.close(handle)
+
+
+def _is_open_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    except OSError:
+        return False

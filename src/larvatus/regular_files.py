@@ -3,6 +3,7 @@
     with open_regular(run / "state.json") as file: ...      a link, FIFO, socket, device or folder is refused by kind
     read_bytes(model / "config.json")                       and so is what is larger than any such file can be
     if is_there(model / "crf.safetensors"): ...             an optional file: absent is fine, a link is not
+    read_text(named(Path("mine.toml")))                     named by the user himself: it may be a link
 
 A directory that somebody else made may hold a link to a private file, or a FIFO that never answers, where a file of
 a model should be. What a user names on the command line may be a link; what a directory holds may not.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from larvatus.errors import ArtefactError, LarvatusError
@@ -80,10 +82,36 @@ def read_text(path: Path, error: type[LarvatusError] = ArtefactError, *, most: i
         raise error(f"{path} cannot be read: byte {fault.start:,} is not UTF-8") from fault
 
 
+def named(path: Path) -> Path:
+    """What a user names himself may be a link: the file that it leads to, which must be a regular one all the same."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
 def refuse_link(path: Path, error: type[LarvatusError] = ArtefactError) -> None:
     """For a folder inside a directory: it may be absent, but it may not lead elsewhere."""
     if path.is_symlink():
         raise error(f"{path} is a symbolic link; {COPY}")
+
+
+def only_regular(
+    directory: Path, names: Iterable[str] | None = None, error: type[LarvatusError] = ArtefactError
+) -> None:
+    """Refuse whatever is neither file nor folder among these parts of a directory (None: all), however deep.
+
+    Called before a directory is written in, or read all over: nothing in it then leads elsewhere.
+    """
+    for root in [directory] if names is None else [directory / name for name in names]:
+        if names is not None and not _is_folder(root):
+            is_there(root, error)
+            continue
+        for folder, folders, files in os.walk(root):
+            for name in sorted((*folders, *files)):
+                if not _is_folder(Path(folder, name)):
+                    is_there(Path(folder, name), error)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def cached_blob(path: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,20 +170,19 @@ def test_a_directory_without_weights_or_tokenizer_says_what_is_missing(
         load_bundle(directory / "config.json")
 
 
-def test_a_reader_and_a_writer_may_finish_an_overwrite_at_once(
+def test_a_reader_that_is_overtaken_by_a_save_reads_the_new_model(
     tmp_path: Path, tiny_model: Make, save_tiny: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_tiny(tmp_path, tiny_model(seed=1))
-    real, moved = os.replace, []
+    real, overtaken = Tokenizer.load, []
 
-    def beside_another(source: Any, target: Any) -> None:
-        if Path(source).parent.name == files.PENDING and not moved:
-            moved.append(source)
-            files.settle(tmp_path)  # another process gets there first, and moves everything
-        real(source, target)
+    def beside_another(path: Path) -> Tokenizer:
+        if not overtaken:
+            overtaken.append(path)
+            save_tiny(tmp_path, tiny_model(seed=2))
+        return real(path)
 
-    monkeypatch.setattr(os, "replace", beside_another)
-    save_tiny(tmp_path, tiny_model(seed=2))
-    assert moved
+    monkeypatch.setattr(Tokenizer, "load", beside_another)
     words = load_bundle(tmp_path).pretraining.encoder.embeddings.words.weight
+    assert overtaken
     assert torch.equal(words, tiny_model(seed=2).encoder.embeddings.words.weight)

@@ -55,9 +55,16 @@ def save(directory: Path, number: int, hidden: int = 8) -> None:
     )
 
 
-def check(directory: Path, allowed: set[int | None]) -> int | None:
-    """Which model stands there: whole, and nothing half-written beside it once swept."""
+def everything(directory: Path) -> list[tuple[Path, int, int]]:
+    """All that stands there, as far as writing would change it."""
+    found = [(path, os.lstat(path)) for path in sorted(directory.rglob("*"))]
+    return [(path, status.st_ino, status.st_mtime_ns) for path, status in found]
+
+
+def check(directory: Path, allowed: set[int | None], *, whole: bool = False) -> int | None:
+    """Which model stands there; reading it writes nothing. `whole`: a save has finished, so nothing is left of one."""
     number: int | None
+    before = everything(directory)
     try:
         bundle = load_bundle(directory)
     except ArtefactError:
@@ -65,11 +72,11 @@ def check(directory: Path, allowed: set[int | None]) -> int | None:
     else:
         number = bundle.lineage["number"]
         assert all(bool((p == number).all()) for p in bundle.pretraining.parameters()), "weights of another model"
-        assert (directory / "README.md").read_text() == f"# number {number}\n"
+        assert (files.standing(directory) / "README.md").read_text() == f"# number {number}\n"
     assert number in allowed, f"found {number}, expected one of {allowed}"
-    files.sweep(directory)
+    assert everything(directory) == before, "loading wrote something"
     left = [path.name for path in directory.iterdir() if path.name.startswith(".")] if directory.is_dir() else []
-    assert not left, f"left behind: {left}"
+    assert not whole or not left, f"left behind: {left}"
     return number
 
 
@@ -100,7 +107,7 @@ def die_at(step: int) -> None:
 
         return operation
 
-    for name in ("fsync", "replace", "rename", "mkdir", "rmdir", "unlink"):
+    for name in ("fsync", "replace", "rename", "mkdir", "rmdir", "unlink", "link"):
         setattr(os, name, counted(getattr(os, name)))
 
 
@@ -108,7 +115,7 @@ def by_steps(directory: Path) -> int:
     number: int | None = None
     for step in range(1, 1000):
         if not killed(directory, step, step=step, delay=None):
-            assert check(directory, {step}) == step
+            assert check(directory, {step}, whole=True) == step
             return step
         number = check(directory, {number, step})
     raise AssertionError("the save never came to its end")
@@ -123,6 +130,8 @@ def by_moments(directory: Path) -> int:
     for attempt, wait in enumerate(rng.stream(11, "kill").uniform(0, 1.3 * took, 50), start=1):
         stopped += killed(directory, attempt, step=None, delay=float(wait))
         number = check(directory, {number, attempt})
+    save(directory, 51)
+    check(directory, {51}, whole=True)
     return stopped
 
 

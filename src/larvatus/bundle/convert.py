@@ -21,13 +21,13 @@ import msgspec
 import torch
 
 from larvatus import files
-from larvatus.bundle.directory import CARD, WEIGHTS, Bundle, load_bundle, write_bundle
-from larvatus.bundle.hub import blobs_of
+from larvatus.bundle.directory import CONFIG, WEIGHTS, Bundle, load_bundle, read_card, write_bundle
 from larvatus.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_for, layout_named, refusal
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.objectives import ObjectiveConfig, tag
+from larvatus.regular_files import cached_blob
 from larvatus.version import VERSION
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -36,7 +36,6 @@ PRECISIONS: dict[Precision, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-LONGEST_CARD = 1_000_000  # characters of a card that are taken over
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +85,7 @@ def convert_bundle(
     left_out = tuple(tag(config) for config in bundle.objectives if config not in kept)
     note = {
         "from": os.fspath(source),
-        "revision": bundle.path.name if blobs_of(bundle.path) else None,
+        "revision": bundle.path.name if cached_blob(bundle.path / CONFIG) else None,
         "layout": layout.model_type,
         "dtype": dtype,
         "left_out": list(left_out),
@@ -142,8 +141,7 @@ def _alone(architecture: Architecture) -> Architecture:
 
 def _card(bundle: Bundle, note: dict[str, Any], *, name: str) -> str:
     """The source's card, which says what the model has read and under which licence, and what was done here."""
-    path = bundle.path / CARD
-    card = path.read_text(encoding="utf-8", errors="replace")[:LONGEST_CARD] if path.is_file() else f"# {name}\n"
+    card = read_card(bundle) or f"# {name}\n"
     native = note["layout"] == Native.model_type
     before, after = ("transformers", "larvatus") if native else ("larvatus", "transformers")
     card = card.replace(f"\nlibrary_name: {before}\n", f"\nlibrary_name: {after}\n", 1)  # of the front matter

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from larvatus.bundle.weights import Shape, check_fit, read_header, read_tensors, write_tensors
 from larvatus.errors import ArtefactError
+from larvatus.regular_files import is_there
 
 NAME = "crf.safetensors"
 PREFIX = "objectives.tagging.crf."
@@ -31,7 +32,7 @@ def read_crf(directory: Path, wanted: Mapping[str, Shape], *, allow_nan: bool = 
     if not wanted:
         return {}
     path = directory / NAME
-    if not path.is_file():
+    if not is_there(path):
         raise ArtefactError(
             f"{path} is missing, though config.json says that this tagger has a CRF; fetch it too, or set crf to false "
             "there, in larvatus_head, to tag without"

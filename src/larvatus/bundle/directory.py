@@ -15,8 +15,8 @@ A run directory may hold more (metrics.jsonl, checkpoints/): that is left alone.
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -28,12 +28,14 @@ from torch import Tensor
 from larvatus import files
 from larvatus.bundle import crf_file
 from larvatus.bundle import manifest as manifests
-from larvatus.bundle.hub import blobs_of, find_model
+from larvatus.bundle.hub import find_model
 from larvatus.bundle.huggingface import Architecture, Layout, layout_for, layout_of, their_shapes, to_ours, to_theirs
+from larvatus.bundle.replaced import check_pending, replaced_files, settle
 from larvatus.bundle.sentence_pooling import PACKAGE, read_pooling
 from larvatus.bundle.weights import (
     TensorEntry,
     check_fit,
+    check_float,
     find_weights,
     iter_tensors,
     read_header,
@@ -44,11 +46,15 @@ from larvatus.bundle.weights import (
 from larvatus.errors import ArtefactError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining, ReplacedTokensConfig, tag
+from larvatus.regular_files import is_there, open_regular
 from larvatus.text.tokenizer import Tokenizer
 
 WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
 MOST_SHARED = 1_000
 """Layers of one block: no number of tensors says how many times it is used, so a config may not say just any."""
+LONGEST_CARD = 1_000_000  # bytes of a card that are taken over
+MOST_TRIES = 5
+"""Times that a directory is read again because another model was saved there meanwhile."""
 GENERATOR = "generator"
 GENERATOR_CARD = """# generator
 
@@ -138,10 +144,9 @@ def write_bundle(
         models = {GENERATOR: _Written(generator, own, fitting, GENERATOR_CARD), **models}  # the outer manifest is last
     tensors = {folder: model.tensors(dtype) for folder, model in models.items()}
     parts = [folder for folder in models if folder]
-    before = _manifest_before(directory)
     size = sum(map(stored_bytes, tensors.values()))
     size += len(models) * (200 * tokenizer.size + len(card))  # a vocabulary takes some 100 bytes a token
-    with files.replaced_files(directory, size) as aside:
+    with files.locked(directory, nested=True), _replaced(directory, size) as aside:
         for folder, model in models.items():
             place = aside / folder
             place.mkdir(exist_ok=True)
@@ -150,11 +155,9 @@ def write_bundle(
             tokenizer.save(place)
             files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.pad_id))
             files.write_text(place / CARD, model.card)
-            names = {path.name for path in place.iterdir() if path.is_file()}
+            names = {path.name for path in place.iterdir() if not path.is_dir()}
             inner = () if folder else parts
             manifests.write_manifest(place, names, recipe=bundle.recipe, lineage=bundle.lineage, parts=inner)
-    if before is not None:
-        _remove_what_is_left(directory, before, names=names, parts=parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,16 +204,6 @@ def architecture_of(
     )
 
 
-def _remove_what_is_left(
-    directory: Path, before: manifests.Manifest, *, names: Collection[str], parts: Collection[str]
-) -> None:
-    """Files of the model before that this one does not have: of another kind of vocabulary, or of a generator."""
-    for name in {name for name in before.files if "/" not in name} - {*names, manifests.NAME}:
-        (directory / name).unlink(missing_ok=True)
-    for name in {name for name in before.parts if name == GENERATOR} - {*parts}:
-        shutil.rmtree(directory / name, ignore_errors=True)
-
-
 def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     cast = tensor.to(dtype)
     if cast.isinf().any() and not tensor.isinf().any():
@@ -218,16 +211,13 @@ def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return cast
 
 
-def _manifest_before(directory: Path) -> manifests.Manifest | None:
-    """The manifest of the model that is to be replaced; a model that is not ours is not overwritten."""
-    if not os.path.isdir(directory):
-        return None
-    files.settle(directory)
+def _replaced(directory: Path, size: int) -> AbstractContextManager[Path]:
+    """Where the new files are written; a model that is not ours is not overwritten."""
+    settle(directory)
     files.sweep(directory)
-    manifest = manifests.read_manifest(directory)
-    if manifest is None and (directory / CONFIG).exists():
+    if manifests.read_manifest(directory) is None and is_there(directory / CONFIG):
         raise ArtefactError(f"{directory} holds a model that Larvatus did not write; choose another --out")
-    return manifest
+    return replaced_files(directory, size)
 
 
 def load_bundle(
@@ -238,22 +228,41 @@ def load_bundle(
     Nothing is fetched either, unless `online` asks for it.
     """
     directory = _existing(find_model(name, revision=revision, online=online))
-    files.settle(directory)
+    for _ in range(MOST_TRIES):
+        state = _state(directory)
+        try:
+            bundle = _load(directory, allow_nan=allow_nan)
+        except ArtefactError:
+            if _state(directory) == state:
+                raise
+        else:
+            if _state(directory) == state:
+                return bundle
+    raise ArtefactError(f"{directory} changes while it is read; wait for what is writing there")
+
+
+def _state(directory: Path) -> tuple[Path, int, int]:
+    """Changes when another model is saved there."""
+    root = files.standing(directory)
+    try:
+        found = os.lstat(root / manifests.NAME)
+    except OSError:
+        return root, 0, 0
+    return root, found.st_ino, found.st_mtime_ns
+
+
+def _load(path: Path, *, allow_nan: bool) -> Bundle:
+    directory = files.standing(path)
+    manifest = check_pending(directory) if directory != path else manifests.read_manifest(directory)
     source = directory / CONFIG
     config = files.read_json(source)
     layout = layout_of(config, source)
-    if (directory / PACKAGE).is_file():
+    if is_there(directory / PACKAGE):
         config = {**config, "architectures": []}  # what it was trained from; the heads it has are those in the file
     paths = find_weights(directory)
-    manifest = manifests.read_manifest(directory)
     if manifest is not None:
-        beside = [name for name in (*TOKENIZER_FILES, crf_file.NAME) if (directory / name).exists()]
-        manifests.verify(
-            directory,
-            manifest,
-            required=[CONFIG, TOKENIZER, *(path.name for path in paths), *beside],
-            blobs=blobs_of(directory),
-        )
+        beside = [name for name in (*TOKENIZER_FILES, crf_file.NAME) if is_there(directory / name)]
+        manifests.verify(directory, manifest, required=[CONFIG, TOKENIZER, *(path.name for path in paths), *beside])
 
     file = _WeightFiles.open(paths, layout)
     architecture = layout.architecture(config, source=source, names=frozenset(file.entries))
@@ -269,7 +278,7 @@ def load_bundle(
     if manifest is not None and GENERATOR in manifest.parts:
         _attach_generator(pretraining, directory, allow_nan=allow_nan)
     return Bundle(
-        path=directory,
+        path=path,
         pretraining=pretraining.requires_grad_().eval(),
         model=architecture.model,
         objectives=architecture.objectives,
@@ -281,6 +290,15 @@ def load_bundle(
         natural={name: layout.tasks.natural(name, config) for name in layout.tasks.heads},
         pooling=read_pooling(directory),
     )
+
+
+def read_card(bundle: Bundle) -> str:
+    """The model's card, as far as one can be taken over; empty where there is none."""
+    path = files.standing(bundle.path) / CARD
+    if not is_there(path):
+        return ""
+    with open_regular(path) as file:
+        return file.read(LONGEST_CARD).decode("utf-8", errors="replace")
 
 
 def _attach_generator(pretraining: Pretraining, directory: Path, *, allow_nan: bool) -> None:
@@ -339,6 +357,7 @@ class _WeightFiles:
                 if known in entries:
                     raise ArtefactError(f"{path}: tensor {name} is there twice, under two names or in two files")
                 if known is not None:
+                    check_float(path, name, entry)
                     entries[known] = entry
         return cls(paths, entries)
 
@@ -356,7 +375,7 @@ class _WeightFiles:
     def read(self, layout: Layout, *, allow_nan: bool) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
         for path in self.paths:
-            for name, tensor in iter_tensors(path, allow_nan=allow_nan):
+            for name, tensor in iter_tensors(path, allow_nan=allow_nan, integers=True):
                 known = layout.canonical(name)
                 if known is not None:
                     tensors[known] = tensor

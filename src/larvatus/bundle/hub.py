@@ -52,14 +52,6 @@ def find_model(name: str | os.PathLike[str], *, revision: str | None = None, onl
     return _fetched(hub, identity, revision) if online else _cached(hub, identity, revision)
 
 
-def blobs_of(directory: Path) -> Path | None:
-    """Where the files of a cached snapshot lie, to which its links lead; None for any other directory."""
-    snapshots = directory.absolute().parent
-    blobs = snapshots.parent / "blobs"
-    cached = snapshots.name == "snapshots" and snapshots.parent.name.startswith("models--")
-    return blobs if cached and blobs.is_dir() else None
-
-
 def _library(name: str) -> Any:
     try:
         return importlib.import_module("huggingface_hub")

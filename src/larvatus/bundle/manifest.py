@@ -19,6 +19,7 @@ import msgspec
 from larvatus import files
 from larvatus.bundle.weights import plain_name
 from larvatus.errors import ArtefactError
+from larvatus.regular_files import is_there, refuse_link, size_of
 from larvatus.version import VERSION
 
 NAME = "larvatus.json"
@@ -71,7 +72,7 @@ def _entry(path: Path) -> FileEntry:
 def read_manifest(directory: Path) -> Manifest | None:
     """The directory's manifest, not yet verified; None where there is none."""
     path = directory / NAME
-    if not path.exists() and not path.is_symlink():
+    if not is_there(path):
         return None
     value = files.read_json(path)
     if isinstance(value, dict) and value.get("format", FORMAT) != FORMAT:
@@ -85,28 +86,24 @@ def read_manifest(directory: Path) -> Manifest | None:
         raise ArtefactError(f"{path} is not a manifest of Larvatus: {fault}") from fault
 
 
-def verify(directory: Path, manifest: Manifest, *, required: Iterable[str] = (), blobs: Path | None = None) -> None:
-    """Refuse a directory whose files are not those that were saved, naming the first that differs.
-
-    Links are followed only into `blobs`, where the Hugging Face cache keeps the files of its snapshots.
-    """
+def verify(directory: Path, manifest: Manifest, *, required: Iterable[str] = ()) -> None:
+    """Refuse a directory whose files are not those that were saved, naming the first that differs."""
     source = directory / NAME
     for name in required:
         if name not in manifest.files:
             raise ArtefactError(f"{source} does not vouch for {name}; save or fetch the directory again")
     for name, entry in manifest.files.items():
-        _check(directory / plain_name(source, name), entry, blobs)
+        _check(directory / plain_name(source, name), entry)
     for name, entry in manifest.parts.items():
         folder = directory / plain_name(source, name)
-        _refuse_link(folder)
-        _check(folder / NAME, entry, blobs)
+        refuse_link(folder)
+        _check(folder / NAME, entry)
 
 
-def _check(path: Path, entry: FileEntry, blobs: Path | None) -> None:
-    _refuse_link(path, blobs)
-    if not path.is_file():
+def _check(path: Path, entry: FileEntry) -> None:
+    if not is_there(path):
         raise ArtefactError(f"{path} is missing, though {NAME} lists it; save or fetch the directory again")
-    size = path.stat().st_size
+    size = size_of(path)
     if size != entry.bytes:
         raise ArtefactError(
             f"{path} has {size:,} bytes, not the {entry.bytes:,} that were saved; save or fetch the directory again"
@@ -117,8 +114,3 @@ def _check(path: Path, entry: FileEntry, blobs: Path | None) -> None:
             f"{path} does not match its checksum (wanted {entry.sha256[:8]}…, got {got[:8]}…); "
             "it was changed or damaged since it was saved: save or fetch the directory again"
         )
-
-
-def _refuse_link(path: Path, blobs: Path | None = None) -> None:
-    if path.is_symlink() and (blobs is None or path.resolve().parent != blobs.resolve()):
-        raise ArtefactError(f"{path} is a symbolic link; copy the directory with its files (cp -rL) and load that")

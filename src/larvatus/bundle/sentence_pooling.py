@@ -13,6 +13,7 @@ from typing import Any
 
 from larvatus.errors import ArtefactError
 from larvatus.files import read_json
+from larvatus.regular_files import is_there, refuse_link
 
 PACKAGE = "modules.json"
 FLAGS = {
@@ -29,7 +30,7 @@ FLAGS = {
 def read_pooling(directory: Path) -> str:
     """The name of the pooling, several joined by +; empty for a model that is no such package, or has no pooling."""
     source = directory / PACKAGE
-    if not source.is_file():
+    if not is_there(source):
         return ""
     modules: Any = read_json(source)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
@@ -41,8 +42,10 @@ def read_pooling(directory: Path) -> str:
 
 
 def _stated(directory: Path, folder: str, source: Path) -> str:
-    path = directory / folder / "config.json"
-    if not folder or Path(folder).name != folder or not path.is_file():
+    plain = folder not in ("", ".", "..") and Path(folder).name == folder and "\0" not in folder
+    path = directory / folder / "config.json" if plain else source
+    refuse_link(path.parent)
+    if not plain or not is_there(path):
         raise ArtefactError(f"{source} names the pooling {folder!r}, but there is no {folder}/config.json beside it")
     config: Any = read_json(path)
     if not isinstance(config, dict):

@@ -27,11 +27,16 @@ import torch
 from torch import Tensor
 
 from larvatus.errors import ArtefactError
+from larvatus.files import standing
+from larvatus.regular_files import is_there, open_regular, read_bytes
 
 LARGEST_HEADER = 100_000_000  # bytes; the format's own limit
 MOST_DIMENSIONS = 64  # torch's own limit; also keeps the product of a hostile shape small
 PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "F32": 4, "F64": 8}
+_FLOATS = ("F16", "BF16", "F32", "F64")
+_ARCHIVES = (b"PK", b"\x80\x01", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""How zip archives and pickles begin (those of protocol 0 and 1 have no such mark, and are no safetensors either)."""
 _SHOWN = 8
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -58,20 +63,20 @@ def refuse_pickle(path: Path) -> None:
 def read_header(path: Path) -> dict[str, TensorEntry]:
     """Names, types, shapes and places of all tensors, checked against the size of the file."""
     refuse_pickle(path)
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            first = file.read(8)
-            length = int.from_bytes(first, "little")
-            if first[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            first = file.read(9)
+            length = int.from_bytes(first[:8], "little")
+            if first.startswith(_ARCHIVES) and first[8:] != b"{":  # a header of 640 bytes begins like a pickle, too
                 raise ArtefactError(f"{path} is a zip archive or a pickle, not safetensors; it was not read")
             if len(first) < 8 or length > size - 8:
                 raise _broken(path, f"it is cut short: {size:,} bytes, and its header alone should have {length:,}")
             if length > LARGEST_HEADER:
                 raise _broken(path, f"its header claims {length:,} bytes; {LARGEST_HEADER:,} is the most there can be")
-            header = file.read(length)
-    except OSError as fault:
-        raise ArtefactError(f"{path} cannot be read: {fault.strerror}") from fault
+            header = first[8 : 8 + length] + file.read(max(0, length - 1))
+        except OSError as fault:
+            raise ArtefactError(f"{path} cannot be read: {fault.strerror}") from fault
     entries = _parse(path, header)
     _check_layout(path, entries, size - 8 - length)
     return entries
@@ -114,14 +119,28 @@ def _broken(path: Path, why: str) -> ArtefactError:
     return ArtefactError(f"{path} is not a sound safetensors file: {why}; fetch or save it again")
 
 
-def iter_tensors(path: Path, *, allow_nan: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """Each tensor in turn, so that a caller who casts or copies never holds the file twice."""
+def check_float(path: Path, name: str, entry: TensorEntry) -> None:
+    """Weights are floating-point numbers: the same bytes under another type would be other numbers."""
+    if entry.dtype not in _FLOATS:
+        raise ArtefactError(
+            f"{path}: tensor {name!r} is of type {entry.dtype}, and weights are of {', '.join(_FLOATS)}; "
+            "fetch or save it again"
+        )
+
+
+def iter_tensors(path: Path, *, allow_nan: bool = False, integers: bool = False) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor in turn, so that a caller who casts or copies never holds the file twice.
+
+    Where `integers` may be among them, the caller knows which.
+    """
     entries = read_header(path)
+    for name, entry in entries.items() if not integers else ():
+        check_float(path, name, entry)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             for name in entries:
                 tensor: Tensor = file.get_tensor(name)
-                if not allow_nan and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                if not allow_nan and not _finite(tensor):
                     raise ArtefactError(
                         f"{path}: tensor {name!r} holds NaN or infinity; allow_nan=True reads it all the same"
                     )
@@ -130,9 +149,16 @@ def iter_tensors(path: Path, *, allow_nan: bool = False) -> Iterator[tuple[str, 
         raise _broken(path, str(fault)) from fault
 
 
-def read_tensors(path: Path, *, allow_nan: bool = False) -> dict[str, Tensor]:
+def _finite(tensor: Tensor) -> bool:
+    """Also once it is float32, as all is that is computed with."""
+    if not tensor.is_floating_point():
+        return True
+    return bool(torch.isfinite(tensor.float() if tensor.dtype is torch.float64 else tensor).all())
+
+
+def read_tensors(path: Path, *, allow_nan: bool = False, integers: bool = False) -> dict[str, Tensor]:
     """All tensors of a file, after its header was found sound; NaN and infinity are refused unless allowed."""
-    return dict(iter_tensors(path, allow_nan=allow_nan))
+    return dict(iter_tensors(path, allow_nan=allow_nan, integers=integers))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
@@ -177,12 +203,13 @@ def _listed(names: list[str]) -> str:
 
 def find_weights(directory: Path) -> list[Path]:
     """The weight files of a model directory: `model.safetensors`, or the shards that an index names."""
+    directory = standing(directory)
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
-    if single.is_file():
+    if is_there(single):
         return [single]
-    if index.is_file():
+    if is_there(index):
         return [directory / name for name in _shards(index)]
-    if (directory / ".metadata").exists() or any(directory.glob("*.distcp")):
+    if is_there(directory / ".metadata") or any(directory.glob("*.distcp")):
         raise ArtefactError(
             f"{directory} is a torch distributed checkpoint, whose index is a pickle, so it is not read; "
             "convert it to model.safetensors where you trust it"
@@ -198,8 +225,8 @@ def _shards(index: Path) -> list[str]:
         metadata: dict[str, Any] = {}
 
     try:
-        names = sorted(set(msgspec.json.decode(index.read_bytes(), type=Index).weight_map.values()))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
+        names = sorted(set(msgspec.json.decode(read_bytes(index), type=Index).weight_map.values()))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise ArtefactError(f"{index} is not an index of safetensors files: {fault}") from fault
     for name in names:
         plain_name(index, name)

@@ -38,6 +38,7 @@ from larvatus.corpus.sources import Text, left_out
 from larvatus.corpus.standing import ELSE, finished, keep_tokenizer, refuse_what_is_not_ours, take_up
 from larvatus.corpus.units import UNIT_CHARACTERS, Piece, Unit, units
 from larvatus.errors import ArtefactError, DataError, UsageError
+from larvatus.regular_files import only_regular
 from larvatus.text.languages import Given
 from larvatus.text.readers import Document, ReadOptions
 from larvatus.text.tokenizer import Tokenizer
@@ -92,6 +93,7 @@ def build_corpus(
 
     with files.locked(out):
         refuse_what_is_not_ours(out)
+        only_regular(out)
         files.sweep(out)
         journal = Journal(out)
         there = os.path.exists(out / MANIFEST)

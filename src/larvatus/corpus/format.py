@@ -13,7 +13,6 @@ compressed, so a chunk is read where it lies. Special tokens are never stored: p
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,14 @@ import pyarrow as pa
 
 from larvatus import files
 from larvatus.errors import DataError
+from larvatus.regular_files import is_there, read_bytes
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 JOURNAL = "journal.jsonl"
 TOKENIZER = "tokenizer"
+LARGEST_MANIFEST = 2**30
+"""Bytes; a shard of 64 MB takes some kilobytes of it."""
 REBUILD = "rebuild with: larvatus corpus build …"
 
 SHARD_NAME = re.compile(r"[0-9]{5,9}\.arrow")
@@ -131,12 +133,12 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 def read_manifest(directory: Path) -> Manifest:
     """The manifest, or one line that says why it cannot be trusted."""
     path = directory / MANIFEST
-    if not os.path.isfile(path):
-        begun = os.path.isfile(directory / JOURNAL)
+    if not is_there(path, DataError):
+        begun = is_there(directory / JOURNAL, DataError)
         why = "was begun but not finished" if begun else "is not a corpus (no manifest.json)"
         raise DataError(f"{directory} {why}; build with: larvatus corpus build … --out {directory}")
     try:
-        found = msgspec.json.decode(path.read_bytes())
+        found = msgspec.json.decode(read_bytes(path, DataError, most=LARGEST_MANIFEST))
         if isinstance(found, dict) and found.get("format") != FORMAT:
             raise DataError(f"{path} has format {found.get('format')!r}, this version reads {FORMAT}; {REBUILD}")
         manifest = msgspec.convert(found, Manifest)
@@ -151,5 +153,4 @@ def check_name(manifest: Path, name: str) -> None:
     """A shard is a plain file beside the manifest: no absolute path, no .., no link to somewhere else."""
     if not SHARD_NAME.fullmatch(name):
         raise DataError(f"{manifest} names {name!r}, which is not the name of a shard (00000.arrow …); refused")
-    if (manifest.parent / name).is_symlink():
-        raise DataError(f"{manifest.parent / name} is a link, not a shard; refused")
+    is_there(manifest.parent / name, DataError)  # what is no regular file is refused by its kind

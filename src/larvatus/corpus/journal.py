@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 
 from larvatus import files
-from larvatus.corpus.format import FORMAT, JOURNAL, Counts, Settings, ShardInfo
+from larvatus.corpus.format import FORMAT, JOURNAL, LARGEST_MANIFEST, Counts, Settings, ShardInfo
 from larvatus.errors import ArtefactError
+from larvatus.regular_files import is_there, read_bytes
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,9 +42,10 @@ class Journal:
         self._path = directory / JOURNAL
         self.header: Header | None = None
         self.entries: list[Entry] = []
-        if not self._path.is_file():
+        if not is_there(self._path):
             return
-        lines = self._path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was torn
+        lines = read_bytes(self._path, most=LARGEST_MANIFEST).split(b"\n")
+        del lines[-1]  # what follows the last newline was torn
         try:
             if lines:
                 self.header = msgspec.json.decode(lines[0], type=Header)

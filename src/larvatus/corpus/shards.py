@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from larvatus import files
 from larvatus.corpus.format import REBUILD, ChunkInfo, ShardInfo, shard_name
-from larvatus.errors import DataError
+from larvatus.errors import ArtefactError, DataError
+from larvatus.regular_files import is_there, size_of
 
 
 class ShardWriter:
@@ -26,6 +27,7 @@ class ShardWriter:
         self._schema = schema
         self._chunks: list[ChunkInfo] = []
         with files.saying_what_is_full(self._final):
+            files.remove(self._aside)
             self._sink = pa.OSFile(str(self._aside), "wb")
             self._writer = pa.ipc.new_file(self._sink, schema)
 
@@ -66,10 +68,10 @@ def fault_of(directory: Path, shard: ShardInfo) -> str | None:
     """What is wrong with a shard on the disk; nothing, if it is what the manifest says."""
     path = directory / shard.file
     try:
-        size = path.stat().st_size
+        size = size_of(path)
         found = files.sha256(path)
-    except FileNotFoundError:
-        return f"{path} is missing; {REBUILD}"
+    except ArtefactError as fault:  # missing, or no regular file
+        return f"{fault}; {REBUILD}"
     except OSError as fault:
         return f"{path} cannot be read ({fault.strerror}); {REBUILD}"
     if found != shard.sha256:
@@ -83,7 +85,7 @@ def check_shards(directory: Path, shards: Iterable[ShardInfo]) -> None:
     """Refuse the first shard that is missing, cut short or changed."""
     shards = list(shards)
     for shard in shards:  # all that is missing before any is summed: that takes no time
-        if not (directory / shard.file).is_file():
+        if not is_there(directory / shard.file, DataError):
             raise DataError(f"{directory / shard.file} is missing; {REBUILD}")
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
         for fault in threads.map(lambda shard: fault_of(directory, shard), shards):

@@ -24,6 +24,7 @@ from larvatus.corpus.format import JOURNAL, MANIFEST, REBUILD, TOKENIZER, ChunkI
 from larvatus.corpus.mixture import Part
 from larvatus.corpus.shards import check_shards
 from larvatus.errors import DataError
+from larvatus.regular_files import is_there, only_regular
 from larvatus.text.tokenizer import Tokenizer
 
 _OPEN_SHARDS = 64  # a file handle each
@@ -42,6 +43,7 @@ class Corpus:
     @classmethod
     def open(cls, path: Path, verify: bool = True) -> Corpus:
         """Open a built corpus. Whatever is missing or changed is refused here, by name, before anything is read."""
+        only_regular(Path(path), error=DataError)
         corpus = cls(Path(path), read_manifest(Path(path)))
         if verify:
             corpus.verify()
@@ -50,7 +52,7 @@ class Corpus:
     def verify(self) -> None:
         """Check the tokenizer and every shard against the manifest."""
         tokenizer = self.path / TOKENIZER / "tokenizer.json"
-        if not tokenizer.is_file():
+        if not is_there(tokenizer, DataError):
             raise DataError(f"{tokenizer} is missing; {REBUILD}")
         if files.sha256(tokenizer) != self.manifest.settings.tokenizer:
             raise DataError(f"{tokenizer} is not the tokenizer that the shards were made with; {REBUILD}")

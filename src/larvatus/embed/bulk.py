@@ -117,7 +117,8 @@ def _removed_when_empty(parts: Parts) -> Iterator[None]:
 def model_fingerprint(directory: Path, tokenizer: Tokenizer) -> str:
     """Two directories with the same one give the same vectors: weights, settings and vocabulary."""
     digest = hashlib.sha256(tokenizer.fingerprint.encode())
-    for path in [directory / "config.json", *find_weights(directory)]:
+    root = files.standing(directory)
+    for path in [root / "config.json", *find_weights(root)]:
         digest.update(files.sha256(path).encode())
     return digest.hexdigest()
 

@@ -37,6 +37,7 @@ from larvatus.embed.parts import Parts, Piece, Stand
 from larvatus.embed.standardise import Standardiser
 from larvatus.errors import ArtefactError, DataError, did_you_mean
 from larvatus.nn.transformer import Transformer
+from larvatus.regular_files import is_there, only_regular
 from larvatus.text.tokenizer import Tokenizer
 
 NAME, VECTORS, ROWS, PLACES, WORDS, STANDARDISE = (
@@ -182,6 +183,7 @@ class Index:
 
     @classmethod
     def open(cls, path: Path) -> Index:
+        only_regular(path)
         value = files.read_json(path / NAME)
         if isinstance(value, dict) and value.get("format") != 1:
             raise ArtefactError(
@@ -194,7 +196,7 @@ class Index:
         if not {VECTORS, ROWS, PLACES, WORDS} <= described.files.keys() <= {VECTORS, ROWS, PLACES, WORDS, STANDARDISE}:
             raise ArtefactError(f"{path / NAME} does not list the files of an index; build it anew")
         for name, wanted in described.files.items():
-            if not (path / name).is_file():
+            if not is_there(path / name):
                 raise ArtefactError(f"{path / name} is missing; build the index anew")
             got = files.sha256(path / name)
             if got != wanted:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from larvatus import files
 from larvatus.embed.results import Vectors
 from larvatus.errors import ArtefactError
+from larvatus.regular_files import only_regular
 
 Number = Literal["float32", "float16"]
 RUN = "run.json"
@@ -118,6 +119,7 @@ class Parts:
     def open(self, *, resume: bool) -> Stand:
         """Begin, or go on: where the run stands. What another run left is neither mixed in nor overwritten."""
         begun = self.directory / RUN
+        only_regular(self.directory)
         files.sweep(self.directory)
         if not self.paths():
             files.write_json(begun, self.settings)

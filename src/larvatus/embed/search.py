@@ -9,7 +9,6 @@ same.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from larvatus.embed.standardise import Standardiser
 from larvatus.embed.vector_file import VectorFile
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.nn.transformer import Transformer
+from larvatus.regular_files import is_there
 from larvatus.text.readers import Skipped
 from larvatus.text.tokenizer import Tokenizer
 
@@ -51,7 +51,7 @@ class SearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 def open_place(paths: Sequence[str]) -> Place:
     if len(paths) == 1:
         only = Path(paths[0])
-        if os.path.isfile(only / NAME):
+        if is_there(only / NAME):
             return Index.open(only)
         file = VectorFile.find(only)
         if file is not None:

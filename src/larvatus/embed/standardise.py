@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +33,7 @@ from larvatus.bundle.weights import read_tensors, stored_bytes, write_tensors
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.moments import Doubles, RunningMoments
 from larvatus.errors import ArtefactError, DataError, UsageError, did_you_mean
+from larvatus.regular_files import is_there, named, refuse_link
 
 if TYPE_CHECKING:  # options.py holds a Standardiser
     from larvatus.embed.options import Pool, Unit
@@ -181,13 +181,16 @@ def standardiser_path(directory: Path, name: str) -> Path:
         return Path(name)
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name of a standardiser; use letters, digits, dots and hyphens")
+    refuse_link(directory / FOLDER)
     return directory / FOLDER / (name + SUFFIX)
 
 
 def find_standardiser(directory: Path, name: str) -> Standardiser:
     """The standardiser of a model by its name, or of a file."""
     path = standardiser_path(directory, name)
-    if os.path.isfile(path):
+    if name.endswith(SUFFIX):
+        path = named(path)
+    if is_there(path):
         return Standardiser.load(path)
     if name.endswith(SUFFIX):
         raise ArtefactError(f"{path} does not exist; fit it: larvatus isotropy fit --model {directory} --out {path}")

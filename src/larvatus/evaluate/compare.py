@@ -36,6 +36,7 @@ from larvatus.evaluate.results import Results
 from larvatus.evaluate.runs import Trial, run_trial
 from larvatus.files import locked, read_json, sweep, write_json
 from larvatus.recipes import Recipe, differences, read_recipe, recipe_table
+from larvatus.regular_files import only_regular
 from larvatus.text.languages import Given
 from larvatus.train.budget import steps_wanted
 from larvatus.train.prepare import Prepared, TextOptions, held_out_documents, kept_input, longest, prepare
@@ -123,6 +124,7 @@ def compare(plan: Comparison, console: Console) -> Results:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("a comparison runs in one process; start it without torchrun")
     with locked(plan.out):
+        only_regular(plan.out)
         sweep(plan.out)
         _begin(plan)
         plan = replace(plan, corpus=[str(kept_input(plan.out)) if path == "-" else path for path in plan.corpus])

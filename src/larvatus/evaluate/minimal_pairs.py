@@ -28,6 +28,7 @@ from larvatus.errors import ArtefactError
 from larvatus.evaluate.pair_files import GROUPS, Pair
 from larvatus.metrics.minimal_pairs import PairAccuracies, pair_accuracies
 from larvatus.objectives import Pretraining
+from larvatus.regular_files import only_regular
 from larvatus.text.tokenizer import Tokenizer
 
 BLOCK = 256
@@ -74,6 +75,7 @@ class PairRun:
         if os.path.exists(out):
             raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
         with files.locked(parts):
+            only_regular(parts)
             part = parts / "scores.jsonl"
             rows = _begun(parts, part, settings, resume=resume)
             self.progress(len(rows))

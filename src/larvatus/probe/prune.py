@@ -17,7 +17,7 @@ from typing import cast
 
 import torch
 
-from larvatus.bundle.directory import CARD, Bundle, write_bundle
+from larvatus.bundle.directory import Bundle, read_card, write_bundle
 from larvatus.bundle.huggingface import layout_for
 from larvatus.errors import UsageError
 from larvatus.nn.block import Block
@@ -79,8 +79,7 @@ def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str
 
 
 def _card(bundle: Bundle, names: Sequence[str], *, source: str, name: str) -> str:
-    path = bundle.path / CARD
-    card = path.read_text(encoding="utf-8", errors="replace")[:1_000_000] if path.is_file() else f"# {name}\n"
+    card = read_card(bundle) or f"# {name}\n"
     return (
         f"{card.rstrip()}\n\n## Attention heads masked\n\nBy Larvatus {VERSION} in `{source}`, of which the card "
         f"above speaks: heads {', '.join(names)} (layer:head, from 1). Their columns of the output projection are 0.\n"

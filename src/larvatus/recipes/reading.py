@@ -18,6 +18,7 @@ import msgspec
 
 from larvatus.errors import RecipeError, did_you_mean
 from larvatus.recipes.recipe import SIZES, Recipe
+from larvatus.regular_files import named, read_text
 
 Table = dict[str, Any]
 
@@ -113,10 +114,8 @@ def _table(name: str, seen: tuple[str, ...]) -> Table:
     if name in seen:
         raise RecipeError(f"recipes build on each other in a circle: {' → '.join([*seen, name])}")
     if name.endswith(".toml"):
-        try:
-            text = Path(name).read_text(encoding="utf-8")
-        except (OSError, ValueError) as fault:  # ValueError: a NUL in the name that another recipe gives, or no UTF-8
-            raise RecipeError(f"{name} cannot be read: {fault}") from fault
+        path = Path(name)
+        text = read_text(path if seen else named(path), RecipeError)  # a base was not named by the user himself
     else:
         text = recipe_text(name)
     try:

@@ -27,6 +27,7 @@ from larvatus.bundle.weights import check_fit, read_tensors, stored_bytes, write
 from larvatus.errors import ArtefactError
 from larvatus.files import new_directory, read_json, sha256, write_json
 from larvatus.objectives import Pretraining
+from larvatus.regular_files import is_there
 from larvatus.tasks.choosing import Epoch
 from larvatus.tasks.loop import FineTuning
 from larvatus.train.optimizer import optimizer_tensors, restore_optimizer
@@ -201,6 +202,6 @@ def _read(path: Path) -> State:
         raise ArtefactError(f"{path / 'state.json'} cannot be read: {fault}; start anew in another --out") from fault
     for name, wanted in state.files.items():
         file = path / name
-        if "/" in name or not file.is_file() or sha256(file) != wanted:
+        if "/" in name or not is_there(file) or sha256(file) != wanted:
             raise ArtefactError(f"{file} is missing or does not match its checksum; start anew in another --out")
     return state

@@ -25,6 +25,7 @@ from larvatus.bundle.directory import CONFIG, Bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
+from larvatus.regular_files import only_regular
 from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
 from larvatus.tasks.checkpoint import FOLDER, Keeper, refuse_another
 from larvatus.tasks.curve import part
@@ -109,6 +110,7 @@ class CurvePoint:
 def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda point: None) -> Tuned:
     """Carry out an order; `point` is told of each share of a learning curve."""
     with _stoppable() as stop, files.locked(order.out):
+        only_regular(order.out, (FOLDER, CURVE, "metrics.jsonl"))
         _refuse_what_is_there(order)
         files.sweep(order.out)
         job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop))

@@ -25,6 +25,7 @@ from tokenizers.pre_tokenizers import Sequence as Sequential
 from tokenizers.pre_tokenizers import Split
 
 from larvatus.errors import ArtefactError, DataError
+from larvatus.files import locked
 from larvatus.text import tokenizer_files as files
 from larvatus.text.align import Alignment, Ints, align, align_spans
 from larvatus.text.boundaries import Style, WordStarts, disturbing, word_starts
@@ -122,7 +123,8 @@ class Tokenizer:
 
     def save(self, directory: Path | str) -> None:
         """Write what `transformers.AutoTokenizer.from_pretrained` reads, and the unigram counts beside it."""
-        files.write(self, Path(directory))
+        with locked(Path(directory), nested=True):
+            files.write(self, Path(directory))
 
     # ── the vocabulary
 

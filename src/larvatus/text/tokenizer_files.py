@@ -19,7 +19,8 @@ import numpy.typing as npt
 import tokenizers
 
 from larvatus.errors import ArtefactError
-from larvatus.files import read_json, saying_what_is_full, write_json, write_text
+from larvatus.files import read_json, saying_what_is_full, standing, write_json, write_text
+from larvatus.regular_files import is_there, named, read_text, size_of
 from larvatus.text.boundaries import Style
 from larvatus.text.frame import Frame, read_frame
 from larvatus.text.patterns import check_patterns
@@ -62,8 +63,8 @@ class Traits:
 
 def read(path: Path) -> Read:
     """Parse a directory's tokenizer, or a `tokenizer.json` alone."""
-    file = path / "tokenizer.json" if os.path.isdir(path) else path
-    if not os.path.isfile(file):
+    file = standing(path) / "tokenizer.json" if os.path.isdir(path) else named(path)
+    if not is_there(file):
         raise ArtefactError(
             f"{path} holds no tokenizer.json; make one with: larvatus tokenizer train TEXT --out {path}"
         )
@@ -93,13 +94,10 @@ def _check_ids(settings: dict[str, Any], name: str) -> None:
 
 
 def _text(file: Path) -> str:
-    size = file.stat().st_size
+    size = size_of(file)
     if size > LARGEST:
         raise ArtefactError(f"{file} has {size:,} bytes; a tokenizer of more than {LARGEST:,} is refused")
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise ArtefactError(f"{file} cannot be read: {fault}") from fault
+    return read_text(file, most=LARGEST)
 
 
 def _parse(text: str, name: str) -> tokenizers.Tokenizer:
@@ -115,7 +113,7 @@ def _config(directory: Path) -> dict[str, Any]:
     """`tokenizer_config.json`, completed by `special_tokens_map.json`."""
     config: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (directory / name).exists():
+        if is_there(directory / name):
             found = read_json(directory / name)
             if not isinstance(found, dict):
                 raise ArtefactError(f"{directory / name} is no JSON object")
@@ -124,7 +122,7 @@ def _config(directory: Path) -> dict[str, Any]:
 
 
 def _counts(file: Path) -> npt.NDArray[np.int64] | None:
-    if not file.exists():
+    if not is_there(file):
         return None
     found = read_json(file)
     counts = found.get("counts") if isinstance(found, dict) else None

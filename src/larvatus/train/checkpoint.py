@@ -24,6 +24,7 @@ from larvatus.bundle.weights import check_fit, read_tensors, stored_bytes, write
 from larvatus.corpus.loader import Cursor
 from larvatus.errors import ArtefactError
 from larvatus.files import new_directory, sha256
+from larvatus.regular_files import is_there, read_bytes
 from larvatus.train.optimizer import optimizer_tensors, restore_optimizer
 
 FOLDER = "checkpoints"
@@ -130,14 +131,14 @@ def _directories(run: Path) -> list[Path]:
 
 def _read_state(path: Path) -> State:
     try:
-        state = msgspec.json.decode((path / _STATE).read_bytes(), type=State)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as fault:
+        state = msgspec.json.decode(read_bytes(path / _STATE), type=State)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
         raise ArtefactError(f"{path / _STATE} cannot be read: {fault}") from fault
     if set(state.files) != {_MODEL, _OPTIMIZER}:
         raise ArtefactError(f"{path / _STATE} names other files than a checkpoint has")
     for name, wanted in state.files.items():
         file = path / name
-        if not file.is_file() or file.is_symlink():
+        if not is_there(file):
             raise ArtefactError(f"{file} is missing")
         got = sha256(file)
         if got != wanted:

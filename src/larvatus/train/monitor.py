@@ -13,6 +13,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from larvatus.files import append_bytes
 from larvatus.train.evaluation import HeldOut
 from larvatus.train.report import StepReport
 
@@ -49,8 +50,7 @@ class Metrics:
             self._console.print(f"[yellow]metrics are no longer written ({fault}); training goes on[/]")
 
     def _append(self, record: dict[str, Any]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        append_bytes(self._path, json.dumps(record).encode() + b"\n")
 
 
 def _tensorboard(run: Path) -> Any:

@@ -61,9 +61,10 @@ class Origin:
                 f"--from and --out are both {path}; choose another --out (or --resume, to go on with a run)"
             )
         bundle = load_bundle(path)
-        parts = [path / CONFIG, *find_weights(path), path / TOKENIZER]
+        root = files.standing(path)
+        parts = [root / CONFIG, *find_weights(root), root / TOKENIZER]
         if bundle.pretraining.generator is not None:
-            parts += find_weights(path / GENERATOR)
+            parts += find_weights(root / GENERATOR)
         return cls(bundle, hashlib.sha256("\n".join(map(files.sha256, parts)).encode()).hexdigest())
 
     @property

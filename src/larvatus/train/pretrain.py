@@ -32,6 +32,7 @@ from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.files import locked, sweep
 from larvatus.objectives import Pretraining
 from larvatus.recipes import Recipe, differences, recipe_table
+from larvatus.regular_files import only_regular
 from larvatus.rng import derive
 from larvatus.train.adapt import extension_of
 from larvatus.train.budget import steps_of_minutes, steps_wanted
@@ -51,6 +52,8 @@ from larvatus.train.signals import Stop, listening
 from larvatus.train.speed import flops_per_token, peak_flops
 from larvatus.train.step import Stepper
 
+OWN = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard")
+"""What a run keeps in its directory beside the model: none of it may lead elsewhere."""
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
 FINAL_TOKENS = 1_048_576
 
@@ -84,6 +87,7 @@ def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int
     """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
     with ranks(job.runtime.device) as group, listening() as stop, locked(job.out) if group.main else nullcontext():
         if group.main:
+            only_regular(job.out, OWN)
             _refuse_what_is_there(job)
         prepared = group.share(texts)
         run = Run(job, prepared, ranks=group, stop=stop, console=console if group.main else Console(quiet=True))

@@ -142,7 +142,7 @@ class SenseInventory:
             raise ArtefactError(
                 f"{path / _SETTINGS} is of another Larvatus: {fault}; build the senses again"
             ) from fault
-        found = {name: tensor.numpy() for name, tensor in read_tensors(path / _TENSORS).items()}
+        found = {name: tensor.numpy() for name, tensor in read_tensors(path / _TENSORS, integers=True).items()}
         size = found["vectors"].shape[-1] if "vectors" in found else 0
         wanted = {"vectors": (len(settings.keys), size), "counts": (len(settings.keys),)}
         wanted |= {"mean": (size,), "deviation": (size,)}

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any, Literal
 
 from larvatus.errors import DataError
