@@ -143,7 +143,7 @@ class Corpus:
     def _open_shard(self, number: int) -> pa.ipc.RecordBatchFileReader:
         path, info = self._path(number), self.manifest.shards[number]
         try:
-            reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
+            reader = pa.ipc.open_file(pa.memory_map(os.fsencode(path), "r"))
         except (pa.ArrowException, OSError) as fault:
             raise DataError(f"{path} is not a shard ({fault}); {REBUILD}") from fault
         wanted = schema(self.manifest.settings.vocabulary)

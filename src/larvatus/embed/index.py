@@ -140,7 +140,7 @@ def _assemble(
     vectors = open_memmap(aside / VECTORS, mode="w+", dtype=np.float16, shape=(count, size))
     places = open_memmap(aside / PLACES, mode="w+", dtype=np.int64, shape=(count,))
     done = 0
-    with pa.OSFile(str(aside / ROWS), "wb") as sink, pa.ipc.new_file(sink, _ROW) as writer:
+    with pa.OSFile(os.fsencode(aside / ROWS), "wb") as sink, pa.ipc.new_file(sink, _ROW) as writer:
         for batch in parts.batches():
             own = []
             for word in map(key, batch.column("word").to_pylist()):
@@ -154,7 +154,7 @@ def _assemble(
     vectors.flush()
     places.flush()
     table = pa.table({"word": words, "first": firsts[:-1], "count": [counts[word] for word in words]})
-    with pa.OSFile(str(aside / WORDS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with pa.OSFile(os.fsencode(aside / WORDS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     if options.standardise is not None:
         options.standardise.save(aside / STANDARDISE)
@@ -232,4 +232,4 @@ class Index:
 
 
 def _read(path: Path) -> Any:
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    return pa.ipc.open_file(pa.memory_map(os.fsencode(path))).read_all()

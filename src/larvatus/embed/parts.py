@@ -6,6 +6,7 @@ OUT.parts/00000.arrow     the first few thousand units with their vectors, and h
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,7 +161,7 @@ class Parts:
         kind = batch.schema.with_metadata({_STAND: msgspec.json.encode(stand)})
         with (
             files.new_file(path, batch.nbytes) as aside,
-            pa.OSFile(str(aside), "wb") as sink,
+            pa.OSFile(os.fsencode(aside), "wb") as sink,
             pa.ipc.new_file(sink, kind) as writer,
         ):
             writer.write_batch(batch.replace_schema_metadata(kind.metadata))
@@ -176,6 +177,6 @@ class Parts:
 
 def _opened(path: Path) -> Any:
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path)))
+        return pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
     except (pa.ArrowException, OSError) as fault:
         raise ArtefactError(f"{path} is damaged ({fault}); remove {path.parent} and begin anew") from fault

@@ -140,7 +140,7 @@ class Standardiser:
             pool=self.pool,
             count=self.count,
             model=self.model,
-            corpus=self.corpus,
+            corpus=files.as_text(self.corpus),
             sha256=self.checksum,
         )
         metadata = {"larvatus": msgspec.json.encode(described).decode()}

@@ -73,7 +73,7 @@ class VectorFile:
 
 
 def _arrow(path: Path) -> Any:
-    return pa.ipc.open_file(pa.memory_map(str(path)))
+    return pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
 
 
 def _block(batches: Sequence[Any], wanted: Wanted) -> Block:

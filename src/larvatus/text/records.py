@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from larvatus.errors import DataError
+from larvatus.files import as_text
 from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.encodings import HINT, UTF_8, recoded
 from larvatus.text.json_records import json_records
@@ -142,7 +143,7 @@ def _decoded(line: bytes) -> str:
 
 def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """Plain text: documents end at blank lines, or with the file. A bad line is passed over, its document goes on."""
-    faults = _Faults(name, options, skipped)
+    faults, source = _Faults(name, options, skipped), as_text(name)
     held: list[str] = []
     first, size = 1, 0
     for number, line in _lines(name, faults):
@@ -153,7 +154,7 @@ def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Doc
             continue
         ends = options.split == "blank-line" and (not line or line.isspace())
         if held and (ends or size > LONGEST_DOCUMENT):
-            yield Document("\n".join(held), name, first, options.language)
+            yield Document("\n".join(held), source, first, options.language)
             held, size = [], 0
         if ends or not (text or held):
             continue
@@ -161,7 +162,7 @@ def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Doc
         held.append(text)
         size += len(text) + 1
     if held:
-        yield Document("\n".join(held), name, first, options.language)
+        yield Document("\n".join(held), source, first, options.language)
 
 
 def read_jsonl(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
@@ -216,6 +217,8 @@ def _refuse_objects(name: str, schema: Any, wanted: list[str]) -> None:
             raise DataError(
                 f"{name} has no column {column!r} (it has {', '.join(schema.names)}); name it with --text-field"
             )
+        if schema.names.count(column) > 1:
+            raise DataError(f"{name} has {schema.names.count(column)} columns {column!r}; leave one of them")
         kind = schema.field(column).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()):
@@ -247,7 +250,7 @@ def _document(record: dict[str, Any], name: str, number: int, options: ReadOptio
     if language is not None and not isinstance(language, str):
         raise _BadRecord("language is no string", f"field {options.language_field!r} is {type(language).__name__}")
     label = _label(record, options.label_field) if options.label_field else None
-    return Document(text, name, number, language or options.language, label)
+    return Document(text, as_text(name), number, language or options.language, label)
 
 
 def _label(record: dict[str, Any], field: str) -> str | None:
