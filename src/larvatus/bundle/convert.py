@@ -74,7 +74,7 @@ def convert_bundle(
     if dtype not in PRECISIONS:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(PRECISIONS)}")
     bundle = load_bundle(source, revision=revision, online=online)
-    if os.path.exists(out) and os.path.realpath(out) == os.path.realpath(bundle.path):
+    if out.exists() and out.resolve() == bundle.path.resolve():
         raise UsageError(f"{out} is the model itself; write the converted one to another directory")
     architecture = bundle.architecture
     pad = bundle.tokenizer.pad_id

@@ -311,7 +311,7 @@ def _attach_generator(pretraining: Pretraining, directory: Path, *, allow_nan: b
 
 
 def _existing(directory: Path) -> Path:
-    if os.path.isfile(directory):
+    if directory.is_file():
         refuse_pickle(directory)
         raise ArtefactError(f"{directory} is a file; name the model directory that holds it")
     return directory

@@ -8,7 +8,6 @@ larvatus attention importance --corpus TEXT --model DIR --prune 1:2,3:1 --out DI
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from itertools import islice
@@ -116,7 +115,7 @@ def _over_corpus(
 
 def _write(found: TextAttention, out: Path | None, png: Path | None, layer: int | None, head: int | None) -> None:
     for path in (out, png):
-        if path is not None and not os.path.isdir(path.parent):
+        if path is not None and not path.parent.is_dir():
             raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")
     if out:
         write_text(out, attention_page(found, layer=layer or 1, head=head or 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -32,8 +31,8 @@ def demo(
 ) -> None:
     """Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download."""
     console = Console(highlight=False)
-    if os.path.exists(out):
-        if not os.path.exists(out / "metrics.jsonl") and any(out.iterdir()):
+    if out.exists():
+        if not (out / "metrics.jsonl").exists() and any(out.iterdir()):
             raise UsageError(f"{out} holds something else than a demo; choose another --out")
         shutil.rmtree(out)
     recipe = read_recipe("bert", size=size)

@@ -8,7 +8,6 @@ larvatus evaluate runs/glue/* --glue glue/
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,14 +112,14 @@ def _check(asked: Asked) -> None:
     if asked.predictions is not None:
         if not asked.data:
             raise UsageError("--predictions are answers to questions; give them with --data FILE")
-        if not os.path.isdir(asked.predictions.parent):
+        if not asked.predictions.parent.is_dir():
             raise UsageError(f"{asked.predictions.parent} is no directory to write predictions in; make it first")
     if len(asked.models) > 1 and (asked.data or asked.against or asked.plot):
         raise UsageError("--data, --against and --plot want one directory; compare two by --against OTHER_DIR")
     if asked.plot is not None:
         if asked.plot.suffix != ".png":
             raise UsageError(f"--plot {asked.plot} must end in .png")
-        if not os.path.isdir(asked.plot.parent):
+        if not asked.plot.parent.is_dir():
             raise UsageError(f"{asked.plot.parent} is no directory to write {asked.plot.name} in; make it first")
         check_can_draw()
 

@@ -7,7 +7,6 @@ larvatus isotropy show --model runs/mine --corpus held_out.txt --standardise def
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -79,7 +78,7 @@ def fit(
     if out is not None and out.suffix != SUFFIX:
         raise UsageError(f"--out {out} must end in {SUFFIX}")
     path = out or standardiser_path(loaded.bundle.path, name)
-    if os.path.exists(path) and not replace:
+    if path.exists() and not replace:
         raise ArtefactError(f"{path} is there already; choose another --name, or say --replace")
     reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
     options = FitOptions(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
@@ -120,7 +119,7 @@ def _check(out: Path | None, png: Path | None, table: Path | None, *, as_json: b
     if png:
         check_can_draw()
     for path in (out, png, table):
-        if path is not None and not os.path.isdir(path.parent):
+        if path is not None and not path.parent.is_dir():
             raise UsageError(f"{path.parent} is no directory to write {path.name} in; make it first")
 
 

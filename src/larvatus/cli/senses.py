@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -73,7 +72,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """A vector for each sense: the mean of the words that are tagged with it."""
-    if os.path.exists(out):
+    if out.exists():
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
     options = EmbedOptions(unit="span", layers=layers, pool=pool)
     database = WordNet.open(wordnet)

@@ -8,7 +8,6 @@ larvatus tokenizer show vocabulary/ "Mt. Sanitas is in Sunshine Canyon."
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -72,7 +71,7 @@ def train(
     """Learn a vocabulary: the same one for the same text, every time."""
     given, language = text_of(paths, languages, option="PATHS")
     mixture = MixtureConfig(alpha=alpha)
-    if os.path.exists(out / "tokenizer.json"):
+    if (out / "tokenizer.json").exists():
         raise ArtefactError(f"{out} holds a vocabulary already; choose another --out, or remove it")
     with saying_what_is_full(out):
         out.mkdir(parents=True, exist_ok=True)  # an --out that cannot be written is refused before any text is read

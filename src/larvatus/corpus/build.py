@@ -96,7 +96,7 @@ def build_corpus(
         only_regular(out)
         files.sweep(out)
         journal = Journal(out)
-        there = os.path.exists(out / MANIFEST)
+        there = (out / MANIFEST).exists()
         nothing_stands = not there and not journal.entries
         settings = Settings(
             tokenizer=keep_tokenizer(tokenizer, out, replace=nothing_stands),

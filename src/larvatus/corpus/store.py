@@ -32,7 +32,7 @@ _OPEN_SHARDS = 64  # a file handle each
 
 def is_corpus(path: Path) -> bool:
     """Whether a directory holds a corpus, finished or begun, rather than text."""
-    return os.path.isfile(path / JOURNAL) or (os.path.isfile(path / MANIFEST) and os.path.isdir(path / TOKENIZER))
+    return (path / JOURNAL).is_file() or ((path / MANIFEST).is_file() and (path / TOKENIZER).is_dir())
 
 
 @dataclass(frozen=True, eq=False)

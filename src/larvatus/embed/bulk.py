@@ -10,7 +10,6 @@ its words or tokens are wanted and it is longer).
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -78,7 +77,7 @@ def embed_files(
     if LayerMix.read(options.embed.layers, layers=encoder.config.layers).stacked:
         raise UsageError("a file holds one vector a unit, and layers = all gives several; name one layer or a mix")
     directory = out.with_name(out.name + ".parts")
-    if os.path.exists(out) and not (resume and os.path.exists(directory)):
+    if out.exists() and not (resume and directory.exists()):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
     inputs = fingerprint(paths)
     if inputs is None and resume:
@@ -95,7 +94,7 @@ def embed_files(
             progress(stand)
         if not stand.pieces:
             raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
-        if not os.path.exists(out):  # else only the parts were left to remove
+        if not out.exists():  # else only the parts were left to remove
             assemble(parts, out, kind, stand.units)
         shutil.rmtree(directory)
     return BulkSummary(

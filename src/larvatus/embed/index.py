@@ -88,7 +88,7 @@ def build_index(
     `settings` is all that it depends on: model, inputs, words, …
     """
     directory = out.with_name(out.name + ".parts")
-    if os.path.exists(out):
+    if out.exists():
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
     kind = _ROW.append(pa.field("vector", pa.list_(pa.float16(), encoder.config.hidden)))
     parts = Parts(directory, settings)

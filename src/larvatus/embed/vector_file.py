@@ -37,7 +37,7 @@ class VectorFile:
     @classmethod
     def find(cls, path: Path) -> VectorFile | None:
         """None of a file that `embed` did not write: a Parquet file may be a corpus."""
-        if path.suffix not in SUFFIXES or not os.path.isfile(path):
+        if path.suffix not in SUFFIXES or not path.is_file():
             return None
         try:
             schema = pq.read_schema(path) if path.suffix == ".parquet" else _arrow(path).schema

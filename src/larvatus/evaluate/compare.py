@@ -173,7 +173,7 @@ def _begin(plan: Comparison) -> None:
         "budget": msgspec.to_builtins(plan.budget),
         "seeds": list(plan.seeds),
     }
-    if not os.path.exists(path):
+    if not path.exists():
         if others := sorted(p.name for p in plan.out.iterdir() if not p.name.startswith(".")):
             raise ArtefactError(f"{plan.out} holds something else ({others[0]}); choose another --out")
         write_json(path, own)

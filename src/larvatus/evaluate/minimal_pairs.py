@@ -72,7 +72,7 @@ class PairRun:
     def to_file(self, out: Path, settings: dict[str, Any], *, resume: bool) -> PairAccuracies:
         """The same, with the scores of all pairs in a file. `settings` say what must not change between runs."""
         parts = out.with_name(out.name + ".parts")
-        if os.path.exists(out):
+        if out.exists():
             raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
         with files.locked(parts):
             only_regular(parts)
@@ -127,7 +127,7 @@ def accuracies(rows: Sequence[ScoredPair]) -> PairAccuracies:
 def _begun(parts: Path, part: Path, settings: dict[str, Any], *, resume: bool) -> list[ScoredPair]:
     """What an interrupted run had done, as far as its blocks are whole; the file is cut back to that."""
     begun = parts / "run.json"
-    if not os.path.exists(part):
+    if not part.exists():
         files.write_json(begun, settings)
         part.touch()
         return []

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -199,7 +198,7 @@ def _of_word(text: str, word: str, start: int | None, end: int | None) -> Instan
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    if not os.path.isfile(file):
+    if not file.is_file():
         raise DataError(f"{file} does not exist; check the path")
     try:
         with fsspec.open(str(file), "rt", encoding="utf-8", compression="infer") as lines:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -63,7 +62,7 @@ def zero_heads(encoder: Transformer, heads: Sequence[Head]) -> None:
 
 def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str) -> None:
     """Write the model without these heads' output. `source` names the model for its lineage and card."""
-    if os.path.exists(out) and os.path.realpath(out) == os.path.realpath(bundle.path):
+    if out.exists() and out.resolve() == bundle.path.resolve():
         raise UsageError(f"{out} is the model itself; write the pruned one to another directory")
     pretraining = copy.deepcopy(bundle.pretraining)
     zero_heads(pretraining.encoder, heads)

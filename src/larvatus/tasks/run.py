@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -188,17 +187,17 @@ def _stoppable() -> Iterator[Callable[[], str | None]]:
 
 def is_begun(out: Path) -> bool:
     """Whether a run there can go on."""
-    return os.path.isdir(out / FOLDER)
+    return (out / FOLDER).is_dir()
 
 
 def is_done(out: Path) -> bool:
     """Whether a run there has ended with a model."""
-    return os.path.isfile(out / MANIFEST)
+    return (out / MANIFEST).is_file()
 
 
 def _refuse_what_is_there(order: Order) -> None:
     for name in (MANIFEST, CONFIG, *([] if order.resume else [FOLDER])):
-        if os.path.exists(order.out / name):
+        if (order.out / name).exists():
             way = "go on with --resume, or " if name == FOLDER else ""
             raise ArtefactError(f"{order.out} already holds a model or a run ({name}); {way}choose another --out")
     if order.resume and not is_begun(order.out):

@@ -60,13 +60,13 @@ def list_files(paths: Sequence[Source], *, skipped: Skipped | None = None) -> li
 
 def _local(name: str, skipped: Skipped) -> list[Source]:
     path = Path(name)
-    if os.path.isdir(path):
+    if path.is_dir():
         below = [Path(folder) / file for folder, _, files in os.walk(path) for file in files]
         return _known(name, sorted(below), skipped)
-    if os.path.exists(path):
+    if path.exists():
         return [path]
     if glob.has_magic(name):
-        matches = [Path(match) for match in sorted(glob.glob(name, recursive=True)) if not os.path.isdir(match)]
+        matches = [Path(match) for match in sorted(glob.glob(name, recursive=True)) if not Path(match).is_dir()]
         if matches:
             return list(matches)
         raise DataError(f"{name} matches no file; check the pattern")

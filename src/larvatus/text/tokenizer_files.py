@@ -8,7 +8,6 @@ included.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +62,7 @@ class Traits:
 
 def read(path: Path) -> Read:
     """Parse a directory's tokenizer, or a `tokenizer.json` alone."""
-    file = standing(path) / "tokenizer.json" if os.path.isdir(path) else named(path)
+    file = standing(path) / "tokenizer.json" if path.is_dir() else named(path)
     if not is_there(file):
         raise ArtefactError(
             f"{path} holds no tokenizer.json; make one with: larvatus tokenizer train TEXT --out {path}"
@@ -77,8 +76,8 @@ def read(path: Path) -> Read:
         raise ArtefactError(f"{file} is no tokenizer: it describes no model")
     check_patterns(settings, str(file))
     _check_ids(settings, str(file))
-    config = _config(file.parent) if os.path.isdir(path) else {}
-    counts = _counts(file.parent / COUNTS) if os.path.isdir(path) else None
+    config = _config(file.parent) if path.is_dir() else {}
+    counts = _counts(file.parent / COUNTS) if path.is_dir() else None
     return Read(_parse(text, str(file)), config, counts)
 
 

@@ -9,7 +9,6 @@ model comes from (`--old`) and held-out text of the new one are evaluated before
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -51,7 +50,7 @@ class ModelsVocabulary:
 
     def __post_init__(self) -> None:
         for given in self.add_words:
-            if _number(given) is None and not os.path.isfile(given):
+            if _number(given) is None and not Path(given).is_file():
                 raise UsageError(f"--add-words {given} is neither a number nor a file of words")
             if (number := _number(given)) is not None and number < 1:
                 raise UsageError(f"--add-words wants a number above 0 or a file of words, not {given}")

@@ -99,7 +99,7 @@ def _refuse_what_is_there(job: Job) -> None:
     if job.resume:
         return
     for name in (FOLDER, MANIFEST, "model.safetensors"):
-        if os.path.exists(job.out / name):
+        if (job.out / name).exists():
             raise ArtefactError(f"{job.out} already holds a run ({name}); go on with --resume, or choose another --out")
 
 

@@ -13,7 +13,6 @@ standardised mean: whether it is applied is for the user of an inventory to choo
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -115,7 +114,7 @@ class SenseInventory:
 
     def save(self, directory: Path) -> None:
         """Write the directory, whole or not at all."""
-        if os.path.exists(directory):
+        if directory.exists():
             raise ArtefactError(f"{directory} is there already; remove it, or choose another --out")
         tensors = {
             "vectors": torch.from_numpy(self.vectors),

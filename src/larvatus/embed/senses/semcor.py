@@ -17,7 +17,6 @@ used, and are left out unless `names=True`.
 from __future__ import annotations
 
 import html
-import os
 import re
 import tarfile
 from collections.abc import Iterator
@@ -43,7 +42,7 @@ def read_semcor(path: str | Path, wordnet: WordNet, reading: Reading, *, names: 
 
 
 def _files(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    if os.path.isdir(path):
+    if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
         tagged = [file for file in files if _is_semcor(file)]
         if not tagged:

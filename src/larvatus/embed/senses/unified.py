@@ -10,15 +10,14 @@ gold = read_keys("senseval2.gold.key.txt.xz")
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
-from larvatus.embed.senses.tagged import Instance, Sentence, Words, lines_of, surface
+from larvatus.embed.senses.tagged import BROKEN, Instance, Sentence, Words, lines_of, surface
 from larvatus.embed.senses.wordnet import POS
 from larvatus.errors import DataError
-from larvatus.text.records import BROKEN, open_bytes
+from larvatus.text.records import open_bytes
 
 TAGS: dict[str, POS] = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 _BLOCK = 1 << 16
@@ -65,7 +64,7 @@ def gold_of(path: str | Path) -> Path:
     stem, mark, packed = data.name.partition(".data.xml")
     beside = [data.with_name(f"{stem}.gold.key.txt{end}") for end in dict.fromkeys((packed, "", ".xz", ".gz"))]
     for one in beside:
-        if mark and os.path.exists(one):
+        if mark and one.exists():
             return one
     raise DataError(f"{beside[0]} is not there; lay the answers beside {data.name}, or name them with --gold")
 

@@ -14,7 +14,6 @@ File formats: wndb(5WN), senseidx(5WN), lexnames(5WN).
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -109,12 +108,12 @@ class WordNet:
     def open(cls, folder: str | Path | None = None) -> WordNet:
         """The database of a folder; where none is named, Debian's."""
         path = DEBIAN if folder is None else Path(folder)
-        if not os.path.isdir(path):
+        if not path.is_dir():
             named = "check the path"
             absent = "name WordNet's with --wordnet, or install wordnet-base and wordnet-sense-index"
             raise DataError(f"{path} is no folder of WordNet; {named if folder else absent}")
         wanted = ["index.sense", *(f"data.{name}" for name in NAMES.values()), *(f"{n}.exc" for n in NAMES.values())]
-        missing = [name for name in wanted if not os.path.isfile(path / name)]
+        missing = [name for name in wanted if not (path / name).is_file()]
         if missing:
             raise DataError(
                 f"{path} lacks {', '.join(missing)} of WordNet's database files; take all of them from one WordNet "

@@ -11,7 +11,6 @@ that is said. Classes written as numbers (0, 1, …) in files made by others get
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,7 +107,7 @@ def glue_task(name: str) -> GlueTask:
 def glue_files(task: GlueTask, directory: str | Path) -> dict[str, Path]:
     """The files of a task by their name without endings: ``train``, ``dev``, ``dev_matched``, …"""
     root = Path(directory)
-    if not os.path.isdir(root):
+    if not root.is_dir():
         raise DataError(f"{root} is no directory; give the one that holds GLUE's files")
     names = {task.name, task.title.lower()}
     inside = [one for one in sorted(root.iterdir()) if one.is_dir() and one.name.lower() in names]

@@ -11,7 +11,6 @@ wrong once are wrong elsewhere.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -33,7 +32,7 @@ _STARTS, _ENDS, _LABELS = ("start", "start_offset", "begin"), ("end", "end_offse
 def brat_documents(name: str) -> list[str]:
     """The .ann files that a directory, an .ann file or its .txt file stands for."""
     path = Path(name)
-    if os.path.isdir(path):
+    if path.is_dir():
         found = sorted(str(one) for one in path.rglob("*") if _bare(one.name).endswith(".ann"))
         if not found:
             raise DataError(f"{name} holds no .ann files; give a directory of brat's .txt and .ann")

@@ -9,9 +9,9 @@ The format is told by the file's name, then by its contents. Lists: ``{"tokens":
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal
 
 from larvatus.errors import DataError
@@ -41,9 +41,9 @@ _Read = tuple[list[TaggedExample], str, tuple[str, ...]]
 
 def format_of(name: str) -> TagFormat | None:
     """The format of a file of words or spans, by its name; None where the name does not say."""
-    if name != "-" and os.path.isdir(name):
+    if name != "-" and Path(name).is_dir():
         return "brat"
-    if ending(name) == ".txt" and any(os.path.exists(one) for one in brat_documents(name)):
+    if ending(name) == ".txt" and any(Path(one).exists() for one in brat_documents(name)):
         return "brat"
     return _ENDINGS.get(ending(name))
 
