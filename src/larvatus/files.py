@@ -28,13 +28,12 @@ from larvatus.errors import ArtefactError, LarvatusError
 from larvatus.regular_files import is_there, open_regular, read_text, refuse_link
 
 PENDING = ".pending"
+MANIFEST = "larvatus.json"
 REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
     | {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.EINVAL, errno.EFBIG, errno.EIO}
 )
 """How a system refuses a place: forbidden, of another kind, or a name that cannot be."""
-
-
 _NOT_UTF_8 = re.compile("[\udc80-\udcff]")
 
 
@@ -170,6 +169,8 @@ def standing(directory: Path) -> Path:
     if not stat.S_ISDIR(kind):
         refuse_link(pending)
         raise ArtefactError(f"{pending} is no folder that a save of Larvatus left; remove it")
+    if not is_there(pending / MANIFEST):
+        raise ArtefactError(f"{pending} holds no {MANIFEST}: no save of Larvatus left it; remove it")
     return pending
 
 

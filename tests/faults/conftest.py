@@ -4,6 +4,7 @@ import pytest
 
 from larvatus.cli.main import run
 from tests.conftest import SMALL
+from tests.faults.forked import Forked
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 
@@ -31,3 +32,10 @@ def pretrain(larvatus, tmp_path):
         )
 
     return call
+
+
+@pytest.fixture(scope="session")
+def forked():
+    """Run a command in a process of its own, which is killed where it hangs (`forked.py`)."""
+    with Forked() as run_command:
+        yield run_command

@@ -22,7 +22,7 @@ from larvatus.errors import ArtefactError
 from larvatus.regular_files import is_there, refuse_link, size_of
 from larvatus.version import VERSION
 
-NAME = "larvatus.json"
+NAME = files.MANIFEST
 FORMAT = 1
 
 
