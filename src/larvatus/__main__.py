@@ -1,5 +1,20 @@
-"""``python -m larvatus …`` (and ``torchrun -m larvatus …``) is the `larvatus` command."""
+"""``python -m larvatus …`` (and ``torchrun -m larvatus …``) is the `larvatus` command.
 
-from larvatus.cli.main import run
+Light on purpose: streams are put in order, and Ctrl-C and faults are answered, before anything large is imported.
+"""
 
-run()
+from larvatus.cli.last_resort import last_resort, stopping_at_once
+from larvatus.cli.streams import take_over
+
+
+def main() -> None:
+    """Entry point of the `larvatus` command."""
+    take_over()
+    with last_resort():
+        with stopping_at_once():
+            from larvatus.cli.main import run  # some seconds: torch
+        run()
+
+
+if __name__ == "__main__":
+    main()

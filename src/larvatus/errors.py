@@ -58,3 +58,12 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]}?"
     return f"; there are: {', '.join(known)}" if known else ""
+
+
+def printable(text: str) -> str:
+    r"""Text on one line with nothing that a terminal would obey: ``a\nb`` for a newline, ``\x1b`` for an escape.
+
+    >>> printable("two\nlines")
+    'two\\nlines'
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

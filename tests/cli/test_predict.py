@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from larvatus.cli.main import run
+from larvatus.cli.streams import ReaderGone
 from larvatus.objectives import ClassificationConfig, TaggingConfig
 
 CLASSES = ClassificationConfig(labels=("bad", "good"))
@@ -196,7 +197,7 @@ class Gone(io.StringIO):
 
     def flush(self) -> None:
         if "\n" in self.getvalue():
-            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+            raise ReaderGone(errno.EPIPE, "Broken pipe")
 
 
 @pytest.mark.parametrize("mode", [["--json"], []])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import typer
@@ -31,6 +32,8 @@ from larvatus.cli import (
     similar,
     tokenizer,
 )
+from larvatus.cli.last_resort import STOPPED, complain, known
+from larvatus.cli.streams import ReaderGone, go_on_without_stdout
 from larvatus.errors import LarvatusError, UsageError
 from larvatus.version import VERSION
 
@@ -67,6 +70,12 @@ app.command("finetune")(finetune.finetune)
 app.command("predict")(predict.predict)
 
 
+SAVING = ("out", "png", "table", "plot", "predictions")
+"""Parameters that name what a command writes; where one is given, the command goes on when nobody reads its words."""
+ALWAYS_SAVING = ("isotropy fit",)
+"""Commands that save where nothing is named, too."""
+
+
 def _version(asked: bool) -> None:
     if asked:
         print(f"larvatus {VERSION}")
@@ -76,32 +85,62 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),  # read by `debugging`
 ) -> None:
     pass
 
 
 def run(arguments: list[str] | None = None) -> None:
-    """Entry point of the `larvatus` command. A traceback on bad input is a bug."""
+    """The `larvatus` command, its modules loaded. Errors that a user can cause are one line; others pass through."""
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = _invoke(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
     except LarvatusError as fault:
         code = complain(str(fault), fault.exit_code)
     except _BadCommand as fault:
         code = complain(fault.format_message(), UsageError.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        code = complain("stopped", 130)
-    except (BrokenPipeError, SystemExit) as ended:
-        # the reader of our output has gone (`larvatus … | head`), for which both rich and typer exit with 1
-        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = complain("stopped", STOPPED)
+    except ReaderGone:  # of what is only printed: `larvatus … | head`
         code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, ReaderGone):  # for which rich exits with 1
+            raise
+        code = 0
+    except Exception as fault:
+        told = known(fault)
+        if told is None:
+            raise
+        code = complain(str(told), told.exit_code)
+    sys.exit(code)
 
 
-def complain(message: str, code: int) -> int:
-    """One line on standard error."""
-    line = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
-    sys.stderr.write(f"larvatus: {line}\n")
-    return code
+def _invoke(arguments: list[str]) -> int:
+    """Parse and call. (Typer's own way of doing so ends quietly with 1 where *any* pipe breaks.)"""
+    command = typer.main.get_command(app)
+    _tell_of_saving(command)
+    try:
+        with command.make_context("larvatus", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as ended:
+        return ended.exit_code
+    return 0
+
+
+def _tell_of_saving(command: Any, path: str = "") -> None:
+    """Before a command that saves something begins, standard output becomes dispensable."""
+    for name, inner in getattr(command, "commands", {}).items():
+        _tell_of_saving(inner, f"{path} {name}".strip())
+    if command.callback is not None:
+        command.callback = partial(_call, command.callback, path)
+
+
+def _call(callback: Callable[..., Any], path: str, /, **given: Any) -> Any:
+    if saves(path, given):
+        go_on_without_stdout()
+    return callback(**given)
+
+
+def saves(path: str, given: Mapping[str, Any]) -> bool:
+    """Whether a command, with these arguments, leaves something behind."""
+    return path in ALWAYS_SAVING or any(given.get(name) is not None for name in SAVING)
