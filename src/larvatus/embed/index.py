@@ -57,6 +57,9 @@ _ROW = pa.schema(
 )
 
 
+_WORDS = pa.schema([("word", pa.string()), ("first", pa.int64()), ("count", pa.int64())])
+
+
 class IndexDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: int = 1
     model: str
@@ -204,9 +207,12 @@ class Index:
                     f"{path / name} does not match its checksum (wanted {wanted[:8]}…, got {got[:8]}…); "
                     "build the index anew"
                 )
-        table = _read(path / WORDS)
+        table = _read(path / WORDS, _WORDS)
         places = zip(table["first"].to_pylist(), table["count"].to_pylist(), strict=True)
-        return cls(path, described, dict(zip(table["word"].to_pylist(), places, strict=True)))
+        words = dict(zip(table["word"].to_pylist(), places, strict=True))
+        if any(not 0 <= first <= first + count <= described.instances for first, count in words.values()):
+            raise ArtefactError(f"{path / WORDS} names vectors that are not there; build the index anew")
+        return cls(path, described, words)
 
     @property
     def standardiser(self) -> Standardiser | None:
@@ -220,9 +226,12 @@ class Index:
             near = did_you_mean(key(word), self.words) if len(self.words) < 100_000 else ""
             raise DataError(f"{self.path} holds no instance of {word!r}{near}")
         first, count = self.words[key(word)] if word is not None else (0, self.described.instances)
-        vectors = np.load(self.path / VECTORS, mmap_mode="r")
-        places = np.load(self.path / PLACES, mmap_mode="r")
-        table = _read(self.path / ROWS)
+        instances = self.described.instances
+        vectors = _array(self.path / VECTORS, (instances, self.described.size), np.float16)
+        places = _array(self.path / PLACES, (instances,), np.int64)
+        table = _read(self.path / ROWS, _ROW)
+        if len(table) != instances or (instances and not 0 <= places.min() <= places.max() < instances):
+            raise ArtefactError(f"{self.path / PLACES} does not fit {ROWS}; build the index anew")
 
         def rows(low: int) -> Callable[[Sequence[int]], list[Row]]:
             return lambda numbers: [Row(**row) for row in table.take(places[[low + n for n in numbers]]).to_pylist()]
@@ -231,5 +240,23 @@ class Index:
             yield Block(vectors[low : min(first + count, low + AT_ONCE)], rows(low))
 
 
-def _read(path: Path) -> Any:
-    return pa.ipc.open_file(pa.memory_map(os.fsencode(path))).read_all()
+def _read(path: Path, wanted: Any) -> Any:
+    """A table of the index. Its checksum says that it is whole, not that Larvatus wrote it."""
+    try:
+        table = pa.ipc.open_file(pa.memory_map(os.fsencode(path))).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as fault:
+        raise ArtefactError(f"{path} cannot be read ({fault}); build the index anew") from fault
+    if not table.schema.equals(wanted) or any(column.null_count for column in table.columns):
+        raise ArtefactError(f"{path} has other columns than an index of Larvatus; build it anew")
+    return table
+
+
+def _array(path: Path, shape: tuple[int, ...], dtype: type) -> Any:
+    try:
+        found = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as fault:
+        raise ArtefactError(f"{path} cannot be read ({fault}); build the index anew") from fault
+    if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype != dtype:
+        raise ArtefactError(f"{path} is not {' × '.join(map(str, shape))} of {dtype.__name__}; build the index anew")
+    return found
