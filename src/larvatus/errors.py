@@ -47,6 +47,15 @@ class Preempted(LarvatusError):
     exit_code = 75
 
 
+def is_whole(text: str) -> bool:
+    """Whether text is a whole number that `int` takes, and no absurd one: ``²`` is a digit, and 5,000 digits are too.
+
+    >>> is_whole("12"), is_whole("²"), is_whole("-1")
+    (True, False, False)
+    """
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """``; did you mean X?`` for the nearest known name, or the list of what there is.
 

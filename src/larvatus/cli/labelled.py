@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from larvatus.errors import UsageError
+from larvatus.errors import UsageError, is_whole
 from larvatus.tasks.data.columns import Columns
 from larvatus.tasks.data.groups import with_groups
 from larvatus.tasks.data.problems import Problems
@@ -141,6 +141,6 @@ class Labelled:
 def _number(column: str | None, flag: str) -> int | None:
     if column is None:
         return None
-    if not column.strip().isdigit() or int(column) < 1:
+    if not is_whole(column.strip()) or int(column) < 1:
         raise UsageError(f"{flag} {column} is no column; spans are read from columns by number, from 1")
     return int(column)

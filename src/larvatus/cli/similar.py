@@ -38,7 +38,7 @@ from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.passages import PassageOptions, passages
 from larvatus.embed.search import SearchOptions, open_place, search
 from larvatus.embed.similarity import Instance, instance, similarities
-from larvatus.errors import DataError, UsageError
+from larvatus.errors import DataError, UsageError, is_whole
 from larvatus.evaluate.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
 from larvatus.model import Model, load
 from larvatus.text.readers import ReadOptions, Skipped
@@ -241,7 +241,7 @@ def _spans(given: list[str] | None, texts: list[str]) -> list[tuple[int, int] | 
     spans: list[tuple[int, int] | None] = []
     for one in given:
         start, _, end = one.partition(":")
-        if not (start.isdecimal() and end.isdecimal()):
+        if not (is_whole(start) and is_whole(end)):
             raise UsageError(f"--span {one} is not START:END, such as 4:8")
         spans.append((int(start), int(end)))
     return spans

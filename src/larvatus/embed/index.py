@@ -30,12 +30,12 @@ from numpy.lib.format import open_memmap
 
 from larvatus import files
 from larvatus.embed.concordance import DocumentFilter, find_instances, key
-from larvatus.embed.layers import Layers
+from larvatus.embed.layers import LayerMix, Layers
 from larvatus.embed.nearest import Block, Row
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.parts import Parts, Piece, Stand
 from larvatus.embed.standardise import Standardiser
-from larvatus.errors import ArtefactError, DataError, did_you_mean
+from larvatus.errors import ArtefactError, DataError, UsageError, did_you_mean
 from larvatus.nn.transformer import Transformer
 from larvatus.regular_files import is_there, only_regular
 from larvatus.text.tokenizer import Tokenizer
@@ -90,6 +90,8 @@ def build_index(
 
     `settings` is all that it depends on: model, inputs, words, …
     """
+    if LayerMix.read(options.layers, layers=encoder.config.layers).stacked:
+        raise UsageError("an index needs one vector for each instance, and layers = all gives several; name a mix")
     directory = out.with_name(out.name + ".parts")
     if out.exists():
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")

@@ -18,7 +18,7 @@ import torch
 
 from larvatus.bundle.directory import Bundle, read_card, write_bundle
 from larvatus.bundle.huggingface import layout_for
-from larvatus.errors import UsageError
+from larvatus.errors import UsageError, is_whole
 from larvatus.nn.block import Block
 from larvatus.nn.transformer import Transformer
 from larvatus.probe.attention import check_head
@@ -35,7 +35,7 @@ def read_heads(asked: str) -> list[Head]:
     heads = []
     for one in asked.split(","):
         layer, colon, head = one.strip().partition(":")
-        if not (colon and layer.isdecimal() and head.isdecimal()):
+        if not (colon and is_whole(layer) and is_whole(head)):
             raise UsageError(f"{one.strip()!r} names no head; say layer:head, such as 1:2,3:1")
         heads.append((int(layer), int(head)))
     return heads

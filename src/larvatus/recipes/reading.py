@@ -21,6 +21,8 @@ from larvatus.recipes.recipe import SIZES, Recipe
 from larvatus.regular_files import named, read_text
 
 Table = dict[str, Any]
+NOT_TEXT = re.compile("[\ud800-\udfff]")
+"""What bytes of a command line become that are not UTF-8."""
 
 
 def recipe_names() -> list[str]:
@@ -158,7 +160,7 @@ def _set(table: Table, setting: str, *, word: str = "--set") -> None:
     """Carry out one ``--set path.to.field=value``; a list is entered by number or by the type of its element."""
     path, equals, text = setting.partition("=")
     keys = path.strip().split(".")
-    if not equals or not all(keys):
+    if not equals or not all(keys) or NOT_TEXT.search(setting):
         raise RecipeError(f"{word} wants field=value, such as model.layers=6, not {setting!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from larvatus.errors import DataError, did_you_mean
+from larvatus.errors import DataError, did_you_mean, is_whole
 from larvatus.tasks.data.column_names import IDS, LABELS, PAIRS, TEXTS, first_of, plain
 from larvatus.tasks.data.header import is_number
 from larvatus.tasks.data.tables import Table
@@ -73,7 +73,7 @@ def named_column(table: Table, asked: str | int, role: str) -> str:
     columns = table.columns
     if isinstance(asked, str) and asked in columns:
         return asked
-    if isinstance(asked, int) or asked.isdigit():
+    if isinstance(asked, int) or is_whole(asked):
         if not 1 <= int(asked) <= len(columns):
             raise DataError(f"{table.name} has {len(columns)} columns, no column {asked} for the {role}")
         return columns[int(asked) - 1]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from larvatus.errors import DataError, did_you_mean
+from larvatus.errors import DataError, did_you_mean, is_whole
 from larvatus.tasks.data.problems import Problems, fault
 from larvatus.tasks.data.records import Place, TaggedExample, shown
 from larvatus.text.lines import numbered_lines
@@ -70,7 +70,7 @@ def read_conllu(
 
 def _asked(tag: str | int) -> tuple[int, str | None]:
     """The column of the tag, from 0; or a key of FEATS or MISC."""
-    if isinstance(tag, int) or tag.isdigit():
+    if isinstance(tag, int) or is_whole(tag):
         if not 2 <= int(tag) <= len(NAMES):
             raise DataError(f"CoNLL-U has 10 columns; column {tag} cannot be the tag")
         return int(tag) - 1, None
@@ -110,7 +110,7 @@ def _add(sentence: Sentence, number: int, cells: list[str]) -> str | None:
     own = cells[0]
     if "-" in own:
         first, _, last = own.partition("-")
-        if not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
+        if not (is_whole(first) and is_whole(last) and int(first) <= int(last)):
             return f"id {own!r} is no range of words"
         sentence.joined[int(first)] = (int(last), cells[1], "SpaceAfter=No" not in cells[9].split("|"))
         return None

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from larvatus.errors import DataError
+from larvatus.errors import DataError, is_whole
 from larvatus.tasks.data.problems import Problems, fault
 from larvatus.tasks.data.records import Place, Row, Span, SpanExample, shown
 from larvatus.tasks.data.relations import brat_relations, relation_records, row_relations
@@ -68,7 +68,7 @@ def _annotation(line: str, text: str, place: Place, problems: Problems | None) -
     where, tab, words = rest.partition("\t")
     label, _, offsets = where.partition(" ")
     parts = [part.split() for part in offsets.split(";")]
-    if not label or any(len(part) != 2 or not all(one.isdigit() for one in part) for part in parts):
+    if not label or any(len(part) != 2 or not all(map(is_whole, part)) for part in parts):
         fault(problems, "broken annotation", place, f"{own} is no annotation of the form T1<TAB>Label 0 5<TAB>words")
         return None
     if len(parts) > 1:

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from larvatus.errors import DataError
+from larvatus.errors import DataError, is_whole
 from larvatus.tasks.data.column_names import TAGS, WORDS, first_of
 from larvatus.tasks.data.columns import named_column
 from larvatus.tasks.data.conll import Lines, read_conll
@@ -130,7 +130,7 @@ def read_spans(
 
 def _number(column: int | str | None, role: str) -> int | None:
     if isinstance(column, str):
-        if not column.isdigit():
+        if not is_whole(column):
             raise DataError(f"CoNLL columns have no names; give the {role} as a number from 1, not {column!r}")
         return int(column)
     return column
