@@ -60,7 +60,11 @@ class VectorFile:
         if path.suffix not in SUFFIXES or not path.is_file():
             return None
         with _saying_what_is_damaged(path):
-            schema = _parquet(path).schema_arrow if path.suffix == ".parquet" else _arrow(path).schema
+            if path.suffix == ".parquet":
+                with path.open("rb") as file:  # a name that is not UTF-8 is none to pyarrow
+                    schema = pq.read_schema(file)
+            else:
+                schema = _arrow(path).schema
         metadata = (schema.metadata or {}).get(b"larvatus")
         if metadata is None or "vector" not in schema.names:
             return None
@@ -94,7 +98,8 @@ class VectorFile:
     def _batches(self) -> Iterator[Any]:
         with _saying_what_is_damaged(self.path):
             if self.path.suffix == ".parquet":
-                yield from _parquet(self.path).iter_batches(_AT_ONCE)
+                with self.path.open("rb") as file:
+                    yield from pq.ParquetFile(file).iter_batches(_AT_ONCE)
                 return
             reader = _arrow(self.path)
             for number in range(reader.num_record_batches):
@@ -117,10 +122,6 @@ def _whole(batch: Any) -> Any:
     """A batch whose lengths and offsets are sound: a mapped file is taken at its word otherwise."""
     batch.validate(full=True)
     return batch
-
-
-def _parquet(path: Path) -> Any:
-    return pq.ParquetFile(path.open("rb"))  # a name that is not UTF-8 is none to pyarrow
 
 
 def _arrow(path: Path) -> Any:

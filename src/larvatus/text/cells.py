@@ -19,15 +19,6 @@ def as_cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value) else value
 
 
-def from_cell(cell: str) -> str:
-    """The text that `as_cell` was given.
-
-    >>> from_cell(as_cell("=1+1")), from_cell("'tis")
-    ('=1+1', "'tis")
-    """
-    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
-
-
 def _is_number(text: str) -> bool:
     try:
         float(text)

@@ -5,8 +5,6 @@ A word of WordNet may be several of the text ("primary election").
 
 from __future__ import annotations
 
-import lzma
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,12 +12,10 @@ from dataclasses import dataclass, field
 
 from larvatus.embed.senses.wordnet import POS
 from larvatus.errors import DataError
-from larvatus.text.records import open_bytes
+from larvatus.text.records import BROKEN, open_bytes
 
 Lemmas = tuple[tuple[str, POS], ...]
 
-BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error)
-"""What a packed file may raise while it is read."""
 _PENN = {"``": '"', "''": '"', "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 """How treebanks write what encoders know as other characters."""
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
-from larvatus.embed.senses.tagged import BROKEN, Instance, Sentence, Words, lines_of, surface
+from larvatus.embed.senses.tagged import Instance, Sentence, Words, lines_of, surface
 from larvatus.embed.senses.wordnet import POS
 from larvatus.errors import DataError
-from larvatus.text.records import open_bytes
+from larvatus.text.records import BROKEN, open_bytes
 
 TAGS: dict[str, POS] = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 _BLOCK = 1 << 16
