@@ -71,7 +71,8 @@ def test_79_a_map_writes_no_formulas(larvatus, tiny_model, save_tiny, tmp_path) 
     (tmp_path / "text.txt").write_text('=HYPERLINK("x") the bank.\n\n-1 of the bank of a river.\n\nThe bank.\n' * 3)
     command = ("map", "bank", "--corpus", tmp_path / "text.txt", "--split", "blank-line", "--method", "pca")
     assert larvatus(*command, "--sentences", "newline", "--model", model, "--csv", tmp_path / "m.csv")[0] == 0
-    rows = list(csv.DictReader((tmp_path / "m.csv").open(encoding="utf-8")))
+    with (tmp_path / "m.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     assert any(row["text"].startswith("'=HYPERLINK") for row in rows)
     assert any(row["text"].startswith("'-1 of") for row in rows)
     assert any(float(row["x"]) < 0 for row in rows)
