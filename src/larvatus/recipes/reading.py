@@ -194,7 +194,7 @@ def _element(place: list[Any], key: str) -> Any:
 def _enter(place: Any, key: str, path: str) -> Any:
     if isinstance(place, list):
         if not isinstance(element := _element(place, key), dict):
-            raise RecipeError(f"{path}: there is no element {key} with fields in the list of {len(place)}")
+            raise RecipeError(f"{path}: there is no element {key} in the list of {len(place)}")
         return element
     inner = place.setdefault(key, {})
     if not isinstance(inner, dict | list):
