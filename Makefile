@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test proof lint bench clean
+.PHONY: demo test proof lint bench locked clean
 
 demo: .venv/core
 	$(BIN)/larvatus demo
@@ -27,6 +27,11 @@ bench: .venv/bench
 	$(if $(TEXT),$(BIN)/python benchmarks/embed_speed.py --text $(TEXT),@echo "embed_speed: give real text: make bench TEXT=file")
 	$(if $(TEXT),$(BIN)/python benchmarks/corpus_build.py --text $(TEXT),@echo "corpus_build: give 200 MB of text: make bench TEXT=file")
 	$(BIN)/python benchmarks/crf_speed.py
+
+# what the tests need, each package checked by its hash
+locked: .venv/bin/pip
+	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --no-deps --editable .
 
 clean:
 	rm -rf .venv runs build dist

@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import threading
@@ -30,6 +31,21 @@ PENDING = ".pending"
 MANIFEST = "larvatus.json"
 MOST_TRIES = 100
 """Locks of a moment ago, removed by who held them, that are met in a row."""
+REFUSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
+    | {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.EINVAL, errno.EFBIG, errno.EIO}
+)
+"""How a system refuses a place: forbidden, of another kind, or a name that cannot be."""
+_NOT_UTF_8 = re.compile("[\udc80-\udcff]")
+
+
+def as_text(name: str, *, backslash: str = "\\") -> str:
+    r"""Text with names of files in it, some not UTF-8: a byte that is none is written ``\xff``, as it can be read.
+
+    >>> as_text(os.fsdecode(b"caf\xe9.txt"))
+    'caf\\xe9.txt'
+    """
+    return _NOT_UTF_8.sub(lambda found: f"{backslash}x{ord(found[0]) - 0xDC00:02x}", name)
 
 
 def sha256(path: Path) -> str:
@@ -49,7 +65,7 @@ def fsync(path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a small file so that it is whole or absent: aside, fsync, rename, fsync of the parent."""
     with new_file(path, len(text)) as aside:
-        aside.write_text(text, encoding="utf-8")
+        aside.write_text(as_text(text), encoding="utf-8")
 
 
 def append_bytes(path: Path, line: bytes) -> None:
@@ -61,7 +77,8 @@ def append_bytes(path: Path, line: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
+    written = json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)
+    write_text(path, as_text(written, backslash="\\\\") + "\n")
 
 
 def read_json(path: Path, error: type[LarvatusError] = ArtefactError) -> Any:
@@ -87,14 +104,21 @@ def saying_what_is_full(path: Path, size: int | None = None) -> Iterator[None]:
             ) from fault
         if fault.errno in (errno.EMFILE, errno.ENFILE):
             raise ArtefactError(f"too many files are open to write {path}; raise ulimit -n") from fault
-        if fault.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if fault.errno in REFUSED:
             raise ArtefactError(f"{path} cannot be written ({fault.strerror}); choose another --out") from fault
         raise
 
 
 def aside_of(final: Path) -> Path:
-    """The temporary name under which a file is written."""
-    return final.with_name(f".{final.name}.tmp-{os.getpid()}")
+    """Where a file or directory is written before it gets its name: beside it, under a name that `sweep` knows.
+
+    A name may be as long as the system lets it: what does not fit with more characters is told by its hash.
+    """
+    if not final.name:
+        raise ArtefactError(f"{str(final)!r} is not the name of a file; choose another --out")
+    name = os.fsencode(final.name)
+    stem = final.name if len(name) < 200 else hashlib.sha256(name).hexdigest()[:16]
+    return final.with_name(f".{stem}.tmp-{os.getpid()}")
 
 
 @contextmanager
@@ -120,7 +144,7 @@ def new_directory(final: Path, size: int | None = None) -> Iterator[Path]:
 
     `size` is what the caller expects to write: too small a disk is then refused before anything is written.
     """
-    aside = final.with_name(f".{final.name}.tmp-{os.getpid()}")
+    aside = aside_of(final)
     with saying_what_is_full(final, size):
         final.parent.mkdir(parents=True, exist_ok=True)
         if size is not None and shutil.disk_usage(final.parent).free < size:

@@ -84,7 +84,7 @@ def read_text(path: Path, error: type[LarvatusError] = ArtefactError, *, most: i
 
 def named(path: Path) -> Path:
     """What a user names himself may be a link: the file that it leads to, which must be a regular one all the same."""
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
+    return Path(os.path.realpath(path)) if os.path.islink(path) else path
 
 
 def refuse_link(path: Path, error: type[LarvatusError] = ArtefactError) -> None:

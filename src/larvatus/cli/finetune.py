@@ -63,6 +63,7 @@ from larvatus.tasks.run import Order, is_begun, is_done, options_of, refuse_what
 from larvatus.tasks.save import read_history
 from larvatus.tasks.settings import FineTuneConfig, Task
 from larvatus.tasks.trained import TrainedConfig
+from larvatus.text.surrogates import refuse_surrogates
 from larvatus.text.tag_schemes import Scheme
 from larvatus.train.settings import Runtime
 
@@ -215,6 +216,7 @@ def _settings(given: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for one in given:
         path, equals, value = one.partition("=")
+        refuse_surrogates(one, "--set")
         if not equals:
             raise UsageError(f"--set {one} is not name=value, such as longest=8")
         *groups, name = path.split(".")
@@ -235,6 +237,7 @@ def _weights(given: list[str]) -> tuple[bool, dict[str, float]]:
         return True, {}
     found = {}
     for one in given:
+        refuse_surrogates(one, "--class-weight")
         name, _, weight = one.rpartition("=")
         try:
             found[name] = float(weight)

@@ -44,6 +44,8 @@ NO_MEMORY = (
     "alloc_failed",
 )
 """How torch, CUDA, the linker and others put it, in small letters."""
+REFUSED = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR)
+"""A name that cannot be, or of something that may not be opened so: whoever gave the path can give another."""
 LOWER = "lower --microbatch, --batch-tokens or --workers, take shorter texts or a smaller model, or a machine with more"
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]", re.IGNORECASE)
 
@@ -138,6 +140,7 @@ def known(fault: BaseException) -> LarvatusError | None:
         return LarvatusError(f"no more threads or processes may be started{first}; lower --workers, or raise ulimit -u")
     name = getattr(fault, "filename", None)
     path = "a file" if name is None else os.fsdecode(name) if isinstance(name, str | bytes) else str(name)
+    path = path if len(path) <= 300 else f"{path[:300]}…"
     if number in (errno.ENOSPC, errno.EDQUOT):
         return ArtefactError(f"no space left to write {path}; free some, or choose another --out")
     if number == errno.EFBIG:
@@ -147,7 +150,7 @@ def known(fault: BaseException) -> LarvatusError | None:
         return ArtefactError(
             f"{path} cannot be opened: {most:,} files may be open at once; raise ulimit -n, or lower --workers"
         )
-    if number in (errno.EROFS, errno.EIO, errno.EPIPE):
+    if number in (errno.EROFS, errno.EIO, errno.EPIPE) or (number in REFUSED and name is not None):
         return ArtefactError(f"{path} cannot be read or written ({os.strerror(number)}); choose another place for it")
     return None
 

@@ -28,7 +28,8 @@ class ShardWriter:
         self._schema = schema
         self._chunks: list[ChunkInfo] = []
         with files.saying_what_is_full(self._final):
-            self._sink = pa.OSFile(str(self._aside), "wb")
+            files.remove(self._aside)
+            self._sink = pa.OSFile(os.fsencode(self._aside), "wb")
             self._writer = pa.ipc.new_file(self._sink, schema)
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from larvatus.corpus.format import Source
 from larvatus.errors import DataError
+from larvatus.files import as_text
 from larvatus.text.languages import Given, path_of, read_languages
 from larvatus.text.readers import Document, ReadOptions, Skipped, list_files
 
@@ -65,7 +66,7 @@ def describe(paths: Sequence[Given], licence: str) -> tuple[Source, ...]:
     for path in paths:
         found = list_files([path_of(path)]) if os.path.exists(path_of(path)) else []
         size = sum(file.stat().st_size for file in found if isinstance(file, Path))
-        described.append(Source(name=str(path), files=len(found), bytes=size, licence=licence))
+        described.append(Source(name=as_text(str(path)), files=len(found), bytes=size, licence=licence))
     return tuple(described)
 
 

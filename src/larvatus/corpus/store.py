@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ class Corpus:
     def _open_shard(self, number: int) -> pa.ipc.RecordBatchFileReader:
         path, info = self._path(number), self.manifest.shards[number]
         try:
-            reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
+            reader = pa.ipc.open_file(pa.memory_map(os.fsencode(path), "r"))
         except (pa.ArrowException, OSError) as fault:
             raise DataError(f"{path} is not a shard ({fault}); {REBUILD}") from fault
         wanted = schema(self.manifest.settings.vocabulary)

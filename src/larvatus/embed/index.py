@@ -30,12 +30,12 @@ from numpy.lib.format import open_memmap
 
 from larvatus import files
 from larvatus.embed.concordance import DocumentFilter, find_instances, key
-from larvatus.embed.layers import Layers
+from larvatus.embed.layers import LayerMix, Layers
 from larvatus.embed.nearest import Block, Row
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.parts import Parts, Piece, Stand
 from larvatus.embed.standardise import Standardiser
-from larvatus.errors import ArtefactError, DataError, did_you_mean
+from larvatus.errors import ArtefactError, DataError, UsageError, did_you_mean
 from larvatus.nn.transformer import Transformer
 from larvatus.regular_files import is_there, only_regular
 from larvatus.text.tokenizer import Tokenizer
@@ -55,6 +55,9 @@ _ROW = pa.schema(
         ("start", pa.int64()),
     ]
 )
+
+
+_WORDS = pa.schema([("word", pa.string()), ("first", pa.int64()), ("count", pa.int64())])
 
 
 class IndexDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,6 +90,8 @@ def build_index(
 
     `settings` is all that it depends on: model, inputs, words, …
     """
+    if LayerMix.read(options.layers, layers=encoder.config.layers).stacked:
+        raise UsageError("an index needs one vector for each instance, and layers = all gives several; name a mix")
     directory = out.with_name(out.name + ".parts")
     if os.path.lexists(out) and not (resume and directory.exists()):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
@@ -143,7 +148,7 @@ def _assemble(
     vectors = open_memmap(aside / VECTORS, mode="w+", dtype=np.float16, shape=(count, size))
     places = open_memmap(aside / PLACES, mode="w+", dtype=np.int64, shape=(count,))
     done = 0
-    with pa.OSFile(str(aside / ROWS), "wb") as sink, pa.ipc.new_file(sink, _ROW) as writer:
+    with pa.OSFile(os.fsencode(aside / ROWS), "wb") as sink, pa.ipc.new_file(sink, _ROW) as writer:
         for batch in parts.batches():
             own = []
             for word in map(key, batch.column("word").to_pylist()):
@@ -157,7 +162,7 @@ def _assemble(
     vectors.flush()
     places.flush()
     table = pa.table({"word": words, "first": firsts[:-1], "count": [counts[word] for word in words]})
-    with pa.OSFile(str(aside / WORDS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with pa.OSFile(os.fsencode(aside / WORDS), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     if options.standardise is not None:
         options.standardise.save(aside / STANDARDISE)
@@ -207,9 +212,12 @@ class Index:
                     f"{path / name} does not match its checksum (wanted {wanted[:8]}…, got {got[:8]}…); "
                     "build the index anew"
                 )
-        table = _read(path / WORDS)
+        table = _read(path / WORDS, _WORDS)
         places = zip(table["first"].to_pylist(), table["count"].to_pylist(), strict=True)
-        return cls(path, described, dict(zip(table["word"].to_pylist(), places, strict=True)))
+        words = dict(zip(table["word"].to_pylist(), places, strict=True))
+        if any(not 0 <= first <= first + count <= described.instances for first, count in words.values()):
+            raise ArtefactError(f"{path / WORDS} names vectors that are not there; build the index anew")
+        return cls(path, described, words)
 
     @property
     def standardiser(self) -> Standardiser | None:
@@ -223,9 +231,12 @@ class Index:
             near = did_you_mean(key(word), self.words) if len(self.words) < 100_000 else ""
             raise DataError(f"{self.path} holds no instance of {word!r}{near}")
         first, count = self.words[key(word)] if word is not None else (0, self.described.instances)
-        vectors = np.load(self.path / VECTORS, mmap_mode="r")
-        places = np.load(self.path / PLACES, mmap_mode="r")
-        table = _read(self.path / ROWS)
+        instances = self.described.instances
+        vectors = _array(self.path / VECTORS, (instances, self.described.size), np.float16)
+        places = _array(self.path / PLACES, (instances,), np.int64)
+        table = _read(self.path / ROWS, _ROW)
+        if len(table) != instances or (instances and not 0 <= places.min() <= places.max() < instances):
+            raise ArtefactError(f"{self.path / PLACES} does not fit {ROWS}; build the index anew")
 
         def rows(low: int) -> Callable[[Sequence[int]], list[Row]]:
             return lambda numbers: [Row(**row) for row in table.take(places[[low + n for n in numbers]]).to_pylist()]
@@ -234,5 +245,23 @@ class Index:
             yield Block(vectors[low : min(first + count, low + AT_ONCE)], rows(low))
 
 
-def _read(path: Path) -> Any:
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+def _read(path: Path, wanted: Any) -> Any:
+    """A table of the index. Its checksum says that it is whole, not that Larvatus wrote it."""
+    try:
+        table = pa.ipc.open_file(pa.memory_map(os.fsencode(path))).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as fault:
+        raise ArtefactError(f"{path} cannot be read ({fault}); build the index anew") from fault
+    if not table.schema.equals(wanted) or any(column.null_count for column in table.columns):
+        raise ArtefactError(f"{path} has other columns than an index of Larvatus; build it anew")
+    return table
+
+
+def _array(path: Path, shape: tuple[int, ...], dtype: type) -> Any:
+    try:
+        found = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError) as fault:
+        raise ArtefactError(f"{path} cannot be read ({fault}); build the index anew") from fault
+    if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype != dtype:
+        raise ArtefactError(f"{path} is not {' × '.join(map(str, shape))} of {dtype.__name__}; build the index anew")
+    return found

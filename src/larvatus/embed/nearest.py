@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.embed.results import Floats
-from larvatus.errors import UsageError
+from larvatus.errors import ArtefactError, UsageError
 
 CONTEXT = 40
 """Characters of context that a concordance shows on either side."""
@@ -104,6 +104,9 @@ def nearest(query_D: Floats, blocks: Iterable[Block], top: int) -> Concordance:
         count = len(block.vectors)
         if not count:
             continue
+        if block.vectors.ndim != 2 or block.vectors.shape[1] != len(query_D):
+            size = block.vectors.shape[-1]
+            raise ArtefactError(f"the vectors that are searched have {size} numbers, and the model's {len(query_D)}")
         searched += count
         query = query_D.astype(block.vectors.dtype)
         matches = search(block.vectors, query, min(top, count), MetricKind.Cos, exact=True, threads=0)

@@ -9,6 +9,7 @@ All of it is vouched for (`vouched.py`): a part that is missing or changed is re
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -178,7 +179,7 @@ class Parts:
         path = self._path(len(self._parts))
         with (
             files.new_file(path, batch.nbytes) as aside,
-            pa.OSFile(str(aside), "wb") as sink,
+            pa.OSFile(os.fsencode(aside), "wb") as sink,
             pa.ipc.new_file(sink, batch.schema) as writer,
         ):
             writer.write_batch(batch)
@@ -210,6 +211,6 @@ class Parts:
 
 def _opened(path: Path) -> Any:
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path)))
+        return pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
     except (pa.ArrowException, OSError) as fault:
         raise ArtefactError(f"{path} is damaged ({fault}); remove {path.parent} and begin anew") from fault

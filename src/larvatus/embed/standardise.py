@@ -141,7 +141,7 @@ class Standardiser:
             pool=self.pool,
             count=self.count,
             model=self.model,
-            corpus=self.corpus,
+            corpus=files.as_text(self.corpus),
             sha256=self.checksum,
         )
         metadata = {"larvatus": msgspec.json.encode(described).decode()}
@@ -152,7 +152,7 @@ class Standardiser:
 
     @classmethod
     def load(cls, path: Path) -> Standardiser:
-        tensors = {name: tensor.numpy() for name, tensor in read_tensors(path).items()}
+        tensors = {name: tensor.double().numpy() for name, tensor in read_tensors(path).items()}
         described = _description(path)
         try:
             found: Any = cls(
@@ -167,6 +167,9 @@ class Standardiser:
             )
         except KeyError as fault:
             raise ArtefactError(f"{path} holds no {fault.args[0]}: it is no standardiser; fit it again") from fault
+        layers, size = found.mean.shape if found.mean.ndim == 2 else (0, 0)
+        if not layers or found.covariance.shape != (size, layers, layers):
+            raise ArtefactError(f"{path}: its mean and covariance do not fit each other: it is no standardiser")
         if found.checksum != described.sha256:
             raise ArtefactError(
                 f"{path} does not match its checksum (wanted {described.sha256[:8]}…, got {found.checksum[:8]}…); "

@@ -11,6 +11,7 @@ A missing vector is NaN in the last two. The file appears whole or not at all.
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,14 +54,17 @@ def _described(parts: Parts, kind: Any) -> Any:
 
 def _parquet(parts: Parts, aside: Path, kind: Any, _units: int) -> None:
     described = _described(parts, kind)
-    with pq.ParquetWriter(aside, described, compression="zstd", use_dictionary=["source"]) as writer:
+    with (
+        aside.open("wb") as file,  # a name that is not UTF-8 is none to pyarrow
+        pq.ParquetWriter(file, described, compression="zstd", use_dictionary=["source"]) as writer,
+    ):
         for batch in parts.batches():
             writer.write_batch(batch.replace_schema_metadata(described.metadata))
 
 
 def _arrow(parts: Parts, aside: Path, kind: Any, _units: int) -> None:
     described = _described(parts, kind)
-    with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_file(sink, described) as writer:
+    with pa.OSFile(os.fsencode(aside), "wb") as sink, pa.ipc.new_file(sink, described) as writer:
         for batch in parts.batches():
             writer.write_batch(batch.replace_schema_metadata(described.metadata))
 

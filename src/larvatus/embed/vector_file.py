@@ -8,23 +8,44 @@ The context of a word is read from the rows beside it, so that the corpus itself
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larvatus.embed.concordance import Wanted
+from larvatus.embed.layers import Layers
 from larvatus.embed.nearest import CONTEXT, Block, Row
+from larvatus.embed.options import Pool
+from larvatus.embed.parts import schema as rows_of
 from larvatus.embed.results import Floats
 from larvatus.errors import ArtefactError, UsageError
 
 SUFFIXES = (".parquet", ".arrow")
+AGAIN = "write it again with larvatus embed"
 _AT_ONCE = 8_192
+
+
+class _Standardised(msgspec.Struct):
+    name: str
+    sha256: str
+
+
+class _Settings(msgspec.Struct):
+    """What a search reads of what `embed` wrote."""
+
+    unit: str
+    model: str
+    layers: Layers
+    pool: Pool
+    standardise: _Standardised | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +59,26 @@ class VectorFile:
         """None of a file that `embed` did not write: a Parquet file may be a corpus."""
         if path.suffix not in SUFFIXES or not path.is_file():
             return None
-        try:
-            schema = pq.read_schema(path) if path.suffix == ".parquet" else _arrow(path).schema
-        except (pa.ArrowException, OSError) as fault:
-            raise ArtefactError(f"{path} cannot be read ({fault}); write it again with larvatus embed") from fault
+        with _saying_what_is_damaged(path):
+            if path.suffix == ".parquet":
+                with path.open("rb") as file:  # a name that is not UTF-8 is none to pyarrow
+                    schema = pq.read_schema(file)
+            else:
+                schema = _arrow(path).schema
         metadata = (schema.metadata or {}).get(b"larvatus")
         if metadata is None or "vector" not in schema.names:
             return None
-        settings = json.loads(metadata)
+        try:
+            settings = msgspec.json.decode(metadata)
+            msgspec.convert(settings, _Settings)
+        except (ValueError, RecursionError) as fault:
+            raise ArtefactError(f"{path} does not say what its vectors are ({fault}); {AGAIN}") from fault
+        for number in ("float32", "float16"):
+            wanted = rows_of(schema.field("vector").type.list_size, number) if _is_list(schema) else None
+            if wanted is not None and wanted.equals(schema):
+                break
+        else:
+            raise ArtefactError(f"{path} has other columns than larvatus embed writes; {AGAIN}")
         if settings.get("unit") != "word":
             raise UsageError(
                 f"{path} holds vectors of {settings.get('unit')}s, and words are searched; "
@@ -63,16 +96,36 @@ class VectorFile:
             before, current = current, after
 
     def _batches(self) -> Iterator[Any]:
-        if self.path.suffix == ".parquet":
-            yield from pq.ParquetFile(self.path).iter_batches(_AT_ONCE)
-            return
-        reader = _arrow(self.path)
-        for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
+        with _saying_what_is_damaged(self.path):
+            if self.path.suffix == ".parquet":
+                with self.path.open("rb") as file:
+                    yield from pq.ParquetFile(file).iter_batches(_AT_ONCE)
+                return
+            reader = _arrow(self.path)
+            for number in range(reader.num_record_batches):
+                yield _whole(reader.get_batch(number))
+
+
+@contextmanager
+def _saying_what_is_damaged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
+        raise ArtefactError(f"{path} cannot be read ({fault}); {AGAIN}") from fault
+
+
+def _is_list(schema: Any) -> bool:
+    return schema.names.count("vector") == 1 and bool(pa.types.is_fixed_size_list(schema.field("vector").type))
+
+
+def _whole(batch: Any) -> Any:
+    """A batch whose lengths and offsets are sound: a mapped file is taken at its word otherwise."""
+    batch.validate(full=True)
+    return batch
 
 
 def _arrow(path: Path) -> Any:
-    return pa.ipc.open_file(pa.memory_map(str(path)))
+    return pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
 
 
 def _block(batches: Sequence[Any], wanted: Wanted) -> Block:

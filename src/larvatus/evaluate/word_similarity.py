@@ -180,7 +180,7 @@ def read_wic(file: Path) -> Iterator[Pair | int]:
                 word, first, second = record["word"], record["sentence1"], record["sentence2"]
             a = _of_word(first, word, record.get("start1"), record.get("end1"))
             b = _of_word(second, word, record.get("start2"), record.get("end2"))
-        except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
             raise DataError(f"{file}:{number}: not a record of WiC ({fault!r}); name wic.jsonl") from fault
         yield Pair(number, a, b, label) if a and b else number
 

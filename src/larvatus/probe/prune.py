@@ -24,6 +24,7 @@ from larvatus.nn.transformer import Transformer
 from larvatus.outputs import check_directory
 from larvatus.probe.attention import check_head
 from larvatus.probe.importance import Head
+from larvatus.ranges import digits
 from larvatus.version import VERSION
 
 
@@ -36,7 +37,7 @@ def read_heads(asked: str) -> list[Head]:
     heads = []
     for one in asked.split(","):
         layer, colon, head = one.strip().partition(":")
-        if not (colon and layer.isdecimal() and head.isdecimal()):
+        if not colon or digits(layer) is None or digits(head) is None:
             raise UsageError(f"{one.strip()!r} names no head; say layer:head, such as 1:2,3:1")
         heads.append((int(layer), int(head)))
     return heads

@@ -22,6 +22,8 @@ from larvatus.recipes.recipe import SIZES, Recipe
 from larvatus.regular_files import named, read_text
 
 Table = dict[str, Any]
+NOT_TEXT = re.compile("[\ud800-\udfff]")
+"""What bytes of a command line become that are not UTF-8."""
 
 
 def recipe_names() -> list[str]:
@@ -50,7 +52,10 @@ def edited_recipe(table: Table, *, size: str | None = None, settings: Sequence[s
         if size not in SIZES:
             raise RecipeError(f"there is no size {size!r}{did_you_mean(size, SIZES)}")
         layers, hidden, heads = SIZES[size]
-        table.setdefault("model", {}).update(layers=layers, hidden=hidden, heads=heads)
+        model = table.setdefault("model", {})
+        if not isinstance(model, dict):
+            raise RecipeError(f"{where}: model is a table, [model], not {type(model).__name__}")
+        model.update(layers=layers, hidden=hidden, heads=heads)
         for setting in besides.get(size, []):
             _set(table, setting, word=f"{where}: sizes.{size}:")
     for setting in settings:
@@ -60,14 +65,18 @@ def edited_recipe(table: Table, *, size: str | None = None, settings: Sequence[s
 
 def _sizes(table: Table, *, where: str) -> dict[str, list[str]]:
     """What the recipe's sizes set besides layers, hidden and heads; taken out of the table."""
-    try:
-        found = msgspec.convert(table.pop("sizes", {}), dict[str, list[str]])
-    except msgspec.ValidationError as fault:
-        raise RecipeError(f'{where}: sizes names settings, such as tiny = ["batch=64"]; {fault}') from None
+    found = _settings_by_size(table.pop("sizes", {}), where=where)
     for size in found:
         if size not in SIZES:
             raise RecipeError(f"{where}: sizes.{size} is not a size{did_you_mean(size, SIZES)}")
     return found
+
+
+def _settings_by_size(given: Any, *, where: str) -> dict[str, list[str]]:
+    try:
+        return msgspec.convert(given, dict[str, list[str]])
+    except (msgspec.ValidationError, RecursionError) as fault:
+        raise RecipeError(f'{where}: sizes names settings, such as tiny = ["batch=64"]; {fault}') from None
 
 
 def recipe_of(table: Table, *, where: str) -> Recipe:
@@ -76,6 +85,8 @@ def recipe_of(table: Table, *, where: str) -> Recipe:
         return msgspec.convert(table, Recipe)
     except msgspec.ValidationError as fault:
         raise RecipeError(f"{where}: {_explain(str(fault), table)}") from None
+    except RecursionError as fault:
+        raise RecipeError(f"{where}: tables within tables, thousands deep, are no recipe") from fault
     except RecipeError as fault:
         raise RecipeError(f"{where}: {fault}") from None
 
@@ -112,7 +123,7 @@ def _table(name: str, seen: tuple[str, ...]) -> Table:
         text = recipe_text(name)
     try:
         table = tomllib.loads(text)
-    except ValueError as fault:  # a number of thousands of digits is one too
+    except (ValueError, RecursionError) as fault:  # ValueError: also a number of thousands of digits
         raise RecipeError(f"{name}: not valid TOML: {fault}") from fault
     base = table.pop("base", None)
     if base is None:
@@ -121,17 +132,16 @@ def _table(name: str, seen: tuple[str, ...]) -> Table:
         raise RecipeError(f'{name}: base is the name of a recipe, such as base = "bert"')
     if base.endswith(".toml"):
         base = str(Path(name).parent / base)
-    return _inherited_sizes(_merge(_table(base, (*seen, name)), table), table)
+    return _inherited_sizes(_merge(_table(base, (*seen, name)), table), table, where=name)
 
 
-def _inherited_sizes(merged: Table, own: Table) -> Table:
+def _inherited_sizes(merged: Table, own: Table, *, where: str) -> Table:
     """The sizes of the base without what they set in objectives and phases that this recipe does not have."""
-    sizes, said = merged.get("sizes"), own.get("sizes", {})
-    if isinstance(sizes, dict):
-        merged["sizes"] = {
-            size: settings if size in said else [setting for setting in settings if _has_element(merged, setting)]
-            for size, settings in sizes.items()
-        }
+    said = own.get("sizes", {})
+    merged["sizes"] = {
+        size: settings if size in said else [setting for setting in settings if _has_element(merged, setting)]
+        for size, settings in _settings_by_size(merged.get("sizes", {}), where=where).items()
+    }
     return merged
 
 
@@ -151,14 +161,14 @@ def _set(table: Table, setting: str, *, word: str = "--set") -> None:
     """Carry out one ``--set path.to.field=value``; a list is entered by number or by the type of its element."""
     path, equals, text = setting.partition("=")
     keys = path.strip().split(".")
-    if not equals or not all(keys):
+    if not equals or not all(keys) or NOT_TEXT.search(setting):
         raise RecipeError(f"{word} wants field=value, such as model.layers=6, not {setting!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a bare word is a string
-    except ValueError as fault:
-        raise RecipeError(f"{word} {path}: {shown(text)} is too long for a number") from fault
+    except (ValueError, RecursionError) as fault:
+        raise RecipeError(f"{word} {path}: {shown(text)} cannot be read: {fault}") from fault
     place: Any = table
     for key in keys[:-1]:
         place = _enter(place, key, f"{word} {path}")
@@ -178,12 +188,13 @@ def _has_element(table: Table, setting: str) -> bool:
 
 def _element(place: list[Any], key: str) -> Any:
     """The element of a list by its number or its type; None where there is none."""
-    return next((e for number, e in enumerate(place) if key == str(number) or e.get("type") == key), None)
+    kinds = [element.get("type") if isinstance(element, dict) else None for element in place]
+    return next((place[number] for number, kind in enumerate(kinds) if key in (str(number), kind)), None)
 
 
 def _enter(place: Any, key: str, path: str) -> Any:
     if isinstance(place, list):
-        if (element := _element(place, key)) is None:
+        if not isinstance(element := _element(place, key), dict):
             raise RecipeError(f"{path}: there is no element {key} in the list of {len(place)}")
         return element
     inner = place.setdefault(key, {})
@@ -231,7 +242,9 @@ def _fields(path: str, table: Table) -> list[str]:
     options = _options(path)
     place: Any = table
     for key in path.split(".") if path else []:
-        place = place[int(key)] if isinstance(place, list) and key.isdigit() else place.get(key, {})
-    chosen = [o for o in options if o.__struct_config__.tag == place.get("type")] if len(options) > 1 else options
+        inner = place[int(key)] if isinstance(place, list) and key.isdigit() else place.get(key, {})
+        place = inner if isinstance(inner, dict | list) else {}
+    kind = place.get("type") if isinstance(place, dict) else None
+    chosen = [o for o in options if o.__struct_config__.tag == kind] if len(options) > 1 else options
     names = [field.encode_name for option in chosen for field in msgspec.structs.fields(option)]
     return names if options == [Recipe] or len(options) == 1 else [*names, "type"]

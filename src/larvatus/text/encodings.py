@@ -19,6 +19,8 @@ from larvatus.errors import DataError, UsageError
 
 UTF_8 = "utf-8"
 HINT = "--encoding latin-1 (or cp1252, utf-16, …)"
+NO_FILES = ("idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "mbcs", "oem")
+"""Python's own: names of hosts, source code and the like, which no text file is in."""
 _CHUNK = 1 << 16
 _of_labelled_files: ContextVar[str] = ContextVar("encoding", default=UTF_8)
 
@@ -27,8 +29,11 @@ def check_encoding(encoding: str) -> str:
     """The name as Python spells it; what is no encoding of text is refused."""
     try:
         name = codecs.lookup(encoding).name
+        if name in NO_FILES:
+            raise LookupError(name)
         "".encode(name)  # base64 and the like are codecs of something else
-    except LookupError as fault:
+        codecs.getincrementaldecoder(name)
+    except (LookupError, ValueError) as fault:  # ValueError: what is not even a name
         raise UsageError(f"--encoding {encoding} is not known; try utf-8, latin-1, cp1252 or utf-16") from fault
     return name
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larvatus.errors import DataError
+from larvatus.files import as_text
 from larvatus.text.archives import BROKEN, unpacked
 from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.encodings import HINT, UTF_8, recoded
@@ -147,7 +148,7 @@ def _decoded(line: bytes) -> str:
 
 def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """Plain text: documents end at blank lines, or with the file. A bad line is passed over, its document goes on."""
-    faults = _Faults(name, options, skipped)
+    faults, source = _Faults(name, options, skipped), as_text(name)
     held: list[str] = []
     first, size = 1, 0
     for number, line in _lines(name, faults):
@@ -158,7 +159,7 @@ def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Doc
             continue
         ends = options.split == "blank-line" and (not line or line.isspace())
         if held and (ends or size > LONGEST_DOCUMENT):
-            yield Document("\n".join(held), name, first, options.language)
+            yield Document("\n".join(held), source, first, options.language)
             held, size = [], 0
         if ends or not (text or held):
             continue
@@ -166,7 +167,7 @@ def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Doc
         held.append(text)
         size += len(text) + 1
     if held:
-        yield Document("\n".join(held), name, first, options.language)
+        yield Document("\n".join(held), source, first, options.language)
 
 
 def read_jsonl(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
@@ -221,6 +222,8 @@ def _refuse_objects(name: str, schema: Any, wanted: list[str]) -> None:
             raise DataError(
                 f"{name} has no column {column!r} (it has {', '.join(schema.names)}); name it with --text-field"
             )
+        if schema.names.count(column) > 1:
+            raise DataError(f"{name} has {schema.names.count(column)} columns {column!r}; leave one of them")
         kind = schema.field(column).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()):
@@ -255,7 +258,7 @@ def _document(record: dict[str, Any], name: str, number: int, options: ReadOptio
         shown = f"{language[:40]!r} is no language code"
         raise _BadRecord("no language code", f"field {options.language_field!r}: {shown} such as en, sw or zh-Hant")
     label = _label(record, options.label_field) if options.label_field else None
-    return Document(text, name, number, language or options.language, label)
+    return Document(text, as_text(name), number, language or options.language, label)
 
 
 def _label(record: dict[str, Any], field: str) -> str | None:

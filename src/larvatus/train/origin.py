@@ -11,6 +11,7 @@ piece: input embeddings, and the bias of the masked-LM head (`text/extend.py` na
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ class Origin:
 
     @classmethod
     def load(cls, path: Path, *, out: Path) -> Origin:
-        if path.resolve() == out.resolve():
+        if os.path.realpath(path) == os.path.realpath(out):
             raise UsageError(
                 f"--from and --out are both {path}; choose another --out (or --resume, to go on with a run)"
             )

@@ -29,6 +29,7 @@ from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
 from larvatus.nn.transformer import Transformer
 from larvatus.ranges import Count, SmallSeed, check_ranges
+from larvatus.text.cells import as_cell
 from larvatus.text.tokenizer import Tokenizer
 
 
@@ -104,7 +105,8 @@ class WordMap:
         }
 
     def to_csv(self, label: str = "label") -> str:
-        rows = self.to_dict(label)["points"]
+        """The points as a table; text that a spreadsheet would take for a formula begins with an apostrophe."""
+        rows = [{name: as_cell(value) for name, value in row.items()} for row in self.to_dict(label)["points"]]
         out = io.StringIO()
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()

@@ -142,13 +142,18 @@ class SenseInventory:
             raise ArtefactError(
                 f"{path / _SETTINGS} is of another Larvatus: {fault}; build the senses again"
             ) from fault
-        found = {name: tensor.numpy() for name, tensor in read_tensors(path / _TENSORS, integers=True).items()}
-        size = found["vectors"].shape[-1] if "vectors" in found else 0
-        wanted = {"vectors": (len(settings.keys), size), "counts": (len(settings.keys),)}
-        wanted |= {"mean": (size,), "deviation": (size,)}
-        if {name: array.shape for name, array in found.items()} != wanted:
+        tensors = read_tensors(path / _TENSORS, integers=True)
+        size = int(tensors["vectors"].shape[-1]) if "vectors" in tensors and tensors["vectors"].ndim else 0
+        wanted = {
+            "vectors": ((len(settings.keys), size), torch.float32),
+            "counts": ((len(settings.keys),), torch.int64),
+            "mean": ((size,), torch.float32),
+            "deviation": ((size,), torch.float32),
+        }
+        found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+        if found != wanted or len({*settings.keys}) < len(settings.keys):
             raise ArtefactError(f"{path / _TENSORS} does not fit the keys of {_SETTINGS}; build the senses again")
-        return cls(origin=settings.origin, keys=settings.keys, **found)
+        return cls(origin=settings.origin, keys=settings.keys, **{name: one.numpy() for name, one in tensors.items()})
 
 
 def standardised(vectors: Floats, mean: Floats, deviation: Floats) -> Floats:

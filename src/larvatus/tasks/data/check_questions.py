@@ -8,6 +8,7 @@ Faults of reading come before these: an answer that is not at its character, a p
 
 from __future__ import annotations
 
+from larvatus.ranges import digits
 from larvatus.tasks.data.records import Dataset, QuestionExample, QuestionPlace
 from larvatus.tasks.data.repeats import Examples, short
 from larvatus.tasks.data.report import Findings, many
@@ -52,6 +53,6 @@ def _numbered(part: Examples) -> list[QuestionExample]:
         if isinstance(one, QuestionExample):
             base, _, number = one.id.rpartition("#")
             written = isinstance(one.place, QuestionPlace) and one.place.id == one.id
-            if base in ids and number.isdigit() and not written:
+            if base in ids and digits(number) is not None and not written:
                 found.append(one)
     return found

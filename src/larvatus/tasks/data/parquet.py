@@ -5,6 +5,7 @@ Files that the `datasets` library wrote say in their metadata which number stand
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,8 @@ def parquet_rows(name: str) -> Iterator[tuple[Place, Row]]:
             file = pq.ParquetFile(stream, memory_map=False)
             schema = file.schema_arrow
             plain = [field.name for field in schema if _is_plain(field.type)]
+            if twice := [column for column, count in Counter(schema.names).items() if count > 1]:
+                raise DataError(f"{shown(name)}: two columns are named {twice[0]!r}; rename one")
             classes = {column: names for column, names in _classes(schema.metadata).items() if column in plain}
             number = 0
             for batch in file.iter_batches(batch_size=ROWS, columns=plain):
@@ -60,7 +63,10 @@ def _is_plain(kind: Any) -> bool:
     if types.is_dictionary(kind) or types.is_list(kind) or types.is_large_list(kind):
         return _is_plain(kind.value_type)
     if types.is_struct(kind):
-        return all(_is_plain(kind.field(index).type) for index in range(kind.num_fields))
+        names = [kind.field(index).name for index in range(kind.num_fields)]
+        return len({*names}) == len(names) and all(
+            _is_plain(kind.field(index).type) for index in range(kind.num_fields)
+        )
     strings = types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view()
     return bool(strings or types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
@@ -70,7 +76,7 @@ def _classes(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
     try:
         told: Any = msgspec.json.decode((metadata or {}).get(b"huggingface", b"{}"))
         features = told["info"]["features"].items()
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
     found = {}
     for column, feature in features:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from larvatus.errors import DataError
+from larvatus.files import as_text
 from larvatus.ranges import digits
 from larvatus.text.align import join_words
 from larvatus.text.tag_schemes import Entity
@@ -28,7 +29,7 @@ Row = dict[str, Any]
 
 def shown(name: str) -> str:
     """A file's name for people."""
-    return "standard input" if name == "-" else name
+    return "standard input" if name == "-" else as_text(name)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -32,6 +32,8 @@ Format = Literal["csv", "tsv", "jsonl", "parquet"]
 
 SAMPLE = 10_000
 """Rows that are looked at before it is said what the columns are."""
+MOST_COLUMNS = 4_096
+"""Each is looked at to find out what it holds."""
 ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -140,6 +142,8 @@ def _delimited(
     line, first = head[0]
     width = len(first)
     columns = tuple(cell.strip() for cell in first) if named else tuple(str(n) for n in range(1, width + 1))
+    if width > MOST_COLUMNS:
+        raise DataError(f"{shown(name)}:{line}: {width:,} columns; more than {MOST_COLUMNS:,} are no labelled examples")
     if named and len(set(columns)) < width:
         twice = next(column for column in columns if columns.count(column) > 1)
         raise DataError(f"{shown(name)}:{line}: two columns are named {twice!r}; rename one")
