@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 import larvatus as lv
 from larvatus import files
+from larvatus.bundle import replaced
 from larvatus.bundle.directory import load_bundle, save_bundle
 from larvatus.bundle.huggingface import Architecture, layout_for
 from larvatus.errors import ArtefactError
@@ -209,30 +210,29 @@ def test_a_generator_that_was_changed_swapped_or_lost_is_refused_by_name(
         load_bundle(directory)
 
 
-def test_a_save_over_an_older_one_is_finished_by_the_next_reader_and_leaves_no_old_generator(
+def test_a_save_over_an_older_one_is_read_whole_when_cut_and_leaves_no_old_generator(
     tmp_path: Path, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = save_ours(tmp_path / "run", our_model(tiny_tokenizer), tiny_tokenizer)
     (directory / "metrics.jsonl").write_text("{}\n")
     newer = our_model(tiny_tokenizer, layers=3)
-    real, moved = files.os.replace, []
+    real, moved = replaced._put, []
 
-    def replace(source: Path, target: Path) -> None:
-        if f"/{files.PENDING}/" in str(source):
-            moved.append(target)
+    def put(source: Path, target: Path) -> None:
+        moved.append(target)
         if len(moved) > 3:  # killed amid the files of the generator
             raise KeyboardInterrupt
         real(source, target)
 
-    monkeypatch.setattr(files.os, "replace", replace)
+    monkeypatch.setattr(replaced, "_put", put)
     with pytest.raises(KeyboardInterrupt):
         save_ours(directory, newer, tiny_tokenizer)
     monkeypatch.undo()
-    assert (directory / files.PENDING).is_dir()
     assert load_bundle(directory).model.layers == 3
-    assert not (directory / files.PENDING).exists()
+    assert (directory / files.PENDING).is_dir()  # reading finishes nothing
     plain = our_model(tiny_tokenizer, (MaskedLMConfig(),))
     save_ours(directory, plain, tiny_tokenizer, (MaskedLMConfig(),))
+    assert not (directory / files.PENDING).exists()
     assert not (directory / "generator").exists()
     assert (directory / "metrics.jsonl").exists()
     assert load_bundle(directory).pretraining.generator is None

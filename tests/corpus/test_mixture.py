@@ -96,7 +96,7 @@ def test_the_chapters_example_one_percent_becomes_twenty() -> None:
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, 30, float("nan")])
 def test_an_alpha_outside_0_and_1_is_refused(alpha: float) -> None:
-    with pytest.raises(RecipeError, match=r"mixture.alpha = .* must lie from 0 .* to 1"):
+    with pytest.raises(RecipeError, match=r"mixture.alpha = .* must lie between 0 and 1"):
         MixtureConfig(alpha=alpha)
 
 

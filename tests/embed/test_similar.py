@@ -278,7 +278,7 @@ def test_an_empty_corpus_and_an_absent_word_are_told_apart(larvatus, directory, 
     code, _, complaint = larvatus(TEXTS[0], "--in", corpus, "--word", "glacier", *asked)
     assert (code, f"'glacier' does not occur in {corpus}" in complaint) == (4, True)
     code, _, complaint = larvatus(TEXTS[0], "--in", corpus, "--top", "0", *asked)
-    assert (code, "say 1 or more" in complaint) == (2, True)
+    assert (code, "--top = 0 must lie between 1" in complaint) == (2, True)
     code, _, complaint = larvatus("index", empty, "--word", "bank", "--out", tmp_path / "i", *asked)
     assert (code, "the corpus holds no text" in complaint) == (4, True)
     words = tmp_path / "words.txt"

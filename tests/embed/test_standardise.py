@@ -281,5 +281,5 @@ def test_bad_standardisers_are_refused_in_one_line(larvatus, directory, corpus, 
     code, _, complaint = larvatus(*fit, corpus, "--unit", "span")
     assert (code, "no marked spans" in complaint) == (2, True)
     code, _, complaint = larvatus(*fit, corpus, "--most", "1")
-    assert (code, "say 2 or more" in complaint) == (2, True)
+    assert (code, "must lie between 2" in complaint) == (2, True)
     assert not (directory / "standardise" / "new.safetensors").exists()

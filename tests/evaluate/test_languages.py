@@ -210,7 +210,7 @@ def test_a_directory_without_a_recipe_is_evaluated_as_its_heads_need(save_tiny, 
         (("{big}", "--language", "ee", "--language", "sw"), 2, "--language sw names no text"),
         (("{big}", "--language", "../x"), 2, "is no language code"),
         (("--language", "e1={big}"), 2, "'e1' is no language code"),
-        (("{big}", "--alpha", "1.5"), 3, "mixture.alpha = 1.5 must lie from 0"),
+        (("{big}", "--alpha", "1.5"), 2, "--alpha = 1.5 must lie between 0 and 1"),
         ((), 2, "no text was named; give PATHS, or --language xx=PATH"),
     ],
 )

@@ -166,7 +166,7 @@ def test_files_that_cannot_be_judged_are_refused(larvatus, directory, tmp_path, 
         code, _, complaint = larvatus(name, path, "--model", directory)
         assert (code, said in complaint) == (4, True), complaint
     code, _, complaint = larvatus("wic", wic, "--model", directory, "--train", "1")
-    assert (code, "between 0 and 1" in complaint) == (2, True)
+    assert (code, "must be above 0 and below 1" in complaint) == (2, True)
     code, _, complaint = larvatus("scws", scws, "--model", directory, "--layers", "all")
     assert (code, "leave all away" in complaint) == (2, True)
     with pytest.raises(DataError):

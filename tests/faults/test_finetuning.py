@@ -56,7 +56,6 @@ CLASSES = [{"text": "the river", "label": "wet"}, {"text": "your homework", "lab
         (CLASSES, ("--no-dev", "--seeds", 2), 2, "several seeds, patience and a metric want held-out examples"),
         (CLASSES, ("--task", "rte", "--glue", "."), 2, "in place of --train"),
         (CLASSES, ("--glue", "."), 2, "name labelled examples with --train FILE, or a task of GLUE"),
-        (CLASSES, ("--resume",), 5, "holds no run to go on with"),
         (CLASSES, ("--precision", "fp8"), 2, "--precision is fp32 or bf16"),
         (CLASSES, ("--decay", "nan"), 2, "--decay = nan must lie between 0"),
         (CLASSES, ("--focal", "nan"), 2, "--focal = nan must lie between 0"),

@@ -23,8 +23,9 @@ def template(single: list[Any], pair: list[Any], *, sep: list[int] | None = None
 
 HOSTILE = {
     "a token that is named nowhere": (template([{"SpecialToken": {"id": "[NO]", "type_id": 0}}, A], PAIR), "'[NO]'"),
-    "600 special tokens": (template([CLS] * 600 + [A, SEP], PAIR), "601"),
-    "a million ids for one": (template(SINGLE, PAIR, sep=[3] * 10**6), "1,000,001"),
+    "30 special tokens": (template([CLS] * 30 + [A, SEP], PAIR), "31"),
+    "600 special tokens": (template([CLS] * 600 + [A, SEP], PAIR), "602"),
+    "a million ids for one": (template(SINGLE, PAIR, sep=[3] * 10**6), "1,000,000"),
     "segments of no model": (template([CLS, {"Sequence": {"id": "A", "type_id": 7}}, SEP], PAIR), "up to 7"),
     "segments past all numbers": (template([CLS, {"Sequence": {"id": "A", "type_id": 2**31}}, SEP], PAIR), "segments"),
     "the text twice": (template([CLS, A, A, SEP], PAIR), "repeats"),

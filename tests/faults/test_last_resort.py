@@ -147,7 +147,7 @@ def test_38_metrics_that_can_no_longer_be_written_do_not_stop_training(prepared,
             file.truncate(2**25)  # a hole: it takes no space
         said, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")
-    assert said.count("metrics are no longer written ([Errno 27] File too large") == 1
+    assert said.count("metrics are no longer written (") == 1
     assert (out / "model.safetensors").exists()
     assert metrics.stat().st_size == 2**25  # nothing more went there
 

@@ -391,6 +391,7 @@ def test_67_what_is_no_file_in_a_run_is_refused_by_kind(model: Path, forked: For
     next(make(begun / "state.json", kind, tmp_path / "state"))
     (tmp_path / "state").touch()
     forked(*PRETRAIN, "--resume").refused(5, f"state.json is {kind}")
+    begun.rename(begun.with_name("seed-0-step-00000002"))
     forked(*FINETUNE, "--resume").refused(5, f"state.json is {kind}")
     parts = tmp_path / "v.parquet.parts"
     parts.mkdir()

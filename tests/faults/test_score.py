@@ -55,5 +55,5 @@ def test_an_output_that_cannot_be_written_is_named(larvatus, directory, tmp_path
     path = tmp_path / "pairs.tsv"
     path.write_text("the river\tthe bank\n", encoding="utf-8")
     code, said = larvatus("score", "--pairs", path, "--out", path / "no" / "x.jsonl", "--model", directory)
-    assert code == 5
-    assert "cannot be written" in said
+    assert code == 2
+    assert "is no directory to write x.jsonl in" in said

@@ -201,5 +201,5 @@ def test_bad_data_and_options_are_one_clear_line(bundle: Bundle) -> None:
         finetune_answers(bundle, train, dev, Job(metric="accuracy"))
     with pytest.raises(UsageError, match="--length 64 is more than the model's 32 positions"):
         finetune_answers(bundle, train, dev, Job(config=FineTuneConfig(length=64)))
-    with pytest.raises(UsageError, match="at least 1 token"):
+    with pytest.raises(UsageError, match="longest = 0 must lie between 1"):
         finetune_answers(bundle, train, dev, Job(), AnswerOptions(longest=0))

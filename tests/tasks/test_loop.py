@@ -19,6 +19,7 @@ from larvatus.bundle.heads import with_head
 from larvatus.errors import NumericsError
 from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
 from larvatus.rng import stream
+from larvatus.signals import Stop
 from larvatus.tasks.choosing import Epoch, Scores, gains, stuck
 from larvatus.tasks.classify import LabelledTexts
 from larvatus.tasks.data.records import Dataset, Place, TaggedExample, TextExample
@@ -233,13 +234,13 @@ def test_what_is_not_finite_stops_before_the_update(parent: Bundle, value: float
     sequences = text_sequences(parent.tokenizer, sentences(), limit=32)
     labels = stream(1, "labels").normal(size=EXAMPLES).astype(np.float32)
     place = 3  # of the bad example in the first epoch; steps are of one example
-    good = start(
-        parent, LabelledTexts(sequences, labels.copy()), config, batch=1, stop=lambda: "now" if done() else None
-    )
 
-    def done() -> bool:
-        return good.fit.step == place
+    class AfterThree(Stop):
+        @property
+        def asked(self) -> bool:
+            return good.fit.step == place
 
+    good = start(parent, LabelledTexts(sequences, labels.copy()), config, batch=1, stop=AfterThree())
     good.run()
     labels[epoch_order(5, 0, EXAMPLES)[place]] = value
     bad = start(parent, LabelledTexts(sequences, labels), config, batch=1)

@@ -191,7 +191,7 @@ def test_the_parts_of_a_curve_that_are_done_are_not_trained_again(
     with monkeypatch.context() as patched:
         signal_at(patched, 1, "point")
         code, _, err = finetune("classify", *command, "--out", tmp_path / "parts")
-    assert (code, "--resume trains this part of the curve anew" in err) == (75, True)
+    assert (code, "the same command with --resume goes on from what was saved" in err) == (75, True), err
     code, _, err = finetune("classify", *command[:-1], "30", "--out", tmp_path / "parts", "--resume")
     assert (code, "curve [0.3, 0.6] (now [0.3])" in err) == (5, True)
     held = (tmp_path / "parts" / "checkpoints" / "curve.json").read_text()

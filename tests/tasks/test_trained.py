@@ -217,7 +217,7 @@ def test_lora_without_a_number_has_the_default_rank_and_another_rank_the_same_sc
         ("last0", "one or more"),
         ("last-1", "did you mean last"),
         ("last٢", "did you mean last"),
-        ("lora0", "at least 1"),
+        ("lora0", "rank = 0 must lie between 1"),
         ("last99999", "did you mean"),
     ],
 )

@@ -180,7 +180,8 @@ class _Build:
         if encoded.first is not None and encoded.last is not None:
             number, language = encoded.first
             if number == self._last_document:  # it began in the unit before, and was counted there
-                self._languages[language] = self._languages[language].plus(Counts(documents=-1))
+                counted = self._languages[language]
+                self._languages[language] = msgspec.structs.replace(counted, documents=counted.documents - 1)
             self._last_document = encoded.last
         if encoded.batches:
             if self._writer is None:

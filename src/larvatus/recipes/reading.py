@@ -168,7 +168,7 @@ def _set(table: Table, setting: str, *, word: str = "--set") -> None:
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a bare word is a string
     except (ValueError, RecursionError) as fault:
-        raise RecipeError(f"{word} {path}: {shown(text)} cannot be read: {fault}") from fault
+        raise RecipeError(f"{word} {path}: {shown(text)} is too long for a number, or nested too deep") from fault
     place: Any = table
     for key in keys[:-1]:
         place = _enter(place, key, f"{word} {path}")

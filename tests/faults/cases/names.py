@@ -95,5 +95,6 @@ CASES = [
     *_reading("a missing name with a line break", lambda place: "two\nlines\x1b[31m", a_standardiser=2),
     *_reading("a missing name that is not UTF-8", lambda place: ODD, a_standardiser=2),
     *_writing("an output over 255 bytes", lambda place: LONG),
-    *_writing("an output below a file", lambda place: f"{place.text}/x", ("a page", "a picture")),
+    *_writing("an output below a file", lambda place: f"{place.text}/x", ("a page", "a picture", "vectors")),
+    Case("vectors below a file", lambda place: WRITES["vectors"](place, f"{place.text}/x"), 2, ("is no directory",)),
 ]

@@ -247,7 +247,7 @@ CLASSES = "text\tlabel\n" + "good words\tyes\nbad words\tno\n" * 10
 UNIVERSAL = "²-3\tdu\t_\t_\t_\t_\t_\t_\t_\t_\n2\tde\t_\tADP\t_\t_\t_\t_\t_\t_\n3\tle\t_\tDET\t_\t_\t_\t_\t_\t_\n\n"
 COLUMNS = [
     Case("a column of ²", written("train.tsv", CLASSES, "--text", "²"), 4, ("²",)),
-    Case("a column of 5,000 digits", written("train.tsv", CLASSES, "--text", DIGITS), 4, ("no column",)),
+    Case("a column of a table by 5,000 digits", written("train.tsv", CLASSES, "--text", DIGITS), 4, ("no column",)),
     Case("a column of 0", written("train.tsv", CLASSES, "--label", "0"), 4, ("no column 0",)),
     Case("a range of words from ²", written("train.conllu", UNIVERSAL * 5, task="tag"), 4, ("train.conllu", "²-3")),
     Case(
