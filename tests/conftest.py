@@ -12,8 +12,9 @@ from larvatus.corpus import build_corpus
 from larvatus.recipes import read_recipe
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.vocabulary import WordPieceConfig, train_vocabulary
+from larvatus.train.job import Job
 from larvatus.train.prepare import Prepared
-from larvatus.train.pretrain import Job, train
+from larvatus.train.pretrain import train
 from larvatus.train.settings import Budget, Runtime
 
 pytest_plugins = ("tests.tiny", "tests.labelled")

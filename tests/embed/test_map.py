@@ -148,6 +148,7 @@ def blobs(size: int = 30, apart: float = 8.0) -> tuple[np.ndarray, np.ndarray]:
     return (middles[kind] + draw.normal(size=(len(kind), 16))).astype(np.float32), kind
 
 
+@pytest.mark.proof
 def test_umap_keeps_groups_together_and_gives_the_same_points_again() -> None:
     pytest.importorskip("umap", reason="the extra maps is not installed")
     vectors, kind = blobs()

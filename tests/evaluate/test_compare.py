@@ -17,9 +17,10 @@ from larvatus.evaluate.plot import draw
 from larvatus.evaluate.table import as_table
 from larvatus.recipes import read_recipe, steps_of_phases
 from larvatus.train.budget import steps_wanted
+from larvatus.train.job import Job
 from larvatus.train.monitor import Monitor
 from larvatus.train.prepare import TextOptions, prepare
-from larvatus.train.pretrain import Job, train
+from larvatus.train.pretrain import train
 from larvatus.train.settings import Budget
 from tests.evaluate.conftest import BERT, SMALL
 

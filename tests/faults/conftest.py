@@ -1,6 +1,7 @@
 """Commands as a user gives them, in this process or in their own."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from larvatus.cli.main import run
+from tests import labelled
 from tests.conftest import SMALL
 from tests.faults import begun
 from tests.faults.forked import Forked
 
+TEXT = "The river ran past the bank of the town.\n\nThe bank lent money.\n"
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 
 
@@ -112,3 +115,24 @@ def begin(call, tmp_path, monkeypatch, save_tiny, tiny_model):
     """Begin a run of a kind and interrupt it: begin("embed")."""
     begun.SAVE["tiny"] = (save_tiny, tiny_model)
     return lambda kind, **options: begun.RUNS[kind](tmp_path, call, monkeypatch, **options)
+
+
+@pytest.fixture(scope="module")
+def good(tiny_model, save_tiny, tmp_path_factory):
+    return save_tiny(tmp_path_factory.mktemp("good") / "m", tiny_model())
+
+
+@pytest.fixture
+def model(good, tmp_path, monkeypatch):
+    """A model of one's own to spoil, with text and labelled examples beside it; the working directory is there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.txt").write_text(TEXT * 40)
+    labelled.classes(tmp_path / "train.jsonl")
+    return Path(shutil.copytree(good, tmp_path / "m"))
+
+
+@pytest.fixture
+def unvouched(model):
+    """The same without a manifest, as from elsewhere."""
+    (model / "larvatus.json").unlink()
+    return model

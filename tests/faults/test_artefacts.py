@@ -70,12 +70,14 @@ def python(*arguments: str, before: tuple[str, ...] = (), **options: Any) -> sub
 # ── A. saving
 
 
+@pytest.mark.proof
 def test_1_sigkill_at_50_random_moments_of_a_save_leaves_the_last_good_model(tmp_path: Path) -> None:
     done = python(str(HERE / "killed_save.py"), str(tmp_path / "m"), "moments")
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 10  # so many were killed on the way; the others had finished
 
 
+@pytest.mark.proof
 def test_2_sigkill_at_every_step_of_an_overwrite_leaves_the_old_or_the_new_model(tmp_path: Path) -> None:
     done = python(str(HERE / "killed_save.py"), str(tmp_path / "m"), "steps")
     assert done.returncode == 0, done.stderr

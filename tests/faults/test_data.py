@@ -156,6 +156,7 @@ def test_row_23_a_literal_mask_in_the_text_is_text(prepared, larvatus, tmp_path)
     assert not set(ids) & (set(corpus.tokenizer.special_ids) - {corpus.tokenizer.unk_id})
 
 
+@pytest.mark.proof
 def test_row_24_a_killed_loader_worker_is_named_and_a_resume_ends_bit_equal(prepared, tmp_path):
     steps = 40
     whole = command(prepared, tmp_path / "whole", steps=steps)
@@ -169,9 +170,7 @@ def test_row_24_a_killed_loader_worker_is_named_and_a_resume_ends_bit_equal(prep
         victim = next((int(pid) for pid in children.stdout.split()), None)
     os.kill(victim, signal.SIGKILL)
     said = process.communicate(timeout=120)[1]
-    if process.returncode == 0:
-        pytest.skip("the worker had done all its work before it was killed")
-    assert process.returncode == 1
+    assert process.returncode == 1  # killed as soon as it was there, long before its work was done
     assert f"a loader worker (pid {victim}) was killed (SIGKILL" in said
     assert "--resume" in said
     resumed = subprocess.run([*run, "--resume"], env=environment(), capture_output=True, text=True)

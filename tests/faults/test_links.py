@@ -21,28 +21,11 @@ from larvatus.bundle.directory import load_bundle
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.errors import ArtefactError
 from larvatus.text.tokenizer import Tokenizer
-from tests.faults.conftest import SETTINGS
+from tests.faults.conftest import SETTINGS, TEXT
 from tests.faults.forked import Forked
 from tests.faults.killed_save import everything
 
 Make = Callable[..., Any]
-TEXT = "The river ran past the bank of the town.\n\nThe bank lent money.\n"
-
-
-@pytest.fixture(scope="module")
-def good(tiny_model: Make, save_tiny: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made: Path = save_tiny(tmp_path_factory.mktemp("good") / "m", tiny_model())
-    return made
-
-
-@pytest.fixture
-def model(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A good model directory of one's own, named m from where commands run."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.txt").write_text(TEXT * 40)
-    rows = [{"text": "the river", "label": "wet"}, {"text": "your homework", "label": "dry"}] * 20
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return Path(shutil.copytree(good, tmp_path / "m"))
 
 
 @pytest.fixture(scope="module")

@@ -114,6 +114,7 @@ def test_row_11_ten_random_kills_with_changing_workers_end_bit_equal(prepared, t
     assert_bit_equal(final_weights(tmp_path / "whole"), final_weights(out))
 
 
+@pytest.mark.proof
 def test_row_12_another_world_size_sees_the_same_batches(prepared, tmp_path):
     """Two ranks divide the same steps: the same losses, up to the order of summation."""
     losses = {}

@@ -30,9 +30,10 @@ from larvatus.train.adapt import AdaptedTexts, ModelsVocabulary
 from larvatus.train.adapted_recipe import adapted_recipe
 from larvatus.train.domains import hidden_words, word_loss
 from larvatus.train.held_out import held_out_batches
+from larvatus.train.job import Job
 from larvatus.train.origin import Origin
 from larvatus.train.prepare import TextOptions, prepare
-from larvatus.train.pretrain import Job, train
+from larvatus.train.pretrain import train
 from larvatus.train.settings import Budget, Runtime
 from tests.conftest import SMALL
 

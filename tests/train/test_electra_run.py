@@ -23,8 +23,9 @@ from larvatus.objectives import Pretraining
 from larvatus.recipes import read_recipe
 from larvatus.train.distribution import Ranks
 from larvatus.train.evaluation import Score, evaluate
+from larvatus.train.job import Job
 from larvatus.train.optimizer import adamw
-from larvatus.train.pretrain import Job, train
+from larvatus.train.pretrain import train
 from larvatus.train.settings import Budget, Runtime
 from larvatus.train.speed import flops_per_token
 from larvatus.train.step import Stepper, predictions

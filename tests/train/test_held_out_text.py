@@ -17,8 +17,9 @@ from larvatus.text.languages import LanguagePath
 from larvatus.text.readers import ReadOptions
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.train import prepare as preparation
+from larvatus.train.job import Job
 from larvatus.train.prepare import TextOptions, held_out_documents, prepare
-from larvatus.train.pretrain import Job, train
+from larvatus.train.pretrain import train
 from larvatus.train.settings import Budget
 from tests.conftest import SMALL
 

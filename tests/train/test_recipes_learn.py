@@ -17,8 +17,9 @@ from rich.console import Console
 
 import larvatus as lv
 from larvatus.recipes import read_recipe, recipe_names
+from larvatus.train.job import Job
 from larvatus.train.prepare import EMBEDDED, TextOptions, prepare
-from larvatus.train.pretrain import Job, train
+from larvatus.train.pretrain import train
 from larvatus.train.settings import Budget
 
 COMMON = ("batch=16",)  # a quarter of what the size has, to save time
@@ -98,6 +99,7 @@ def made_up_documents(count: int, seed: int) -> str:
     return "\n\n".join(documents)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("name", "objective", "steps"), [("bert", "next-sentence", 200), ("albert", "sentence-order", 200)]
 )

@@ -32,13 +32,9 @@ from larvatus.bundle.hub import find_model
 from larvatus.bundle.huggingface import Architecture, Layout, layout_for, layout_of, their_shapes, to_ours, to_theirs
 from larvatus.bundle.replaced import check_pending, replaced_files, settle
 from larvatus.bundle.sentence_pooling import PACKAGE, read_pooling
+from larvatus.bundle.weight_files import WeightFiles
 from larvatus.bundle.weights import (
-    TensorEntry,
-    check_fit,
-    check_float,
     find_weights,
-    iter_tensors,
-    read_header,
     refuse_pickle,
     stored_bytes,
     write_tensors,
@@ -283,7 +279,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         beside = [name for name in (*TOKENIZER_FILES, crf_file.NAME) if is_there(directory / name)]
         manifests.verify(directory, manifest, required=[CONFIG, TOKENIZER, *(path.name for path in paths), *beside])
 
-    file = _WeightFiles.open(paths, layout)
+    file = WeightFiles.open(paths, layout)
     architecture = layout.architecture(config, source=source, names=frozenset(file.entries))
     tokenizer = Tokenizer.load(directory)
     _check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
@@ -363,56 +359,3 @@ def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path,
                 f"{source} says {architecture.model.segments} segments, but the tokenizer beside it numbers them up to "
                 f"{highest}; they belong to different models"
             )
-
-
-@dataclass(frozen=True)
-class _WeightFiles:
-    """The tensors of one or several files, under the names that the layout's table uses."""
-
-    paths: list[Path]
-    entries: dict[str, TensorEntry]
-
-    @property
-    def name(self) -> Path:
-        return self.paths[0] if len(self.paths) == 1 else self.paths[0].parent
-
-    @classmethod
-    def open(cls, paths: list[Path], layout: Layout) -> _WeightFiles:
-        entries: dict[str, TensorEntry] = {}
-        for path in paths:
-            for name, entry in read_header(path).items():
-                known = layout.canonical(name)
-                if known in entries:
-                    raise ArtefactError(f"{path}: tensor {name} is there twice, under two names or in two files")
-                if known is not None:
-                    check_float(path, name, entry)
-                    entries[known] = entry
-        return cls(paths, entries)
-
-    def check(self, layout: Layout, wanted: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-        """Refuse what does not fit, before anything is allocated; the names that stay unused."""
-        found = {name: entry.shape for name, entry in self.entries.items()}
-        for alias, original in layout.aliases.items():
-            if alias in found:
-                found.setdefault(original, found[alias])
-                del found[alias]
-        unused = tuple(sorted(name for name in found if name in layout.spare and name not in wanted))
-        check_fit(self.name, found={n: s for n, s in found.items() if n not in unused}, wanted=wanted)
-        return unused
-
-    def read(self, layout: Layout, *, allow_nan: bool) -> dict[str, Tensor]:
-        tensors: dict[str, Tensor] = {}
-        for path in self.paths:
-            for name, tensor in iter_tensors(path, allow_nan=allow_nan, integers=True):
-                known = layout.canonical(name)
-                if known is not None:
-                    tensors[known] = tensor
-        for alias, original in layout.aliases.items():
-            if alias in tensors:
-                copy = tensors.pop(alias)
-                if not torch.equal(tensors.setdefault(original, copy), copy):
-                    raise ArtefactError(
-                        f"{self.name}: {alias} differs from {original}, to which this kind of model ties it; "
-                        "untied weights are not supported"
-                    )
-        return tensors

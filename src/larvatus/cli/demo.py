@@ -16,8 +16,9 @@ from larvatus.model import load
 from larvatus.ranges import SEED
 from larvatus.recipes import read_recipe
 from larvatus.regular_files import is_there, refuse_link
+from larvatus.train.job import Job
 from larvatus.train.prepare import Prepared, TextOptions, prepare
-from larvatus.train.pretrain import Job, train
+from larvatus.train.pretrain import train
 from larvatus.train.settings import Budget, Runtime
 from larvatus.train.text_note import EMBEDDED
 

@@ -39,9 +39,10 @@ from larvatus.text.readers import ReadOptions
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.train.adapt import AdaptedTexts, ModelsVocabulary
 from larvatus.train.adapted_recipe import EPOCHS, adapted_recipe
+from larvatus.train.job import Job
 from larvatus.train.origin import Origin
 from larvatus.train.prepare import TextOptions, prepare
-from larvatus.train.pretrain import Job, train
+from larvatus.train.pretrain import train
 from larvatus.train.settings import Budget, Runtime
 
 RecipeName = Annotated[

@@ -26,8 +26,9 @@ from larvatus.objectives import Pretraining
 from larvatus.recipes import Recipe, differences, recipe_table
 from larvatus.train.checkpoint import newest_checkpoint
 from larvatus.train.evaluation import HeldOut
+from larvatus.train.job import Job
 from larvatus.train.prepare import Prepared
-from larvatus.train.pretrain import Job, train
+from larvatus.train.pretrain import train
 from larvatus.train.settings import Budget, Runtime
 from larvatus.vouched import read_vouched, write_vouched
 

@@ -13,8 +13,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 import torch
@@ -28,13 +26,12 @@ from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
-from larvatus.errors import RecipeError, UsageError, printable
+from larvatus.errors import RecipeError, printable
 from larvatus.files import locked, sweep
 from larvatus.nn.memory import saying_what_to_lower
 from larvatus.objectives import Pretraining
 from larvatus.outputs import remove_run
-from larvatus.ranges import SEED, STEPS
-from larvatus.recipes import Recipe, differences, recipe_table
+from larvatus.recipes import differences, recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.rng import derive
 from larvatus.signals import Stop, listening, resumable
@@ -54,12 +51,12 @@ from larvatus.train.distribution import Ranks, ranks
 from larvatus.train.domains import Change, Comparison, Measured, changes, facts_of, notes_of, records_of, table_of
 from larvatus.train.evaluation import HeldOut
 from larvatus.train.held_out import corruption_of, held_out
+from larvatus.train.job import Job
 from larvatus.train.loop import Loop
 from larvatus.train.monitor import Metrics, Monitor
 from larvatus.train.optimizer import build_optimizer
-from larvatus.train.origin import Origin
 from larvatus.train.prepare import Prepared
-from larvatus.train.settings import Budget, Runtime
+from larvatus.train.settings import Budget
 from larvatus.train.size import refuse_what_cannot_fit
 from larvatus.train.snapshot import Made
 from larvatus.train.speed import flops_per_token, peak_flops
@@ -70,36 +67,6 @@ OWN = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard")
 LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume goes on from there"
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
 FINAL_TOKENS = 1_048_576
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """What to train, on what, where, and for how long."""
-
-    recipe: Recipe
-    out: Path
-    runtime: Runtime = field(default_factory=Runtime)
-    budget: Budget = field(default_factory=Budget)
-    seed: int = 0
-    resume: bool = False
-    overwrite: bool = False
-    """Begin anew where a run or a model stands: its checkpoints go at once, its model when the new one is saved."""
-    fork: bool = False
-    """Resume although the recipe was edited."""
-    evaluate_every: int | None = None
-    save_every: int | None = None
-    tensorboard: bool = False
-    origin: Origin | None = None
-    """The model to go on from; a new one is initialised where there is none."""
-    brief: bool = False
-    """One of several runs: show a bar or a line now and then, and what went wrong; who started it tells the rest."""
-
-    def __post_init__(self) -> None:
-        SEED.check(self.seed, "--seed")
-        for option, every in (("--evaluate-every", self.evaluate_every), ("--save-every", self.save_every)):
-            STEPS.check(1 if every is None else every, option)
-        if self.fork and not self.resume:
-            raise UsageError("--fork goes with --resume")
 
 
 def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int, HeldOut]:
