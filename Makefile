@@ -11,7 +11,7 @@ demo: .venv/core
 test: .venv/dev
 	$(BIN)/pytest -n 2 --dist worksteal
 
-# what takes minutes: learning that only shows after a thousand steps
+# what takes minutes: learning that only shows after a thousand steps, kill storms, and each defence taken out in a copy
 proof: .venv/dev
 	$(BIN)/pytest -n 2 --dist worksteal -m proof
 

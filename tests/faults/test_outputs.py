@@ -154,7 +154,7 @@ def test_71_devices_and_pipes_are_written_to(tmp_path: Path, capfd: pytest.Captu
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     came: list[str] = []
-    reader = threading.Thread(target=lambda: came.append(fifo.read_text()))
+    reader = threading.Thread(target=lambda: came.append(fifo.read_text()), daemon=True)
     reader.start()
     (tmp_path / "null").symlink_to("/dev/null")
     for path in (fifo, Path("/dev/stdout"), Path("/dev/fd/1"), Path("/dev/null"), tmp_path / "null"):
@@ -181,8 +181,10 @@ def test_71_standard_output_in_a_file_keeps_what_was_printed(tmp_path: Path, cla
 def test_71_scores_go_to_devices_too(larvatus: Larvatus, tiny_directory: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("the river was wide\tthe river wide was\n")
-    assert larvatus("score", "--pairs", pairs, "--model", tiny_directory, "--out", "/dev/null")[0] == 0
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    null = tmp_path / "null"
+    null.symlink_to("/dev/null")  # a link: were it replaced, the machine would still have its own
+    assert larvatus("score", "--pairs", pairs, "--model", tiny_directory, "--out", null)[0] == 0
+    assert stat.S_ISCHR(null.stat().st_mode)
     out = tmp_path / "scores.jsonl"
     out.write_text("mine")
     assert larvatus("score", "--pairs", pairs, "--model", tiny_directory, "--out", out)[0] == 5
