@@ -26,7 +26,7 @@ from larvatus.tasks.data.records import Dataset, Place, TaggedExample, TextExamp
 from larvatus.tasks.features import Examples
 from larvatus.tasks.finetune import Job, finetune_tags, finetune_texts
 from larvatus.tasks.heads import HeadOptions, classification_head
-from larvatus.tasks.loop import FineTuning, Fitting, epoch_order, evaluation_steps
+from larvatus.tasks.loop import FineTuning, Fitting, epoch_order, evaluation_places
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.sequences import text_sequences, word_sequences
 from larvatus.tasks.settings import FineTuneConfig
@@ -222,9 +222,10 @@ def test_without_held_out_examples_patience_does_not_end_training(parent: Bundle
 
 
 def test_evaluations_are_even_and_end_with_the_epoch() -> None:
-    assert evaluation_steps(10, 20, 1) == {10, 20}
-    assert evaluation_steps(10, 20, 2) == {5, 10, 15, 20}
-    assert evaluation_steps(2, 4, 5) == {1, 2, 3, 4}
+    assert evaluation_places(10, 1) == {10}
+    assert evaluation_places(10, 2) == {5, 10}
+    assert evaluation_places(2, 5) == {1, 2}
+    assert evaluation_places(2, 10**9) == {1, 2}  # at once
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])

@@ -83,8 +83,8 @@ class FineTuning:
         )
         self.each = -(-len(data) // config.batch)
         self.steps = self.each * (config.epochs or 1)
-        self.due = evaluation_steps(self.each, self.steps, config.evaluations)
-        self.patience = patience_of(config.patience, evaluations=len(self.due))
+        self.places = evaluation_places(self.each, config.evaluations)
+        self.patience = patience_of(config.patience, evaluations=len(self.places) * (config.epochs or 1))
         self.fit = Fit()
         self.losses: list[float] = []
         """Of the steps since the last evaluation, as far as they were read."""
@@ -105,7 +105,11 @@ class FineTuning:
     @property
     def _owed(self) -> bool:
         """Whether an evaluation is due: after the step, or still, where a signal came in the middle of it."""
-        return self.fit.step in self.due and (not self.fit.history or self.fit.history[-1].step < self.fit.step)
+        return self._due() and (not self.fit.history or self.fit.history[-1].step < self.fit.step)
+
+    def _due(self) -> bool:
+        """Whether an evaluation belongs after the last step."""
+        return self.fit.step > 0 and (self.fit.step - 1) % self.each + 1 in self.places
 
     def run(self) -> Fit:
         """Train until finished, or until asked to stop."""
@@ -116,7 +120,7 @@ class FineTuning:
                     self._step()
                 if self._owed and not self._evaluate():
                     break
-                if self.fit.step in self.due or self.fit.step % LOOK_EVERY == 0:
+                if self._due() or self.fit.step % LOOK_EVERY == 0:
                     self._count_time()
                     self.fitting.pause()
                     self._began = time.monotonic()  # saving does not count
@@ -231,10 +235,10 @@ def epoch_order(seed: int, epoch: int, examples: int) -> Ints:
     return stream(seed, "finetune order", epoch).permutation(examples)
 
 
-def evaluation_steps(each: int, steps: int, evaluations: int) -> frozenset[int]:
-    """After which steps to evaluate: evenly in each epoch, always at its end."""
-    places = {max(1, round(each * (n + 1) / evaluations)) for n in range(evaluations)}
-    return frozenset(epoch * each + place for epoch in range(steps // each) for place in places)
+def evaluation_places(each: int, evaluations: int) -> frozenset[int]:
+    """After which steps of an epoch to evaluate: evenly, always at its end, at most after each."""
+    evaluations = min(evaluations, each)
+    return frozenset(max(1, round(each * (n + 1) / evaluations)) for n in range(evaluations))
 
 
 def scoring_of(runtime: Runtime) -> Scoring:
