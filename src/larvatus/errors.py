@@ -15,6 +15,7 @@ What is none of these is unforeseen: one line, a report file and exit 70 (`cli/l
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -46,6 +47,30 @@ class NumericsError(LarvatusError):
 
 class Preempted(LarvatusError):
     exit_code = 75
+
+
+NO_MEMORY = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "out of memory",
+    "not enough memory",
+    "bad_alloc",
+    "failed to map segment",
+    "alloc_failed",
+)
+"""How torch, CUDA, the linker and others put it, in small letters."""
+
+
+def is_out_of_memory(fault: BaseException) -> bool:
+    """Whether an error of a library says that memory ran out.
+
+    >>> is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 20 GiB")), is_out_of_memory(ValueError())
+    (True, False)
+    """
+    if isinstance(fault, MemoryError) or (isinstance(fault, OSError) and fault.errno == errno.ENOMEM):
+        return True
+    said = str(fault).lower()
+    return any(words in said for words in NO_MEMORY)
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from larvatus.errors import ArtefactError, UsageError
-from larvatus.files import aside_of, new_file, saying_what_is_full
+from larvatus.files import aside_of, new_file, remove, saying_what_is_full
 
 WAY = "choose another name, or replace it with --overwrite"
 RUN = ("checkpoints", "metrics.jsonl")
@@ -77,11 +77,7 @@ def check_directory(
 def remove_run(directory: Path) -> None:
     """Remove what a run keeps beside its model, to begin anew; links are removed, not what they lead to."""
     for name in RUN:
-        path = directory / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        remove(directory / name)
 
 
 @contextmanager

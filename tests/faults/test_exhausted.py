@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from larvatus.errors import ArtefactError, RecipeError, UsageError
+from larvatus.errors import ArtefactError, LarvatusError, RecipeError, UsageError
 from larvatus.files import write_text
 from larvatus.nn.memory import check_fits, in_words, memory_of, saying_what_to_lower
 from larvatus.recipes import read_recipe, recipe_names
@@ -30,11 +30,12 @@ def limited(kind: int, soft: int) -> Iterator[None]:
 
 def test_78_memory_that_runs_out_is_one_line_with_what_to_lower() -> None:
     with (
-        pytest.raises(UsageError, match="memory ran out; lower --microbatch"),
+        pytest.raises(LarvatusError, match="memory ran out; lower --microbatch") as caught,
         saying_what_to_lower("lower --microbatch"),
     ):
         torch.empty(1 << 50)
-    with pytest.raises(UsageError, match="memory ran out"), saying_what_to_lower("lower it"):
+    assert caught.value.exit_code == 1  # as docs/commands.md says, whichever command it is
+    with pytest.raises(LarvatusError, match="memory ran out"), saying_what_to_lower("lower it"):
         bytearray(1 << 60)
     with pytest.raises(RuntimeError, match="shape"), saying_what_to_lower("lower it"):  # no other fault is taken for it
         torch.ones(2).view(3)

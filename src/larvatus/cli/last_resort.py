@@ -29,21 +29,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from larvatus.cli.streams import go_on_without_stdout
-from larvatus.errors import ArtefactError, LarvatusError, printable
+from larvatus.errors import ArtefactError, LarvatusError, is_out_of_memory, printable
 from larvatus.version import VERSION
 
 UNFORESEEN = 70
 STOPPED = 130
-NO_MEMORY = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "out of memory",
-    "not enough memory",
-    "std::bad_alloc",
-    "failed to map segment",
-    "alloc_failed",
-)
-"""How torch, CUDA, the linker and others put it, in small letters."""
 REFUSED = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR)
 """A name that cannot be, or of something that may not be opened so: whoever gave the path can give another."""
 LOWER = "lower --microbatch, --batch-tokens or --workers, take shorter texts or a smaller model, or a machine with more"
@@ -134,7 +124,7 @@ def known(fault: BaseException) -> LarvatusError | None:
     said = str(fault).strip()
     first = f" ({said.splitlines()[0][:200]})" if said else ""
     number = _errno(fault, said)
-    if isinstance(fault, MemoryError) or number == errno.ENOMEM or any(w in said.lower() for w in NO_MEMORY):
+    if is_out_of_memory(fault) or number == errno.ENOMEM:
         return LarvatusError(f"memory ran out{first}; {LOWER}")
     if "can't start new thread" in said or (isinstance(fault, OSError) and number == errno.EAGAIN):
         return LarvatusError(f"no more threads or processes may be started{first}; lower --workers, or raise ulimit -u")

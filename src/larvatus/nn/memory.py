@@ -16,9 +16,7 @@ from pathlib import Path
 
 import torch
 
-from larvatus.errors import LarvatusError, UsageError
-
-_CANNOT = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "Cannot allocate memory")
+from larvatus.errors import LarvatusError, UsageError, is_out_of_memory
 
 
 def check_fits(need: int, device: str | torch.device, *, what: str, lower: str) -> None:
@@ -46,10 +44,10 @@ def saying_what_to_lower(advice: str) -> Iterator[None]:
         yield
     except LarvatusError:
         raise
-    except (MemoryError, RuntimeError) as fault:
-        if not isinstance(fault, MemoryError) and not any(word in str(fault) for word in _CANNOT):
+    except (MemoryError, RuntimeError, OSError) as fault:
+        if not is_out_of_memory(fault):
             raise
-        raise UsageError(f"memory ran out; {advice}") from fault
+        raise LarvatusError(f"memory ran out; {advice}") from fault
 
 
 def _machine() -> tuple[int, int]:

@@ -10,7 +10,7 @@ There is no random state to keep: every draw is a function of seed, step and ite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from larvatus.bundle.directory import check_model_directory
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.bundle.weights import check_fit, read_tensors
 from larvatus.corpus.loader import Cursor
-from larvatus.errors import ArtefactError, UsageError
+from larvatus.errors import ArtefactError, RecipeError, UsageError
+from larvatus.recipes import differences
 from larvatus.regular_files import refuse_link
 from larvatus.train.optimizer import optimizer_tensors, restore_optimizer
 from larvatus.train.snapshot import KEEP, NEW_RUN, STATE, Made, let_go, newest_snapshot, write_snapshot
@@ -132,6 +133,18 @@ def newest_checkpoint(run: Path, warn: Callable[[str], None]) -> Checkpoint | No
         return Checkpoint(found.path, found.made, msgspec.convert(found.state, State))
     except msgspec.ValidationError as fault:
         raise ArtefactError(f"{found.path / STATE} is no checkpoint of pretraining: {fault}; {NEW_RUN}") from fault
+
+
+def refuse_another_run(checkpoint: Checkpoint, identity: Mapping[str, object], *, steps: int | None) -> None:
+    """Resuming with something else would be another run; say field by field what differs."""
+    before = checkpoint.state.progress.steps
+    old: dict[str, object] = {**checkpoint.state.run, "steps": before}
+    new: dict[str, object] = {**identity, "steps": steps or before}
+    if changed := differences(old, new):
+        raise RecipeError(
+            f"{checkpoint.path} belongs to a run with other settings: {'; '.join(changed[:8])}; "
+            "resume with the same, or add --fork to go on from there with the new ones"
+        )
 
 
 def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -26,12 +26,12 @@ from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
-from larvatus.errors import RecipeError, printable
+from larvatus.errors import printable
 from larvatus.files import locked, sweep
 from larvatus.nn.memory import saying_what_to_lower
 from larvatus.objectives import Pretraining
 from larvatus.outputs import remove_run
-from larvatus.recipes import differences, recipe_table
+from larvatus.recipes import recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.rng import derive
 from larvatus.signals import Stop, listening, resumable
@@ -40,9 +40,9 @@ from larvatus.train.budget import steps_of_minutes, steps_wanted
 from larvatus.train.card import card_of, results_of, training_facts
 from larvatus.train.checkpoint import (
     FOLDER,
-    Checkpoint,
     Progress,
     newest_checkpoint,
+    refuse_another_run,
     refuse_what_is_there,
     restore,
     save_checkpoint,
@@ -251,7 +251,8 @@ class Run:
                 self.news.print("no checkpoint yet: starting at step 0", highlight=False)
             steps = steps_wanted(job.recipe, job.budget, self._epoch_tokens()) or self._measure()
             return Progress(steps=steps)
-        self._check_identity(checkpoint)
+        if not job.fork:
+            refuse_another_run(checkpoint, self._identity, steps=self._steps_asked())
         if (line := checkpoint.made.unlike(self._made())) is not None:
             self._warn(line)
         restore(checkpoint, self.model, self.optimizer)
@@ -303,17 +304,6 @@ class Run:
             "valid": self.valid.fingerprint if self.valid else None,
             **origin,
         }
-
-    def _check_identity(self, checkpoint: Checkpoint) -> None:
-        """Resuming with something else would be another run; say field by field what differs."""
-        job, found = self.job, dict(checkpoint.state.run)
-        old: dict[str, object] = {**found, "steps": checkpoint.state.progress.steps}
-        new: dict[str, object] = {**self._identity, "steps": self._steps_asked() or checkpoint.state.progress.steps}
-        if (changed := differences(old, new)) and not job.fork:
-            raise RecipeError(
-                f"{checkpoint.path} belongs to a run with other settings: {'; '.join(changed[:8])}; "
-                "resume with the same, or add --fork to go on from there with the new ones"
-            )
 
     # — what the loop calls —
 
