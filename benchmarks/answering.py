@@ -27,18 +27,18 @@ from importlib import resources
 from pathlib import Path
 
 from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.engine.settings import Runtime
 from larvatus.errors import DataError
+from larvatus.labelled.records import Dataset, QuestionExample
+from larvatus.labelled.squad import golds_of, read_questions, with_unique_ids
+from larvatus.labelled.squad_file import write_predictions, write_squad
 from larvatus.metrics.squad import squad_scores
 from larvatus.rng import stream
 from larvatus.tasks.answers.answer import Decoding
 from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers, hold_out_questions
-from larvatus.tasks.data.records import Dataset, QuestionExample
-from larvatus.tasks.data.squad import golds_of, read_questions, with_unique_ids
-from larvatus.tasks.data.squad_file import write_predictions, write_squad
-from larvatus.tasks.finetune import Job, Watch
-from larvatus.tasks.loop import Epoch, scoring_of
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.train.settings import Runtime
+from larvatus.tasks.fit.finetune import Job, Watch
+from larvatus.tasks.fit.loop import Epoch, scoring_of
+from larvatus.tasks.fit.settings import FineTuneConfig
 
 Questions = Dataset[QuestionExample]
 WAYS = {
@@ -141,7 +141,7 @@ def scored(
         settings = FineTuneConfig(length=length, truncate=truncate)
         options = AnswerOptions(decoding=decoding)
         held = hold_out_questions(bundle, data, settings, options, null=False)
-        texts = dict(zip(golds, held.predictions(bundle.pretraining, scoring_of(runtime)), strict=True))
+        texts = dict(zip(golds, held.predictions(bundle.network, scoring_of(runtime)), strict=True))
         path = asked.out / f"{name}.seed{seed}.{number}.predictions.json"
         write_predictions(path, texts)
         whole = squad_scores(golds, texts)

@@ -27,19 +27,19 @@ import torch
 
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
-from larvatus.objectives import ClassificationConfig, TaggingConfig
+from larvatus.engine.settings import Runtime
+from larvatus.heads import ClassificationConfig, TaggingConfig
+from larvatus.labelled.glue import read_glue
 from larvatus.rng import stream
 from larvatus.targets import WordTags
-from larvatus.tasks.classify import LabelledTexts
-from larvatus.tasks.data.glue import read_glue
-from larvatus.tasks.features import Examples
-from larvatus.tasks.loop import FineTuning, Fitting
-from larvatus.tasks.sequences import Sequences, TextOrPair, text_sequences, word_sequences
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.tag import TaggedWords, align_texts
+from larvatus.tasks.classify.classify import LabelledTexts
+from larvatus.tasks.fit.features import Examples
+from larvatus.tasks.fit.loop import FineTuning, Fitting
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences
+from larvatus.tasks.tag.tag import TaggedWords, align_texts
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.sentences import split_sentences
-from larvatus.train.settings import Runtime
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -104,7 +104,7 @@ def ours(bundle: Bundle, config: Any, data: Examples, batch: int) -> Callable[[]
     fitting = Fitting(config=FineTuneConfig(epochs=1, batch=batch), runtime=Runtime(), seed=0)
 
     def epoch() -> None:
-        FineTuning(ready.pretraining, data, fitting).run()
+        FineTuning(ready.network, data, fitting).run()
 
     return epoch
 

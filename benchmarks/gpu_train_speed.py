@@ -17,13 +17,13 @@ import torch
 from transformers import BertConfig, BertForMaskedLM
 
 from larvatus.batch import Ints, MaskedTokens, TokenBatch, TrainingBatch, runs
-from larvatus.objectives import Pretraining
+from larvatus.engine.distribution import Ranks
+from larvatus.engine.optimizer import adamw
+from larvatus.engine.settings import Runtime
+from larvatus.engine.speed import flops_per_token, peak_flops
+from larvatus.engine.step import Stepper
+from larvatus.network import Network
 from larvatus.recipes import read_recipe
-from larvatus.train.distribution import Ranks
-from larvatus.train.optimizer import adamw
-from larvatus.train.settings import Runtime
-from larvatus.train.speed import flops_per_token, peak_flops
-from larvatus.train.step import Stepper
 
 VOCABULARY, RATE = 30_522, 0.15
 
@@ -53,7 +53,7 @@ def timed(step: object, repeats: int) -> float:
 def ours(batches: list[TrainingBatch[Ints]], length: int, tokens: int, repeats: int) -> tuple[float, float]:
     settings = ["packing.type=single-segment", 'objectives=[{type="masked-lm"}]']
     recipe = read_recipe("bert", settings=settings)
-    model = Pretraining.build(recipe.model, recipe.objectives, VOCABULARY, seed=0).cuda()
+    model = Network.build(recipe.model, recipe.objectives, VOCABULARY, seed=0).cuda()
     runtime = Runtime(device="cuda", precision="bf16", compile=True, microbatch=tokens)
     stepper = Stepper(model, adamw(model, recipe.optimizer), recipe, runtime=runtime, ranks=Ranks(), seed=0, pad_id=0)
 

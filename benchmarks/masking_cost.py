@@ -25,8 +25,9 @@ from larvatus.corrupt import (
     SpansConfig,
     WholeWordConfig,
 )
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
-from larvatus.objectives import MaskedLMConfig, Pretraining, SpanBoundaryConfig
+from larvatus.objectives import MaskedLMConfig, SpanBoundaryConfig
 from larvatus.rng import stream
 
 VOCABULARY, LENGTH, SEQUENCES, TURNS = 16_384, 512, 32, 3
@@ -60,7 +61,7 @@ def main() -> None:
     batch = text()
     noise = NoiseConfig(mask=0.1, substitute=0.05, delete=0.05, insert=0.05, reorder=0.1)
     ways: list[CorruptionConfig] = [MaskingConfig(), WholeWordConfig(), SpansConfig(), NGramsConfig(), noise]
-    model = Pretraining.build(MINI, [MaskedLMConfig(), SpanBoundaryConfig()], VOCABULARY, seed=1)
+    model = Network.build(MINI, [MaskedLMConfig(), SpanBoundaryConfig()], VOCABULARY, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     hidden = on_device(Corruption(SpansConfig(), KNOWN, 1)(batch, 0, 0), "cpu")
 

@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.tasks.data.read import read_tagged
-from larvatus.tasks.data.spanned import read_spanned
+from larvatus.labelled.read import read_tagged
+from larvatus.labelled.spanned import read_spanned
 from larvatus.text.tag_schemes import read_entities
 
 Phrases = list[tuple[tuple[str, ...], set[tuple[int, int, str]]]]

@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.engine.settings import Runtime
+from larvatus.heads import TaggingConfig
+from larvatus.labelled.bio_levels import levels_of
+from larvatus.labelled.problems import Problems
+from larvatus.labelled.records import Dataset, SpannedWords, TaggedExample
+from larvatus.labelled.spanned import read_spanned
 from larvatus.metrics.entities import entity_f1
 from larvatus.metrics.spans import span_f1
-from larvatus.objectives import TaggingConfig
-from larvatus.tasks.data.bio_levels import levels_of
-from larvatus.tasks.data.problems import Problems
-from larvatus.tasks.data.records import Dataset, SpannedWords, TaggedExample
-from larvatus.tasks.data.spanned import read_spanned
-from larvatus.tasks.finetune import Job, Watch, encode_tags, finetune_tags
+from larvatus.tasks.fit.finetune import Job, Watch, encode_tags, finetune_tags
+from larvatus.tasks.fit.loop import scoring_of
+from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.held_out import HeldOutTags
-from larvatus.tasks.loop import scoring_of
-from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.spans.decoding import decode_spans
 from larvatus.tasks.spans.finetune import SpanOptions, encode_spans, finetune_spans
 from larvatus.tasks.spans.spans import span_candidates, spans_head
 from larvatus.text.tag_schemes import Entity, write_tags
-from larvatus.train.settings import Runtime
 
 
 def outer(example: SpannedWords) -> list[Entity]:
@@ -58,9 +58,9 @@ def tagged(data: Dataset[SpannedWords]) -> Dataset[TaggedExample]:
 
 
 def predicted(bundle: Bundle, dev: Dataset[SpannedWords], job: Job) -> list[SpannedWords]:
-    config = spans_head(bundle.pretraining).config
+    config = spans_head(bundle.network).config
     data = encode_spans(bundle, dev, config, job)
-    found = span_candidates(bundle.pretraining, data.encoded, scoring_of(job.runtime))
+    found = span_candidates(bundle.network, data.encoded, scoring_of(job.runtime))
     answers = []
     for example, own in zip(dev, found, strict=True):
         kept = own.spans(decode_spans(own, config.decoding, config.threshold))
@@ -80,7 +80,7 @@ def compare(
     (tags,) = tagger.objectives
     assert isinstance(tags, TaggingConfig)
     held = HeldOutTags(encode_tags(tagger, tagged(dev), tags, job.config), tags, "entity-f1")
-    on_tags = held.scores(tagger.pretraining, scoring_of(job.runtime))
+    on_tags = held.scores(tagger.network, scoring_of(job.runtime))
     figures = {
         "outer_f1_spans": on_outer.f1,
         "outer_f1_tags": on_tags.main,

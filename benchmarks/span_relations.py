@@ -20,20 +20,20 @@ from pathlib import Path
 import torch
 
 from larvatus.bundle.directory import load_bundle
+from larvatus.engine.settings import Runtime
+from larvatus.labelled.conllu import Sentence, sentences
+from larvatus.labelled.entity_brackets import read_brackets
+from larvatus.labelled.problems import Problems
+from larvatus.labelled.records import Dataset, Relation, SpannedWords
 from larvatus.metrics.relations import relation_f1
 from larvatus.nn.relation_scorer import distances, gaps
-from larvatus.tasks.data.conllu import Sentence, sentences
-from larvatus.tasks.data.entity_brackets import read_brackets
-from larvatus.tasks.data.problems import Problems
-from larvatus.tasks.data.records import Dataset, Relation, SpannedWords
-from larvatus.tasks.finetune import Job, Watch
-from larvatus.tasks.loop import scoring_of
-from larvatus.tasks.settings import FineTuneConfig
+from larvatus.tasks.fit.finetune import Job, Watch
+from larvatus.tasks.fit.loop import scoring_of
+from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.spans.finetune import SpanOptions, encode_spans, finetune_spans
 from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.spans import spans_head
 from larvatus.text.lines import numbered_lines
-from larvatus.train.settings import Runtime
 
 DIRECT = ("nmod", "nmod:poss", "appos")
 SUBJECT_OF = "subject-of"
@@ -121,12 +121,12 @@ def main() -> None:
     figures = {"baseline given spans": baseline(train, dev)}
     for name, options in (("joint", SpanOptions()), ("spans alone", SpanOptions(relations=False))):
         tuned = finetune_spans(load_bundle(given.model), train, None, job, options).bundle
-        config = spans_head(tuned.pretraining).config
+        config = spans_head(tuned.network).config
         held = HeldOutSpans(encode_spans(tuned, dev, config, job), config)
-        values = held.scores(tuned.pretraining, scoring_of(job.runtime)).values
+        values = held.scores(tuned.network, scoring_of(job.runtime)).values
         figures |= {f"{name} {metric}": value for metric, value in values.items() if "f1" in metric}
         if config.relations is not None:
-            score = held.relations(tuned.pretraining, scoring_of(job.runtime), given=True)
+            score = held.relations(tuned.network, scoring_of(job.runtime), given=True)
             figures |= {f"given spans {label}": one.f1 for label, one in score.by_label.items()}
     for name, value in figures.items():
         print(f"{name:>34}: {value:.4f}")

@@ -30,8 +30,9 @@ from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageMod
 
 from larvatus.batch import Ints, TokenBatch, TrainingBatch
 from larvatus.corrupt import MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
-from larvatus.objectives import MaskedLMConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig
 from larvatus.rng import stream
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.sentences import split_sentences
@@ -79,7 +80,7 @@ class Ours:
     name = "larvatus, flat batches"
 
     def __init__(self, sentences: list[Sentence]) -> None:
-        self.model = Pretraining.build(MINI, [MaskedLMConfig()], VOCABULARY, seed=1).train()
+        self.model = Network.build(MINI, [MaskedLMConfig()], VOCABULARY, seed=1).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         counts = np.bincount(np.concatenate([s.ids for s in sentences]), minlength=VOCABULARY)
         self.vocabulary = MaskVocabulary(

@@ -19,14 +19,15 @@ import numpy as np
 import torch
 
 from larvatus.batch import Ints, TokenBatch, TrainingBatch
+from larvatus.heads import ClassificationConfig
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.nn.lora import parameter_counts
-from larvatus.objectives import ClassificationConfig, Pretraining
 from larvatus.rng import stream
 from larvatus.targets import ClassTargets
-from larvatus.tasks.features import Features
+from larvatus.tasks.fit.features import Features
+from larvatus.tasks.fit.trained import TrainedConfig, set_rates, train_mode, trainable
 from larvatus.tasks.scoring import Scoring, head_of
-from larvatus.tasks.trained import TrainedConfig, set_rates, train_mode, trainable
 
 BATCH, VOCABULARY = 32, 30_522
 
@@ -47,7 +48,7 @@ class Texts:
 
 class Contender:
     def __init__(self, word: str, shape: TransformerConfig, scoring: Scoring) -> None:
-        self.model = Pretraining.build(shape, [ClassificationConfig(labels=("no", "yes"))], VOCABULARY, seed=1)
+        self.model = Network.build(shape, [ClassificationConfig(labels=("no", "yes"))], VOCABULARY, seed=1)
         self.model.to(scoring.device)
         groups = trainable(self.model, TrainedConfig.read(word), decay=0.01, seed=1)
         self.optimizer = torch.optim.AdamW(groups, lr=1e-4, fused=True)

@@ -9,15 +9,15 @@ from hypothesis import HealthCheck, settings
 from rich.console import Console
 
 from larvatus.corpus import build_corpus
+from larvatus.engine.settings import Budget, Runtime
+from larvatus.pretrain.job import Job
+from larvatus.pretrain.prepare import Prepared
+from larvatus.pretrain.run import train
 from larvatus.recipes import read_recipe
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.vocabulary import WordPieceConfig, train_vocabulary
-from larvatus.train.job import Job
-from larvatus.train.prepare import Prepared
-from larvatus.train.pretrain import train
-from larvatus.train.settings import Budget, Runtime
 
-pytest_plugins = ("tests.tiny", "tests.labelled")
+pytest_plugins = ("tests.tiny", "tests.made_up")
 
 settings.register_profile(
     "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

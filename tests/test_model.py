@@ -15,7 +15,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from larvatus.cli.fill import fill
+from larvatus.cli.cloze.fill import fill
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.model import load
 from larvatus.objectives import NextSentenceConfig
@@ -42,7 +42,7 @@ def run() -> Callable[..., Any]:
 
 def test_a_model_fills_shows_itself_and_learns_nothing(directory: Path) -> None:
     model = load(directory, device="cpu")
-    assert not model.pretraining.training
+    assert not model.network.training
     fills = model.fill("The [MASK] was wide.", top=3)
     assert len(fills) == 3
     assert fills == load(str(directory)).fill("The [MASK] was wide.", top=3)

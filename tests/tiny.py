@@ -14,8 +14,9 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from larvatus.bundle.directory import save_bundle
+from larvatus.network import Network
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
 from larvatus.text.tokenizer import Tokenizer
 
 WORDS = "the a river bank of was wide deep and turn your homework in please . , ? ! ##s ##ing ##ed run"
@@ -34,10 +35,10 @@ def tiny_tokenizer() -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., Pretraining]:
+def tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., Network]:
     """A function that makes one: `tiny_model(seed=1, objectives=…, layers=3, …)`."""
 
-    def make(seed: int = 0, objectives: Any = HEADS, **model: Any) -> Pretraining:
+    def make(seed: int = 0, objectives: Any = HEADS, **model: Any) -> Network:
         plain = {
             "layers": 2,
             "hidden": 16,
@@ -45,7 +46,7 @@ def tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., Pretraining]:
             "max_positions": 32,
             "init": 0.3,
         }  # large, so that outputs differ
-        return Pretraining.build(TransformerConfig(**{**plain, **model}), objectives, tiny_tokenizer.size, seed).eval()
+        return Network.build(TransformerConfig(**{**plain, **model}), objectives, tiny_tokenizer.size, seed).eval()
 
     return make
 
@@ -54,11 +55,11 @@ def tiny_model(tiny_tokenizer: Tokenizer) -> Callable[..., Pretraining]:
 def save_tiny(tiny_tokenizer: Tokenizer) -> Callable[..., Path]:
     """A function that saves a model of `tiny_model`: `save_tiny(directory, model, objectives)`."""
 
-    def save(directory: Path, pretraining: Pretraining, objectives: Any = HEADS) -> Path:
+    def save(directory: Path, network: Network, objectives: Any = HEADS) -> Path:
         save_bundle(
             directory,
-            pretraining=pretraining,
-            model_config=pretraining.encoder.config,
+            network=network,
+            model_config=network.encoder.config,
             objective_configs=objectives,
             tokenizer=tiny_tokenizer,
             recipe={"name": "bert"},

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
     from larvatus.cloze.scores import Score
-    from larvatus.embed.nearest import Concordance
+    from larvatus.embed.nearest.nearest import Concordance
     from larvatus.embed.results import Vectors
     from larvatus.embed.similarity import Similarities
-    from larvatus.embed.standardise import Standardiser
+    from larvatus.embed.standardise.standardise import Standardiser
     from larvatus.errors import LarvatusError
     from larvatus.model import Model, finetune, load
     from larvatus.recipes import Recipe, read_recipe
@@ -60,7 +60,7 @@ __all__ = [
 _HOMES = {
     "Answer": "larvatus.tasks.results",
     "Classified": "larvatus.tasks.results",
-    "Concordance": "larvatus.embed.nearest",
+    "Concordance": "larvatus.embed.nearest.nearest",
     "Entity": "larvatus.tasks.results",
     "Fill": "larvatus.cloze.results",
     "Fills": "larvatus.cloze.results",
@@ -71,7 +71,7 @@ _HOMES = {
     "Score": "larvatus.cloze.scores",
     "Similarities": "larvatus.embed.similarity",
     "Spanned": "larvatus.tasks.results",
-    "Standardiser": "larvatus.embed.standardise",
+    "Standardiser": "larvatus.embed.standardise.standardise",
     "Tagged": "larvatus.tasks.results",
     "TextClassifier": "larvatus.tasks.estimator",
     "TokenBatch": "larvatus.batch",

@@ -22,34 +22,34 @@ from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.results import Fills
 from larvatus.cloze.scores import Score
-from larvatus.embed.bulk import model_fingerprint
+from larvatus.embed.bulk.bulk import model_fingerprint
 from larvatus.embed.encoded import Spans, Text
 from larvatus.embed.layers import Layers
-from larvatus.embed.nearest import Concordance
+from larvatus.embed.nearest.nearest import Concordance
+from larvatus.embed.nearest.search import SearchOptions, open_place, search
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.embed.results import Floats, Vectors
-from larvatus.embed.search import SearchOptions, open_place, search
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.tagger import SenseTagger, TagOptions
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.similarity import Instance, Similarities, instance, similarities
-from larvatus.embed.standardise import Standardiser, find_standardiser
+from larvatus.embed.standardise.standardise import Standardiser, find_standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
+from larvatus.labelled.groups import with_groups
+from larvatus.labelled.read import read_texts
+from larvatus.labelled.records import Dataset
+from larvatus.labelled.texts import Paths, names_of
 from larvatus.nn.device import choose_device
 from larvatus.nn.memory import saying_what_to_lower
 from larvatus.nn.transformer import Transformer
 from larvatus.probe.attention import TextAttention, attend
-from larvatus.tasks.classify import Merge
-from larvatus.tasks.data.groups import with_groups
-from larvatus.tasks.data.read import read_texts
-from larvatus.tasks.data.records import Dataset
-from larvatus.tasks.data.texts import Paths, names_of
-from larvatus.tasks.job import job_of
+from larvatus.tasks.classify.classify import Merge
+from larvatus.tasks.fit.job import job_of
+from larvatus.tasks.fit.run import FINETUNE, OPTIONS, READ, Order, options_of, run
+from larvatus.tasks.fit.settings import Task
 from larvatus.tasks.predict import Input, PredictOptions, Predictor
 from larvatus.tasks.results import Prediction
-from larvatus.tasks.run import FINETUNE, OPTIONS, READ, Order, options_of, run
-from larvatus.tasks.settings import Task
 from larvatus.text.tokenizer import Tokenizer
 
 
@@ -59,7 +59,7 @@ class Model:
     def __init__(self, bundle: Bundle, device: torch.device) -> None:
         self.bundle = bundle
         self.device = device
-        self.pretraining = bundle.pretraining.to(device).eval()
+        self.network = bundle.network.to(device).eval()
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -67,7 +67,7 @@ class Model:
 
     @property
     def encoder(self) -> Transformer:
-        return self.pretraining.encoder
+        return self.network.encoder
 
     @cached_property
     def fingerprint(self) -> str:
@@ -106,12 +106,12 @@ class Model:
         `joint=False` asks only for each blank's own candidates (`.marginals`), `words_only` leaves out pieces such as
         `##ing`, and `beam` says how many fillings of several blanks are kept on the way.
         """
-        if self.pretraining.filler is None:
+        if self.network.filler is None:
             raise ArtefactError(
                 f"{self.bundle.path} has no masked-lm head to fill blanks with; use a model pretrained with masked-lm"
             )
         found = [
-            fill_blanks(self.pretraining, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only)
+            fill_blanks(self.network, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only)
             for text in _each(texts)
         ]
         return found[0] if isinstance(texts, str) else found
@@ -178,7 +178,7 @@ class Model:
         (Kauf & Ivanova 2023), so that the end of a rare word does not give it away. Long texts are read to their end.
         """
         name = str(self.bundle.path)
-        return list(score_texts(self.pretraining, self.tokenizer, texts, method=method, name=name))
+        return list(score_texts(self.network, self.tokenizer, texts, method=method, name=name))
 
     def similarity(
         self,
@@ -308,8 +308,8 @@ class Model:
 
     def __repr__(self) -> str:
         model = self.bundle.model
-        parameters = sum(p.numel() for p in self.pretraining.parameters())
-        heads = ", ".join(self.pretraining.heads) or "no heads"
+        parameters = sum(p.numel() for p in self.network.parameters())
+        heads = ", ".join(self.network.heads) or "no heads"
         return (
             f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {model.heads} heads, "
             f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}>"
@@ -352,7 +352,7 @@ def finetune(
 ) -> Model:
     """Fine-tune a model to `classify` texts, `tag` words, find nested `spans` or `answer` questions.
 
-    `train` and `dev` are files (columns are guessed) or data sets that `larvatus.tasks.data` has read; without `dev`
+    `train` and `dev` are files (columns are guessed) or data sets that `larvatus.labelled` has read; without `dev`
     a tenth of the examples is held out, those with the same value in the column `group` together. With `out`, the model
     is saved there (with `overwrite` in place of one that stands there) and the run can be resumed. Settings are
     those of the command line: `epochs=3, batch=16, rate=5e-5, trained="lora", crf=True, pool="mean", seeds=3`, …

@@ -12,8 +12,9 @@ from torch.testing import assert_close
 from larvatus.batch import TrainingBatch
 from larvatus.bundle.directory import Bundle, save_bundle
 from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
+from larvatus.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
+from larvatus.network import Network
 from larvatus.nn.device import on_device
-from larvatus.objectives import Classification, ClassificationConfig, Pretraining, Tagging, TaggingConfig
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
 from tests.bundle.theirs import LIMIT, TEXTS, scramble, transformers
@@ -46,11 +47,11 @@ AUTO = {
 
 
 @torch.no_grad()
-def logits(pretraining: Pretraining, tokenizer: Tokenizer) -> torch.Tensor:
+def logits(network: Network, tokenizer: Tokenizer) -> torch.Tensor:
     """Scores of each text, or of each token."""
     tokens = on_device(inputs(tokenizer, TEXTS), "cpu")
-    z_ND = pretraining.encoder(tokens)
-    (head,) = pretraining.heads.values()
+    z_ND = network.encoder(tokens)
+    (head,) = network.heads.values()
     if isinstance(head, Tagging):
         return head.logits(z_ND, tokens.lengths)
     assert isinstance(head, Classification)
@@ -69,8 +70,8 @@ def their_logits(model: Any, tokenizer: Tokenizer, *, tokens: bool) -> torch.Ten
 
 
 def equal(bundle: Bundle, model: Any) -> None:
-    tagging = "tagging" in bundle.pretraining.objectives
-    ours = logits(bundle.pretraining, bundle.tokenizer)
+    tagging = "tagging" in bundle.network.objectives
+    ours = logits(bundle.network, bundle.tokenizer)
     assert ours.std() > 0.05  # not equal for being nothing
     assert_close(ours, their_logits(model, bundle.tokenizer, tokens=tagging), rtol=1e-4, atol=1e-4)
 
@@ -78,7 +79,7 @@ def equal(bundle: Bundle, model: Any) -> None:
 def save(directory: Path, bundle: Bundle) -> Path:
     save_bundle(
         directory,
-        pretraining=bundle.pretraining,
+        network=bundle.network,
         model_config=bundle.model,
         objective_configs=bundle.objectives,
         tokenizer=bundle.tokenizer,
@@ -98,7 +99,7 @@ def headed(parent: Bundle, head: str, **settings: Any) -> Bundle:
     else:
         config = TaggingConfig(**{"labels": LABELS, **natural_tagging(parent), **settings})
     ready, _ = with_head(parent, config, seed=1)
-    scramble(ready.pretraining)
+    scramble(ready.network)
     return ready
 
 

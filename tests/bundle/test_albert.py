@@ -22,9 +22,10 @@ from larvatus.batch import MaskedTokens, OrderLabels, TokenBatch, TrainingBatch
 from larvatus.bundle.directory import load_bundle, save_bundle
 from larvatus.bundle.huggingface import Architecture, layout_for
 from larvatus.errors import ArtefactError
+from larvatus.network import Network, ObjectiveConfig
 from larvatus.nn.device import on_device
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, ObjectiveConfig, Pretraining, SentenceOrderConfig
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, SentenceOrderConfig
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import UnigramConfig, train_vocabulary
@@ -70,24 +71,24 @@ def their_directory(path: Path, tokenizer: Tokenizer, name: str = "AlbertForPreT
     return theirs.eval()
 
 
-def our_model(tokenizer: Tokenizer, objectives: tuple[ObjectiveConfig, ...] = BOTH, **model: Any) -> Pretraining:
+def our_model(tokenizer: Tokenizer, objectives: tuple[ObjectiveConfig, ...] = BOTH, **model: Any) -> Network:
     plain = {"layers": 3, "hidden": 16, "heads": 2, "embedding": 8, "shared": True, "max_positions": LIMIT}
     config = TransformerConfig(**{**plain, "activation": "gelu-tanh", **model})
-    pretraining = Pretraining.build(config, objectives, tokenizer.size, 0).eval()
+    network = Network.build(config, objectives, tokenizer.size, 0).eval()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for parameter in pretraining.parameters():
+        for parameter in network.parameters():
             parameter.normal_(std=0.3, generator=generator)
-    return pretraining
+    return network
 
 
 def save_ours(
-    path: Path, pretraining: Pretraining, tokenizer: Tokenizer, objectives: tuple[ObjectiveConfig, ...] = BOTH
+    path: Path, network: Network, tokenizer: Tokenizer, objectives: tuple[ObjectiveConfig, ...] = BOTH
 ) -> Path:
     save_bundle(
         path,
-        pretraining=pretraining,
-        model_config=pretraining.encoder.config,
+        network=network,
+        model_config=network.encoder.config,
         objective_configs=objectives,
         tokenizer=tokenizer,
         recipe={"name": "albert"},
@@ -98,7 +99,7 @@ def save_ours(
 
 
 @torch.no_grad()
-def equal(pretraining: Pretraining, theirs: Any, tokenizer: Tokenizer) -> None:
+def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     """Every hidden state, the logits of all tokens and those of the order; theirs padded, ours not."""
     batch = inputs(tokenizer, TEXTS)
     segments = torch.from_numpy(batch.positions > 3).long()
@@ -110,16 +111,16 @@ def equal(pretraining: Pretraining, theirs: Any, tokenizer: Tokenizer) -> None:
         for flat, fill in ((tensors.ids, tokenizer.pad_id), (segments, 0), (torch.ones_like(segments), 0))
     )
     answer = theirs.eval()(input_ids=ids, token_type_ids=kinds, attention_mask=real, output_hidden_states=True)
-    states = pretraining.encoder(tensors, hidden_states=True)
+    states = network.encoder(tensors, hidden_states=True)
     assert states[-1].std() > 0.1  # not equal for being nothing
     for ours, other in zip(states, answer.hidden_states, strict=True):
         assert_close(ours, other[real.bool()], rtol=1e-4, atol=1e-4)
-    if "masked-lm" in pretraining.objectives:
-        logits = pretraining.objectives["masked-lm"].logits(states[-1], pretraining.encoder.embeddings.words.weight)
+    if "masked-lm" in network.objectives:
+        logits = network.objectives["masked-lm"].logits(states[-1], network.encoder.embeddings.words.weight)
         found = answer.logits if "logits" in answer else answer.prediction_logits
         assert_close(logits, found[real.bool()], rtol=1e-4, atol=1e-4)
-    if "sentence-order" in pretraining.objectives:
-        order = pretraining.objectives["sentence-order"].logits(states[-1], tensors.lengths)
+    if "sentence-order" in network.objectives:
+        order = network.objectives["sentence-order"].logits(states[-1], tensors.lengths)
         assert order.std() > 0.01
         assert_close(order, answer.sop_logits, rtol=1e-4, atol=1e-4)
 
@@ -131,7 +132,7 @@ def test_what_transformers_saves_we_load_with_equal_logits(tmp_path: Path, token
     assert (bundle.model.embedding, bundle.model.shared, bundle.model.activation) == (8, True, "gelu-tanh")
     assert bundle.objectives == HEADS[name]
     assert bundle.unused == (("albert.pooler.bias", "albert.pooler.weight") if name == "AlbertModel" else ())
-    equal(bundle.pretraining, theirs, tokenizer)
+    equal(bundle.network, theirs, tokenizer)
 
 
 @pytest.mark.parametrize("name", ["AlbertForPreTraining", "AlbertForMaskedLM"])
@@ -139,25 +140,25 @@ def test_what_transformers_saves_we_load_with_equal_logits(tmp_path: Path, token
 def test_what_we_save_transformers_loads_with_equal_logits(
     tmp_path: Path, tokenizer: Tokenizer, name: str, model: dict[str, Any]
 ) -> None:
-    pretraining = our_model(tokenizer, HEADS[name], **model)
-    directory = save_ours(tmp_path / "ours", pretraining, tokenizer, HEADS[name])
+    network = our_model(tokenizer, HEADS[name], **model)
+    directory = save_ours(tmp_path / "ours", network, tokenizer, HEADS[name])
     theirs, info = getattr(transformers, name).from_pretrained(directory, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     assert (theirs.config.pad_token_id, theirs.config.bos_token_id) == (tokenizer.pad_id, None)
-    equal(pretraining, theirs, tokenizer)
+    equal(network, theirs, tokenizer)
     bundle = load_bundle(directory)
     assert bundle.objectives == HEADS[name]
-    assert bundle.model.width == pretraining.encoder.config.width
-    for parameter, tensor in bundle.pretraining.state_dict().items():
-        assert torch.equal(tensor, pretraining.state_dict()[parameter]), parameter
+    assert bundle.model.width == network.encoder.config.width
+    for parameter, tensor in bundle.network.state_dict().items():
+        assert torch.equal(tensor, network.state_dict()[parameter]), parameter
 
 
 def test_what_we_load_and_save_again_is_theirs_still(tmp_path: Path, tokenizer: Tokenizer) -> None:
     theirs = their_directory(tmp_path / "theirs", tokenizer)
-    again = save_ours(tmp_path / "again", load_bundle(tmp_path / "theirs").pretraining, tokenizer)
+    again = save_ours(tmp_path / "again", load_bundle(tmp_path / "theirs").network, tokenizer)
     assert type(transformers.AutoModelForPreTraining.from_pretrained(again)) is transformers.AlbertForPreTraining
-    equal(load_bundle(again).pretraining, theirs, tokenizer)
+    equal(load_bundle(again).network, theirs, tokenizer)
     ids = transformers.AutoTokenizer.from_pretrained(again)("The river's bank")["input_ids"]
     assert ids == inputs(tokenizer, ["The river's bank"]).ids.tolist()
 
@@ -166,7 +167,7 @@ def test_what_we_load_and_save_again_is_theirs_still(tmp_path: Path, tokenizer: 
 def test_both_losses_are_theirs_labels_included(tmp_path: Path, tokenizer: Tokenizer) -> None:
     """0 is the order of the text, 1 is swapped, as their `sentence_order_label` has it."""
     theirs = their_directory(tmp_path, tokenizer)
-    model = load_bundle(tmp_path).pretraining
+    model = load_bundle(tmp_path).network
     ids = torch.arange(5, 5 + 24).reshape(4, 6)
     labels = torch.full_like(ids, -100).index_fill(1, torch.tensor([2, 4]), 7)
     order = torch.tensor([0, 0, 0, 1])
@@ -216,7 +217,7 @@ def old_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def test_older_files_load_alike(tmp_path: Path, tokenizer: Tokenizer) -> None:
     theirs = their_directory(tmp_path, tokenizer)
     rewrite(tmp_path, old_names)
-    equal(load_bundle(tmp_path).pretraining, theirs, tokenizer)
+    equal(load_bundle(tmp_path).network, theirs, tokenizer)
 
 
 def test_a_projection_that_is_not_the_identity_is_refused_where_nothing_is_to_be_projected(

@@ -13,8 +13,8 @@ from torch.testing import assert_close
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.heads import natural_answering, with_head
 from larvatus.errors import ArtefactError
+from larvatus.heads import Answering, AnsweringConfig
 from larvatus.nn.device import on_device
-from larvatus.objectives import Answering, AnsweringConfig
 from larvatus.text.inputs import inputs
 from tests.bundle.families import FAMILIES, Make, save
 from tests.bundle.test_task_heads import edit
@@ -26,9 +26,9 @@ OURS: dict[str, Any] = {"dropout": 0.25, "temperature": 1.5, "null": True, "thre
 @torch.no_grad()
 def equal(bundle: Bundle, model: Any) -> None:
     batch = inputs(bundle.tokenizer, TEXTS)
-    (head,) = bundle.pretraining.heads.values()
+    (head,) = bundle.network.heads.values()
     assert isinstance(head, Answering)
-    ours = head.logits(bundle.pretraining.encoder(on_device(batch, "cpu")))
+    ours = head.logits(bundle.network.encoder(on_device(batch, "cpu")))
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
     ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=bundle.tokenizer.pad_id)
     real = ids != bundle.tokenizer.pad_id
@@ -53,7 +53,7 @@ def test_what_transformers_saves_we_load_with_equal_logits(theirs: Make, family:
 def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, theirs: Make, family: str) -> None:
     parent = load_bundle(theirs(family, "Model")[0])
     bundle, _ = with_head(parent, AnsweringConfig(**natural_answering(parent), **OURS), seed=1)
-    scramble(bundle.pretraining)
+    scramble(bundle.network)
     directory = save(tmp_path / "ours", bundle)
     auto = transformers.AutoModelForQuestionAnswering
     model, info = auto.from_pretrained(directory, output_loading_info=True)
@@ -65,7 +65,7 @@ def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, their
     for place in (directory, tmp_path / "again"):
         back = load_bundle(place)
         assert back.objectives == bundle.objectives
-        equal_tensors(back.pretraining, bundle.pretraining)
+        equal_tensors(back.network, bundle.network)
 
 
 def test_a_mix_of_layers_is_written_in_our_own_layout(tmp_path: Path, theirs: Make) -> None:
@@ -79,7 +79,7 @@ def test_a_head_that_answers_is_taken_over_whole(theirs: Make) -> None:
     parent = load_bundle(theirs("bert", "ForQuestionAnswering")[0])
     ready, taken = with_head(parent, AnsweringConfig(null=True, longest=5), seed=3)
     assert taken == ("objectives.answering.classifier.bias", "objectives.answering.classifier.weight")
-    equal_tensors(ready.pretraining, parent.pretraining)
+    equal_tensors(ready.network, parent.network)
     fresh, nothing = with_head(load_bundle(theirs("bert", "ForTokenClassification")[0]), AnsweringConfig(), seed=3)
     assert nothing == ()
     assert fresh.objectives == (AnsweringConfig(),)

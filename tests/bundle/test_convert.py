@@ -16,8 +16,9 @@ from larvatus.bundle.directory import load_bundle, save_bundle
 from larvatus.bundle.huggingface import LAYOUTS
 from larvatus.cli.main import run
 from larvatus.errors import ArtefactError, UsageError
+from larvatus.network import Network
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining, SpanBoundaryConfig
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, SpanBoundaryConfig
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 from tests.bundle.theirs import LIMIT, PROSE, equal, equal_tensors, scramble, their_directory, transformers
@@ -52,14 +53,14 @@ def tokenizers() -> dict[str, Tokenizer]:
 def make(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> Make:
     """A function that saves a model with random weights in the layout that fits it best."""
 
-    def save(kind: str = "wordpiece", heads: Any = FILLS, **model: Any) -> tuple[Path, Pretraining, Tokenizer]:
+    def save(kind: str = "wordpiece", heads: Any = FILLS, **model: Any) -> tuple[Path, Network, Tokenizer]:
         tokenizer = tokenizers[kind]
         sizes = {"layers": 2, "hidden": 16, "heads": 2, "segments": 0, "max_positions": LIMIT}
         config = TransformerConfig(**{**sizes, **model})
-        pretraining = scramble(Pretraining.build(config, heads, tokenizer.size, 0))
+        network = scramble(Network.build(config, heads, tokenizer.size, 0))
         save_bundle(
             tmp_path / "source",
-            pretraining=pretraining,
+            network=network,
             model_config=config,
             objective_configs=heads,
             tokenizer=tokenizer,
@@ -67,7 +68,7 @@ def make(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> Make:
             lineage={"seed": 7},
             card="---\nlicense: mit\nlibrary_name: transformers\n---\n\n# tiny\n",
         )
-        return tmp_path / "source", pretraining, tokenizer
+        return tmp_path / "source", network, tokenizer
 
     return save
 
@@ -75,17 +76,17 @@ def make(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> Make:
 @pytest.mark.parametrize("layout", CASES)
 def test_there_and_back_keeps_every_number_and_transformers_agrees(tmp_path: Path, make: Make, layout: str) -> None:
     kind, settings = CASES[layout]
-    source, pretraining, tokenizer = make(kind, **settings)
+    source, network, tokenizer = make(kind, **settings)
     there = convert_bundle(source, tmp_path / "there", to=layout)
     assert (there.layout, there.kept, there.left_out) == (layout, ("masked-lm",), ())
     theirs, info = getattr(transformers, there.architecture).from_pretrained(there.path, output_loading_info=True)
     assert (theirs.config.model_type, set(info["missing_keys"]), set(info["unexpected_keys"])) == (layout, set(), set())
-    equal(pretraining, theirs, tokenizer)
+    equal(network, theirs, tokenizer)
     back = convert_bundle(there.path, tmp_path / "back", to="larvatus")
     assert json.loads((back.path / "config.json").read_text())["model_type"] == "larvatus"
     bundle = load_bundle(back.path)
-    assert (bundle.model, bundle.objectives) == (pretraining.encoder.config, FILLS)
-    equal_tensors(bundle.pretraining, pretraining)
+    assert (bundle.model, bundle.objectives) == (network.encoder.config, FILLS)
+    equal_tensors(bundle.network, network)
     assert bundle.tokenizer.fingerprint == tokenizer.fingerprint
 
 
@@ -97,7 +98,7 @@ def test_a_directory_of_transformers_becomes_ours(tmp_path: Path, tokenizers: di
     done = convert_bundle(source, tmp_path / "out")
     assert (done.layout, done.architecture) == ("bert", "BertForMaskedLM")
     bundle = load_bundle(done.path)
-    equal(bundle.pretraining, theirs, tokenizer)
+    equal(bundle.network, theirs, tokenizer)
     note = bundle.lineage["converted"]
     assert (note["from"], note["layout"], note["revision"]) == (str(source), "bert", None)
     assert list(note["weights"]) == ["model.safetensors"]
@@ -119,14 +120,14 @@ def test_the_card_the_recipe_and_the_lineage_go_along(tmp_path: Path, make: Make
 
 def test_a_head_without_a_place_is_left_out_and_said(tmp_path: Path, make: Make) -> None:
     heads = (MaskedLMConfig(), SpanBoundaryConfig(place_size=5, places=7))
-    source, pretraining, tokenizer = make(heads=heads)
+    source, network, tokenizer = make(heads=heads)
     best = convert_bundle(source, tmp_path / "best")
     assert (best.layout, best.left_out) == ("larvatus", ())  # the only one that keeps both
     assert {"distilbert", "larvatus"} <= set(best.fits)
     done = convert_bundle(source, tmp_path / "out", to="distilbert")
     assert (done.kept, done.left_out) == (("masked-lm",), ("span-boundary",))
     theirs = transformers.DistilBertForMaskedLM.from_pretrained(done.path)
-    equal(pretraining, theirs, tokenizer)
+    equal(network, theirs, tokenizer)
     assert "without its head for span-boundary" in (done.path / "README.md").read_text()
     assert load_bundle(done.path).lineage["converted"]["left_out"] == ["span-boundary"]
 
@@ -170,27 +171,27 @@ def test_an_encoder_that_does_not_fit_is_refused_by_its_fields(
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
 def test_another_precision_is_written_and_read(tmp_path: Path, make: Make, name: Any) -> None:
-    source, pretraining, _ = make()
+    source, network, _ = make()
     done = convert_bundle(source, tmp_path / "out", to="distilbert", dtype=name)
     dtype = getattr(torch, name)
     assert {tensor.dtype for tensor in load_file(done.path / "model.safetensors").values()} == {dtype}
     assert json.loads((done.path / "config.json").read_text())["dtype"] == name
     assert transformers.DistilBertForMaskedLM.from_pretrained(done.path).dtype == dtype
-    equal_tensors(load_bundle(done.path).pretraining, pretraining.to(dtype).float())
+    equal_tensors(load_bundle(done.path).network, network.to(dtype).float())
     native = convert_bundle(source, tmp_path / "native", to="larvatus", dtype=name)
-    equal_tensors(load_bundle(native.path).pretraining, pretraining)
+    equal_tensors(load_bundle(native.path).network, network)
 
 
 def test_a_number_too_large_for_float16_is_refused(
     tmp_path: Path, tokenizers: dict[str, Tokenizer], make: Make
 ) -> None:
-    source, pretraining, tokenizer = make()
+    source, network, tokenizer = make()
     with torch.no_grad():
-        pretraining.encoder.embeddings.words.weight[3, 3] = 1e5
-    config = pretraining.encoder.config
+        network.encoder.embeddings.words.weight[3, 3] = 1e5
+    config = network.encoder.config
     save_bundle(
         source,
-        pretraining=pretraining,
+        network=network,
         model_config=config,
         objective_configs=FILLS,
         tokenizer=tokenizer,
@@ -212,7 +213,7 @@ def test_shards_become_one_file(tmp_path: Path, tokenizers: dict[str, Tokenizer]
     assert len(list(source.glob("*.safetensors"))) > 1
     done = convert_bundle(source, tmp_path / "out")
     assert [path.name for path in done.path.glob("*.safetensors")] == ["model.safetensors"]
-    equal(load_bundle(done.path).pretraining, theirs, tokenizers["wordpiece"])
+    equal(load_bundle(done.path).network, theirs, tokenizers["wordpiece"])
 
 
 def test_the_source_and_models_of_others_are_not_overwritten(tmp_path: Path, make: Make) -> None:

@@ -13,7 +13,7 @@ from larvatus.bundle.convert import convert_bundle
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.heads import with_head
 from larvatus.errors import ArtefactError
-from larvatus.objectives import TaggingConfig
+from larvatus.heads import TaggingConfig
 from tests.bundle.families import Make, equal, headed, save, theirs_of
 from tests.bundle.theirs import equal_tensors
 
@@ -26,7 +26,7 @@ def test_a_crf_stands_beside_and_comes_back(tmp_path: Path, theirs: Make) -> Non
     equal(bundle, theirs_of(directory, "tagging"))
     back = load_bundle(directory)
     assert back.objectives == bundle.objectives
-    equal_tensors(back.pretraining, bundle.pretraining)
+    equal_tensors(back.network, bundle.network)
     (config,) = back.objectives
     assert isinstance(config, TaggingConfig)
     _, taken = with_head(back, config, seed=1)
@@ -42,12 +42,12 @@ def test_a_crf_is_converted_with_its_model_and_goes_with_it(tmp_path: Path, thei
     native = convert_bundle(source, tmp_path / "native", to="larvatus")
     assert native.kept == ("tagging",)
     assert not (native.path / "crf.safetensors").exists()
-    equal_tensors(load_bundle(native.path).pretraining, bundle.pretraining)
+    equal_tensors(load_bundle(native.path).network, bundle.network)
     again = convert_bundle(native.path, tmp_path / "bert", to="bert", dtype="bfloat16")
     assert again.architecture == "BertForTokenClassification"
     crf = "objectives.tagging.crf.transitions"
-    found = load_bundle(again.path).pretraining.state_dict()[crf]
-    assert torch.equal(found, bundle.pretraining.state_dict()[crf])
+    found = load_bundle(again.path).network.state_dict()[crf]
+    assert torch.equal(found, bundle.network.state_dict()[crf])
     save(source, headed(parent, "tagging"))
     assert not (source / "crf.safetensors").exists()
     load_bundle(source)

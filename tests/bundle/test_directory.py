@@ -49,7 +49,7 @@ def test_a_model_comes_back_as_it_was(
     directory = save_tiny(tmp_path / "m", before, objectives)
     assert json.loads((directory / "config.json").read_text())["model_type"] == kind
     bundle = load_bundle(directory)
-    after = bundle.pretraining
+    after = bundle.network
     assert not after.training
     assert after.state_dict().keys() == before.state_dict().keys()
     assert all(torch.equal(tensor, after.state_dict()[name]) for name, tensor in before.state_dict().items())
@@ -78,7 +78,7 @@ def test_only_our_own_layout_takes_what_bert_cannot_say(tiny_model: Make) -> Non
 def test_the_weights_do_not_hang_on_the_file(tmp_path: Path, tiny_model: Make, save_tiny: Make) -> None:
     """The library maps files into memory; a model must not change with the file it came from."""
     directory = save_tiny(tmp_path / "m", tiny_model())
-    after = load_bundle(directory).pretraining
+    after = load_bundle(directory).network
     before = {name: tensor.clone() for name, tensor in after.state_dict().items()}
     path = directory / "model.safetensors"
     with path.open("r+b") as file:
@@ -94,7 +94,7 @@ def test_a_run_directory_keeps_what_else_it_holds(tmp_path: Path, tiny_model: Ma
         save_tiny(tmp_path, tiny_model(seed=seed))
     assert (tmp_path / "checkpoints" / "step-1").is_dir()
     assert (tmp_path / "metrics.jsonl").read_text() == "{}\n"
-    words = load_bundle(tmp_path).pretraining.encoder.embeddings.words.weight
+    words = load_bundle(tmp_path).network.encoder.embeddings.words.weight
     assert torch.equal(words, tiny_model(seed=2).encoder.embeddings.words.weight)
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 
@@ -184,6 +184,6 @@ def test_a_reader_that_is_overtaken_by_a_save_reads_the_new_model(
         real(*arguments, **options)  # of the manifest before, and the files of now
 
     monkeypatch.setattr(manifests, "verify", beside_another)
-    words = load_bundle(tmp_path).pretraining.encoder.embeddings.words.weight
+    words = load_bundle(tmp_path).network.encoder.embeddings.words.weight
     assert overtaken
     assert torch.equal(words, tiny_model(seed=2).encoder.embeddings.words.weight)

@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 from larvatus import load
 from larvatus.bundle.directory import load_bundle, save_bundle
 from larvatus.errors import ArtefactError
+from larvatus.network import Network
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import WordPieceConfig, train_vocabulary
 from tests.bundle.theirs import LIMIT, PROSE, equal, equal_tensors, scramble, their_directory, transformers
@@ -32,7 +33,7 @@ def test_what_transformers_saves_we_load_with_equal_logits(tmp_path: Path, token
     bundle = load_bundle(directory)
     assert (bundle.model.segments, bundle.model.feedforward, bundle.unused) == (0, 20, ())
     assert bundle.objectives == (MaskedLMConfig(),)
-    equal(bundle.pretraining, theirs, tokenizer)
+    equal(bundle.network, theirs, tokenizer)
 
 
 @pytest.mark.parametrize("fields", [{"activation": "relu"}, {"sinusoidal_pos_embds": True}, {"activation": "gelu_new"}])
@@ -40,14 +41,14 @@ def test_another_activation_and_sines_for_positions_change_no_number(
     tmp_path: Path, tokenizer: Tokenizer, fields: dict[str, Any]
 ) -> None:
     directory, theirs = their_directory(tmp_path / "theirs", tokenizer, "DistilBertForMaskedLM", **SMALL, **fields)
-    equal(load_bundle(directory).pretraining, theirs, tokenizer)
+    equal(load_bundle(directory).network, theirs, tokenizer)
 
 
 def test_an_encoder_alone_loads(tmp_path: Path, tokenizer: Tokenizer) -> None:
     directory, theirs = their_directory(tmp_path / "theirs", tokenizer, "DistilBertModel", **SMALL)
     bundle = load_bundle(directory)
     assert (bundle.objectives, bundle.unused) == ((), ())
-    equal(bundle.pretraining, theirs, tokenizer)
+    equal(bundle.network, theirs, tokenizer)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
@@ -57,10 +58,10 @@ def test_what_we_save_transformers_loads_with_equal_logits(
     config = TransformerConfig(
         layers=2, hidden=16, heads=2, segments=0, max_positions=LIMIT, feedforward=24, activation=activation
     )
-    pretraining = scramble(Pretraining.build(config, (MaskedLMConfig(),), tokenizer.size, 0))
+    network = scramble(Network.build(config, (MaskedLMConfig(),), tokenizer.size, 0))
     save_bundle(
         tmp_path / "ours",
-        pretraining=pretraining,
+        network=network,
         model_config=config,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=tokenizer,
@@ -71,10 +72,10 @@ def test_what_we_save_transformers_loads_with_equal_logits(
     theirs, info = transformers.DistilBertForMaskedLM.from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    equal(pretraining, theirs, tokenizer)
+    equal(network, theirs, tokenizer)
     back = load_bundle(tmp_path / "ours")
     assert back.model == config
-    equal_tensors(pretraining, back.pretraining)
+    equal_tensors(network, back.network)
 
 
 def test_their_tokenizer_and_model_go_together(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -94,7 +95,7 @@ def test_a_file_with_a_buffer_and_a_copy_of_the_tied_matrix_loads(tmp_path: Path
     tensors["distilbert.embeddings.position_ids"] = torch.arange(LIMIT)[None]
     tensors["vocab_projector.weight"] = tensors["distilbert.embeddings.word_embeddings.weight"].clone()
     save_file(tensors, path, metadata={"format": "pt"})
-    equal(load_bundle(directory).pretraining, theirs, tokenizer)
+    equal(load_bundle(directory).network, theirs, tokenizer)
     tensors["vocab_projector.weight"] += 1
     save_file(tensors, path, metadata={"format": "pt"})
     with pytest.raises(ArtefactError, match=r"vocab_projector\.weight differs from"):

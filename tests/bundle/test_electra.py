@@ -18,9 +18,10 @@ from larvatus.bundle import replaced
 from larvatus.bundle.directory import load_bundle, save_bundle
 from larvatus.bundle.huggingface import Architecture, layout_for
 from larvatus.errors import ArtefactError
+from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining, ReplacedTokensConfig
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
 
@@ -60,9 +61,9 @@ def their_directory(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) 
     return path, theirs.eval()
 
 
-def our_model(tokenizer: Tokenizer, objectives: Any = OBJECTIVES, **model: Any) -> Pretraining:
+def our_model(tokenizer: Tokenizer, objectives: Any = OBJECTIVES, **model: Any) -> Network:
     sizes = {"layers": 2, "hidden": 16, "heads": 2, "embedding": 12, "max_positions": 30, **model}
-    made = Pretraining.build(TransformerConfig(**sizes), objectives, tokenizer.size, 0).eval()
+    made = Network.build(TransformerConfig(**sizes), objectives, tokenizer.size, 0).eval()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -70,10 +71,10 @@ def our_model(tokenizer: Tokenizer, objectives: Any = OBJECTIVES, **model: Any) 
     return made
 
 
-def save_ours(path: Path, made: Pretraining, tokenizer: Tokenizer, objectives: Any = OBJECTIVES) -> Path:
+def save_ours(path: Path, made: Network, tokenizer: Tokenizer, objectives: Any = OBJECTIVES) -> Path:
     save_bundle(
         path,
-        pretraining=made,
+        network=made,
         model_config=made.encoder.config,
         objective_configs=objectives,
         tokenizer=tokenizer,
@@ -85,7 +86,7 @@ def save_ours(path: Path, made: Pretraining, tokenizer: Tokenizer, objectives: A
 
 
 @torch.no_grad()
-def equal(ours: Pretraining, theirs: Any, tokenizer: Tokenizer) -> None:
+def equal(ours: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     """Every hidden state and the logits of all tokens; theirs padded, ours not."""
     batch = inputs(tokenizer, TEXTS)
     lengths = batch.lengths.tolist()
@@ -114,16 +115,16 @@ def test_what_transformers_saves_we_load_with_equal_logits(
     bundle = load_bundle(directory)
     assert bundle.objectives == NAMES[name]
     assert bundle.model.embedding == (0 if fields else 12)
-    assert bundle.pretraining.generator is None
+    assert bundle.network.generator is None
     assert bundle.unused == ()
-    equal(bundle.pretraining, theirs, tiny_tokenizer)
+    equal(bundle.network, theirs, tiny_tokenizer)
 
 
 def test_the_activation_is_the_discriminators_but_never_the_generators(
     tmp_path: Path, tiny_tokenizer: Tokenizer
 ) -> None:
     directory, theirs = their_directory(tmp_path / "d", tiny_tokenizer, "ElectraForPreTraining", hidden_act="relu")
-    equal(load_bundle(directory).pretraining, theirs, tiny_tokenizer)
+    equal(load_bundle(directory).network, theirs, tiny_tokenizer)
     directory, _ = their_directory(tmp_path / "g", tiny_tokenizer, "ElectraForMaskedLM", hidden_act="relu")
     with pytest.raises(ArtefactError, match="always has a GELU"):
         load_bundle(directory)
@@ -154,8 +155,8 @@ def test_a_run_loads_whole_and_its_generator_alone(tmp_path: Path, tiny_tokenize
     again = load_bundle(directory)
     assert again.objectives == (ALONE,)
     for name, tensor in made.state_dict().items():
-        assert torch.equal(again.pretraining.state_dict()[name], tensor), name
-    names = {name for name, _ in again.pretraining.named_parameters()}
+        assert torch.equal(again.network.state_dict()[name], tensor), name
+    names = {name for name, _ in again.network.named_parameters()}
     assert names == {name for name, _ in made.named_parameters()}  # the embeddings are held once
     alone = load_bundle(directory / "generator")
     assert alone.objectives == (MaskedLMConfig(),)
@@ -181,7 +182,7 @@ def test_a_discriminator_alone_cannot_fill_and_says_so(tmp_path: Path, tiny_toke
 def test_what_we_load_and_save_again_is_the_same(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     directory = save_ours(tmp_path / "run", our_model(tiny_tokenizer), tiny_tokenizer)
     bundle = load_bundle(directory)
-    again = save_ours(tmp_path / "again", bundle.pretraining, tiny_tokenizer, bundle.objectives)
+    again = save_ours(tmp_path / "again", bundle.network, tiny_tokenizer, bundle.objectives)
     for name in ("model.safetensors", "config.json", "generator/model.safetensors", "generator/config.json"):
         assert files.sha256(directory / name) == files.sha256(again / name)
 
@@ -235,7 +236,7 @@ def test_a_save_over_an_older_one_is_read_whole_when_cut_and_leaves_no_old_gener
     assert not (directory / files.PENDING).exists()
     assert not (directory / "generator").exists()
     assert (directory / "metrics.jsonl").exists()
-    assert load_bundle(directory).pretraining.generator is None
+    assert load_bundle(directory).network.generator is None
 
 
 @pytest.mark.parametrize(
@@ -286,5 +287,5 @@ def test_a_model_of_no_published_form_keeps_its_generator_too(tmp_path: Path, ti
     made = our_model(tiny_tokenizer, norm="pre")
     directory = save_ours(tmp_path / "run", made, tiny_tokenizer)
     assert json.loads((directory / "config.json").read_text())["model_type"] == "larvatus"
-    again = load_bundle(directory).pretraining.state_dict()
+    again = load_bundle(directory).network.state_dict()
     assert all(torch.equal(again[name], tensor) for name, tensor in made.state_dict().items())

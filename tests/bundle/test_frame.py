@@ -15,7 +15,7 @@ from larvatus.bundle.directory import load_bundle
 from larvatus.errors import ArtefactError
 from larvatus.nn.device import on_device
 from larvatus.tasks.answers.passages import ask
-from larvatus.tasks.sequences import text_sequences
+from larvatus.tasks.read.sequences import text_sequences
 from larvatus.text.frame import read_frame
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
@@ -132,7 +132,7 @@ def test_a_model_with_one_segment_reads_pairs(tmp_path: Path) -> None:
     bundle = load_bundle(directory)
     with torch.no_grad():
         wanted = theirs(**tokens).last_hidden_state[0]
-        found = bundle.pretraining.encoder(on_device(inputs(bundle.tokenizer, PAIRS[:1]), "cpu"))
+        found = bundle.network.encoder(on_device(inputs(bundle.tokenizer, PAIRS[:1]), "cpu"))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 

@@ -11,7 +11,9 @@ import torch
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
 from larvatus.bundle.huggingface import layout_named
-from larvatus.objectives import ClassificationConfig, MaskedLMConfig, NextSentenceConfig, Pretraining, TaggingConfig
+from larvatus.heads import ClassificationConfig, TaggingConfig
+from larvatus.network import Network
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
 from tests.bundle.families import HEADS, LABELS, Make, equal
 from tests.bundle.theirs import transformers
 
@@ -39,7 +41,7 @@ def test_a_new_head_takes_over_what_transformers_does(theirs: Make, family: str,
     ):
         ready, taken = with_head(parent, config, seed=1)
         model, info = auto.from_pretrained(directory, num_labels=3, output_loading_info=True)
-        for name, tensor in ready.pretraining.state_dict().items():
+        for name, tensor in ready.network.state_dict().items():
             if not name.startswith("objectives."):
                 continue
             (other,) = layout_named(family).theirs(name)
@@ -54,25 +56,23 @@ def test_the_pooler_is_spare_until_a_head_wants_it(theirs: Make) -> None:
     parent = load_bundle(directory)
     assert parent.unused == ("bert.pooler.dense.bias", "bert.pooler.dense.weight")
     assert torch.equal(parent.spare["bert.pooler.dense.weight"], model.pooler.dense.weight)
-    before = {name: tensor.clone() for name, tensor in parent.pretraining.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in parent.network.state_dict().items()}
     ready, taken = with_head(parent, ClassificationConfig(labels=LABELS), seed=3)
     assert taken == ("objectives.classification.dense.bias", "objectives.classification.dense.weight")
     with torch.no_grad():  # what is trained now is a copy
-        for parameter in ready.pretraining.parameters():
+        for parameter in ready.network.parameters():
             parameter += 1
-    assert all(torch.equal(before[name], tensor) for name, tensor in parent.pretraining.state_dict().items())
+    assert all(torch.equal(before[name], tensor) for name, tensor in parent.network.state_dict().items())
     assert torch.equal(parent.spare["bert.pooler.dense.weight"], model.pooler.dense.weight)
 
 
 def test_what_is_new_is_drawn_by_the_seed_and_its_name(theirs: Make) -> None:
     parent = load_bundle(theirs("bert", "ForMaskedLM")[0])
     config = ClassificationConfig(labels=LABELS)
-    one, same, other = (
-        with_head(parent, config, seed=seed)[0].pretraining.heads["classification"] for seed in (1, 1, 2)
-    )
+    one, same, other = (with_head(parent, config, seed=seed)[0].network.heads["classification"] for seed in (1, 1, 2))
     assert torch.equal(one.classifier.weight, same.classifier.weight)
     assert not torch.equal(one.classifier.weight, other.classifier.weight)
-    built = Pretraining.build(parent.model, (config,), parent.architecture.vocabulary, seed=1)
+    built = Network.build(parent.model, (config,), parent.architecture.vocabulary, seed=1)
     assert torch.equal(one.classifier.weight, built.heads["classification"].classifier.weight)
 
 
@@ -87,8 +87,8 @@ def test_a_head_for_the_same_labels_is_taken_over_whole(theirs: Make, kind: str)
     renamed = type(config)(labels=("x", "y", "z"))
     fresh, taken = with_head(parent, renamed, seed=1)
     assert all("classifier" not in name for name in taken)
-    head = fresh.pretraining.heads[HEADS[kind]]
-    assert not torch.equal(head.classifier.weight, parent.pretraining.heads[HEADS[kind]].classifier.weight)
+    head = fresh.network.heads[HEADS[kind]]
+    assert not torch.equal(head.classifier.weight, parent.network.heads[HEADS[kind]].classifier.weight)
 
 
 def test_a_tagger_passes_no_classifier_on_to_texts(theirs: Make) -> None:

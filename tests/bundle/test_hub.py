@@ -76,7 +76,7 @@ def test_a_name_without_an_organisation_and_weights_of_transformers(
     sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 20, "max_position_embeddings": LIMIT}
     source, theirs = their_directory(tmp_path / "theirs", tiny_tokenizer, "DistilBertForMaskedLM", **sizes)
     put(hub_cache, "distil-tiny", source, NEW, branch="main")
-    equal(load("distil-tiny", device="cpu").pretraining, theirs, tiny_tokenizer)
+    equal(load("distil-tiny", device="cpu").network, theirs, tiny_tokenizer)
 
 
 def test_a_directory_here_comes_first(

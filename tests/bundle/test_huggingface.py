@@ -18,8 +18,9 @@ from torch.testing import assert_close
 from larvatus.batch import TokenBatch
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.errors import ArtefactError
+from larvatus.network import Network
 from larvatus.nn.device import on_device
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
 
@@ -53,13 +54,13 @@ def padded(batch: TokenBatch[Any]) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def our_logits(pretraining: Pretraining, batch: TokenBatch[Any]) -> tuple[Tensor, Tensor | None]:
+def our_logits(network: Network, batch: TokenBatch[Any]) -> tuple[Tensor, Tensor | None]:
     tokens = on_device(batch, "cpu")
-    z_ND = pretraining.encoder(tokens)
-    words = pretraining.objectives["masked-lm"].logits(z_ND, pretraining.encoder.embeddings.words.weight)
-    if "next-sentence" not in pretraining.objectives:
+    z_ND = network.encoder(tokens)
+    words = network.objectives["masked-lm"].logits(z_ND, network.encoder.embeddings.words.weight)
+    if "next-sentence" not in network.objectives:
         return words, None
-    return words, pretraining.objectives["next-sentence"].logits(z_ND, tokens.lengths)
+    return words, network.objectives["next-sentence"].logits(z_ND, tokens.lengths)
 
 
 def real(values: Tensor, asked: dict[str, Tensor]) -> Tensor:
@@ -71,7 +72,7 @@ def equal_to_theirs(bundle: Bundle, theirs: Any, batch: TokenBatch[Any]) -> None
     asked = padded(batch)
     with torch.no_grad():
         answer = theirs.eval()(**asked)
-    words, pairs = our_logits(bundle.pretraining, batch)
+    words, pairs = our_logits(bundle.network, batch)
     assert_close(
         words, real(answer["prediction_logits" if pairs is not None else "logits"], asked), rtol=1e-4, atol=1e-4
     )
@@ -83,13 +84,13 @@ def equal_to_theirs(bundle: Bundle, theirs: Any, batch: TokenBatch[Any]) -> None
 def test_what_we_save_transformers_loads_with_equal_logits(
     tmp_path: Path, tiny_model: Make, save_tiny: Make, tiny_tokenizer: Tokenizer, activation: str
 ) -> None:
-    pretraining = tiny_model(activation=activation, feedforward=24)
-    directory = save_tiny(tmp_path / "m", pretraining)
+    network = tiny_model(activation=activation, feedforward=24)
+    directory = save_tiny(tmp_path / "m", network)
     theirs, info = transformers.BertForPreTraining.from_pretrained(directory, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     batch = inputs(tiny_tokenizer, TEXTS)
-    words, pairs = our_logits(pretraining, batch)
+    words, pairs = our_logits(network, batch)
     asked = padded(batch)
     with torch.no_grad():
         answer = theirs.eval()(**asked)
@@ -176,7 +177,7 @@ def test_older_and_smaller_files_load_alike(
     directory, theirs = their_directory(tmp_path, tiny_tokenizer)
     rewrite(directory, change)
     bundle = load_bundle(directory)
-    assert all(p.dtype == torch.float32 for p in bundle.pretraining.parameters())
+    assert all(p.dtype == torch.float32 for p in bundle.network.parameters())
     equal_to_theirs(bundle, theirs.half().float() if change is half else theirs, inputs(bundle.tokenizer, TEXTS))
 
 
@@ -247,7 +248,7 @@ def test_a_published_checkpoint_gives_the_hidden_states_of_bert_model() -> None:
     batch = inputs(bundle.tokenizer, ["Mt. Sanitas is in Sunshine Canyon.", ("Who?", "Me: naïve 山 🙂"), "word " * 100])
     asked = padded(batch)
     with torch.no_grad():
-        ours = bundle.pretraining.encoder(on_device(batch, "cpu"), hidden_states=True)
+        ours = bundle.network.encoder(on_device(batch, "cpu"), hidden_states=True)
         answer = theirs(**asked, output_hidden_states=True)
     assert len(ours) == len(answer.hidden_states) == 7
     for mine, other in zip(ours, answer.hidden_states, strict=True):

@@ -19,8 +19,9 @@ from larvatus.bundle.huggingface import Architecture, layout_for
 from larvatus.bundle.huggingface.bert import Bert
 from larvatus.bundle.huggingface.modernbert import ModernBert
 from larvatus.errors import ArtefactError
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
 from larvatus.recipes import SIZES, read_recipe
 from larvatus.rng import stream
 from larvatus.text.tokenizer import Tokenizer
@@ -76,7 +77,7 @@ def random_everywhere(model: torch.nn.Module) -> None:
             torch.nn.init.normal_(parameter, std=0.3)
 
 
-def equal_to_theirs(pretraining: Pretraining, theirs: Any, vocabulary: int) -> None:
+def equal_to_theirs(network: Network, theirs: Any, vocabulary: int) -> None:
     batch = batch_of(vocabulary)
     rows = torch.split(torch.from_numpy(batch.ids), LENGTHS)
     pad = torch.nn.utils.rnn.pad_sequence
@@ -85,10 +86,10 @@ def equal_to_theirs(pretraining: Pretraining, theirs: Any, vocabulary: int) -> N
         answer = theirs.eval()(
             input_ids=pad(list(rows), batch_first=True), attention_mask=mask, output_hidden_states=True
         )
-        states = pretraining.eval().encoder(on_device(batch, "cpu"), hidden_states=True)
-        logits = pretraining.objectives["masked-lm"].logits(states[-1], pretraining.encoder.embeddings.words.weight)
+        states = network.eval().encoder(on_device(batch, "cpu"), hidden_states=True)
+        logits = network.objectives["masked-lm"].logits(states[-1], network.encoder.embeddings.words.weight)
         last = theirs.model(input_ids=pad(list(rows), batch_first=True), attention_mask=mask).last_hidden_state
-    assert len(states) == len(answer.hidden_states) == len(pretraining.encoder.blocks) + 1
+    assert len(states) == len(answer.hidden_states) == len(network.encoder.blocks) + 1
     for ours, other in zip(states[:-1], answer.hidden_states[:-1], strict=True):
         assert_close(ours, other[mask.bool()], rtol=1e-4, atol=1e-4)
     assert_close(states[-1], last[mask.bool()], rtol=1e-4, atol=1e-4)
@@ -96,12 +97,12 @@ def equal_to_theirs(pretraining: Pretraining, theirs: Any, vocabulary: int) -> N
     assert_close(logits, answer.logits[mask.bool()], rtol=1e-4, atol=1e-4)
 
 
-def save(directory: Path, model: TransformerConfig, tokenizer: Tokenizer) -> Pretraining:
-    pretraining = Pretraining.build(model, [MaskedLMConfig()], tokenizer.size, seed=2)
-    random_everywhere(pretraining)
+def save(directory: Path, model: TransformerConfig, tokenizer: Tokenizer) -> Network:
+    network = Network.build(model, [MaskedLMConfig()], tokenizer.size, seed=2)
+    random_everywhere(network)
     save_bundle(
         directory,
-        pretraining=pretraining,
+        network=network,
         model_config=model,
         objective_configs=[MaskedLMConfig()],
         tokenizer=tokenizer,
@@ -109,7 +110,7 @@ def save(directory: Path, model: TransformerConfig, tokenizer: Tokenizer) -> Pre
         lineage={},
         card="# modern\n",
     )
-    return pretraining
+    return network
 
 
 def changed(**fields: Any) -> TransformerConfig:
@@ -130,18 +131,18 @@ def changed(**fields: Any) -> TransformerConfig:
 def test_what_we_save_transformers_loads_with_equal_vectors_and_logits(
     tmp_path: Path, tokenizer: Tokenizer, model: TransformerConfig, attention: str
 ) -> None:
-    pretraining = save(tmp_path / "m", model, tokenizer)
+    network = save(tmp_path / "m", model, tokenizer)
     theirs, info = transformers.AutoModelForMaskedLM.from_pretrained(
         tmp_path / "m", output_loading_info=True, attn_implementation=attention
     )
     assert type(theirs) is transformers.ModernBertForMaskedLM
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    equal_to_theirs(pretraining, theirs, tokenizer.size)
+    equal_to_theirs(network, theirs, tokenizer.size)
     again = load_bundle(tmp_path / "m")
     assert again.model == model
     assert again.objectives == (MaskedLMConfig(),)
-    equal_to_theirs(again.pretraining, theirs, tokenizer.size)
+    equal_to_theirs(again.network, theirs, tokenizer.size)
 
 
 def test_their_tokenizer_feeds_their_model(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -189,7 +190,7 @@ def test_what_transformers_saves_we_load_with_equal_vectors_and_logits(tmp_path:
     assert (bundle.model.local_attention, bundle.model.global_every, bundle.model.biases) == (8, 3, False)
     assert (bundle.model.rotary_base, bundle.model.rotary_base_local) == (160_000.0, 10_000.0)
     assert bundle.unused == ()
-    equal_to_theirs(bundle.pretraining, theirs, tokenizer.size)
+    equal_to_theirs(bundle.network, theirs, tokenizer.size)
 
 
 def test_the_fields_of_published_configs_are_read_too(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -201,7 +202,7 @@ def test_the_fields_of_published_configs_are_read_too(tmp_path: Path, tokenizer:
     tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
     tensors["decoder.weight"] = tensors["model.embeddings.tok_embeddings.weight"].clone()
     save_file(tensors, path, metadata={"format": "pt"})
-    equal_to_theirs(load_bundle(directory).pretraining, theirs, tokenizer.size)
+    equal_to_theirs(load_bundle(directory).network, theirs, tokenizer.size)
 
 
 def test_a_bare_encoder_loads_without_a_head(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -211,7 +212,7 @@ def test_a_bare_encoder_loads_without_a_head(tmp_path: Path, tokenizer: Tokenize
     ids = batch_of(tokenizer.size)
     one = torch.from_numpy(ids.ids[3:34])[None]
     with torch.no_grad():
-        ours: Tensor = bundle.pretraining.encoder(on_device(ids, "cpu"))
+        ours: Tensor = bundle.network.encoder(on_device(ids, "cpu"))
         assert_close(ours[3:34], theirs.eval()(input_ids=one).last_hidden_state[0], rtol=1e-4, atol=1e-4)
 
 

@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from larvatus.bundle.directory import load_bundle, save_bundle
 from larvatus.errors import ArtefactError
+from larvatus.network import Network
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import UnigramConfig, train_vocabulary
 from tests.bundle.theirs import LIMIT, PROSE, equal, equal_tensors, scramble, their_directory, transformers
@@ -39,11 +40,11 @@ def test_what_transformers_saves_we_load_with_equal_logits(tmp_path: Path, token
     bundle = load_bundle(directory)
     assert (bundle.model.max_positions, bundle.model.segments, bundle.model.relative_buckets) == (LIMIT, 0, 32)
     assert (bundle.objectives, bundle.unused) == ((MaskedLMConfig(),), ())
-    equal(bundle.pretraining, theirs, tokenizer)
+    equal(bundle.network, theirs, tokenizer)
     with torch.no_grad():  # the bias is not there for nothing
-        bundle.pretraining.encoder.relative.weight.zero_()
+        bundle.network.encoder.relative.weight.zero_()
     with pytest.raises(AssertionError):
-        equal(bundle.pretraining, theirs, tokenizer)
+        equal(bundle.network, theirs, tokenizer)
 
 
 def test_an_encoder_alone_loads_and_leaves_its_pooler(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -51,15 +52,15 @@ def test_an_encoder_alone_loads_and_leaves_its_pooler(tmp_path: Path, tokenizer:
     bundle = load_bundle(directory)
     assert bundle.objectives == ()
     assert bundle.unused == ("mpnet.pooler.dense.bias", "mpnet.pooler.dense.weight")
-    equal(bundle.pretraining, theirs, tokenizer)
+    equal(bundle.network, theirs, tokenizer)
 
 
 def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, tokenizer: Tokenizer) -> None:
     config = TransformerConfig(layers=2, hidden=16, heads=2, segments=0, max_positions=LIMIT, relative_buckets=32)
-    pretraining = scramble(Pretraining.build(config, (MaskedLMConfig(),), tokenizer.size, 0))
+    network = scramble(Network.build(config, (MaskedLMConfig(),), tokenizer.size, 0))
     save_bundle(
         tmp_path / "ours",
-        pretraining=pretraining,
+        network=network,
         model_config=config,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=tokenizer,
@@ -70,10 +71,10 @@ def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, token
     theirs, info = transformers.MPNetForMaskedLM.from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    equal(pretraining, theirs, tokenizer)
+    equal(network, theirs, tokenizer)
     back = load_bundle(tmp_path / "ours")
     assert back.model == config
-    equal_tensors(pretraining, back.pretraining)
+    equal_tensors(network, back.network)
 
 
 def test_a_sentence_transformers_package_loads_though_its_config_promises_a_head(
@@ -97,7 +98,7 @@ def test_a_sentence_transformers_package_loads_though_its_config_promises_a_head
     (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 16}))
     bundle = load_bundle(directory)
     assert bundle.objectives == ()
-    equal(bundle.pretraining, theirs, tokenizer)
+    equal(bundle.network, theirs, tokenizer)
 
 
 def test_a_file_with_a_buffer_and_copies_of_what_is_tied_loads(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -108,7 +109,7 @@ def test_a_file_with_a_buffer_and_copies_of_what_is_tied_loads(tmp_path: Path, t
     tensors["lm_head.decoder.weight"] = tensors["mpnet.embeddings.word_embeddings.weight"].clone()
     tensors["lm_head.decoder.bias"] = tensors["lm_head.bias"].clone()
     save_file(tensors, path, metadata={"format": "pt"})
-    equal(load_bundle(directory).pretraining, theirs, tokenizer)
+    equal(load_bundle(directory).network, theirs, tokenizer)
 
 
 @pytest.mark.parametrize(

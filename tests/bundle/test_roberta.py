@@ -18,9 +18,10 @@ from larvatus import load
 from larvatus.bundle.directory import load_bundle, save_bundle
 from larvatus.bundle.huggingface import Architecture, layout_for
 from larvatus.errors import ArtefactError
+from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import ByteBPEConfig, UnigramConfig, train_vocabulary
@@ -80,23 +81,23 @@ def their_directory(path: Path, tokenizer: Tokenizer, name: str = "RobertaForMas
     return path, theirs.eval()
 
 
-def our_model(tokenizer: Tokenizer, **model: Any) -> Pretraining:
+def our_model(tokenizer: Tokenizer, **model: Any) -> Network:
     config = TransformerConfig(
         **{"layers": 2, "hidden": 16, "heads": 2, "segments": 0, "max_positions": LIMIT, "norm_epsilon": 1e-5, **model}
     )
-    pretraining = Pretraining.build(config, (MaskedLMConfig(),), tokenizer.size, 0).eval()
+    network = Network.build(config, (MaskedLMConfig(),), tokenizer.size, 0).eval()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for parameter in pretraining.parameters():
+        for parameter in network.parameters():
             parameter.normal_(std=0.3, generator=generator)
-    return pretraining
+    return network
 
 
-def save_ours(path: Path, pretraining: Pretraining, tokenizer: Tokenizer) -> Path:
+def save_ours(path: Path, network: Network, tokenizer: Tokenizer) -> Path:
     save_bundle(
         path,
-        pretraining=pretraining,
-        model_config=pretraining.encoder.config,
+        network=network,
+        model_config=network.encoder.config,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=tokenizer,
         recipe={"name": "roberta"},
@@ -107,19 +108,19 @@ def save_ours(path: Path, pretraining: Pretraining, tokenizer: Tokenizer) -> Pat
 
 
 @torch.no_grad()
-def equal(pretraining: Pretraining, theirs: Any, tokenizer: Tokenizer) -> None:
+def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     """Every hidden state and the logits of all tokens; theirs padded, ours not. Positions are left to each."""
     batch = inputs(tokenizer, TEXTS)
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
     ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.pad_id)
     real = ids != tokenizer.pad_id
     answer = theirs.eval()(input_ids=ids, attention_mask=real.long(), output_hidden_states=True)
-    states = pretraining.encoder(on_device(batch, "cpu"), hidden_states=True)
+    states = network.encoder(on_device(batch, "cpu"), hidden_states=True)
     assert states[-1].std() > 0.1  # not equal for being nothing
     for ours, other in zip(states, answer.hidden_states, strict=True):
         assert_close(ours, other[real], rtol=1e-4, atol=1e-4)
-    if "masked-lm" in pretraining.objectives:
-        logits = pretraining.objectives["masked-lm"].logits(states[-1], pretraining.encoder.embeddings.words.weight)
+    if "masked-lm" in network.objectives:
+        logits = network.objectives["masked-lm"].logits(states[-1], network.encoder.embeddings.words.weight)
         assert_close(logits, answer.logits[real], rtol=1e-4, atol=1e-4)
 
 
@@ -129,7 +130,7 @@ def test_what_transformers_saves_we_load_with_equal_logits(tmp_path: Path, famil
     assert (bundle.model.max_positions, bundle.model.segments) == (LIMIT, 0)
     assert bundle.objectives == (MaskedLMConfig(),)
     assert bundle.unused == ()
-    equal(bundle.pretraining, theirs, tokenizer)
+    equal(bundle.network, theirs, tokenizer)
 
 
 def test_an_encoder_alone_loads_and_leaves_its_pooler(tmp_path: Path, family: str, tokenizer: Tokenizer) -> None:
@@ -137,25 +138,25 @@ def test_an_encoder_alone_loads_and_leaves_its_pooler(tmp_path: Path, family: st
     bundle = load_bundle(directory)
     assert bundle.objectives == ()
     assert bundle.unused == ("roberta.pooler.dense.bias", "roberta.pooler.dense.weight")
-    equal(bundle.pretraining, theirs, tokenizer)
+    equal(bundle.network, theirs, tokenizer)
 
 
 def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, family: str, tokenizer: Tokenizer) -> None:
-    pretraining = our_model(tokenizer, feedforward=24)
-    directory = save_ours(tmp_path / "ours", pretraining, tokenizer)
+    network = our_model(tokenizer, feedforward=24)
+    directory = save_ours(tmp_path / "ours", network, tokenizer)
     theirs, info = getattr(transformers, f"{family}ForMaskedLM").from_pretrained(directory, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    equal(pretraining, theirs, tokenizer)
-    for name, tensor in load_bundle(directory).pretraining.state_dict().items():
-        assert torch.equal(tensor, pretraining.state_dict()[name]), name
+    equal(network, theirs, tokenizer)
+    for name, tensor in load_bundle(directory).network.state_dict().items():
+        assert torch.equal(tensor, network.state_dict()[name]), name
 
 
 def test_what_we_load_and_save_again_is_theirs_still(tmp_path: Path, family: str, tokenizer: Tokenizer) -> None:
     directory, theirs = their_directory(tmp_path / "theirs", tokenizer, f"{family}ForMaskedLM")
-    again = save_ours(tmp_path / "again", load_bundle(directory).pretraining, tokenizer)
+    again = save_ours(tmp_path / "again", load_bundle(directory).network, tokenizer)
     assert type(transformers.AutoModelForMaskedLM.from_pretrained(again)) is type(theirs)
-    equal(load_bundle(again).pretraining, theirs, tokenizer)
+    equal(load_bundle(again).network, theirs, tokenizer)
 
 
 def test_their_tokenizer_gives_our_ids(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -206,7 +207,7 @@ def test_older_and_smaller_files_load_alike(
     """Of half precision, the sum of position and segment is taken in float32, as it must not round again."""
     directory, theirs = their_directory(tmp_path / "theirs", byte_bpe)
     rewrite(directory, change)
-    equal(load_bundle(directory).pretraining, theirs.half().float() if change is half else theirs, byte_bpe)
+    equal(load_bundle(directory).network, theirs.half().float() if change is half else theirs, byte_bpe)
 
 
 def test_an_untied_decoder_is_refused(tmp_path: Path, byte_bpe: Tokenizer) -> None:

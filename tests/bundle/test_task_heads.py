@@ -16,7 +16,7 @@ from larvatus.bundle.heads import natural_classification
 from larvatus.bundle.huggingface import LAYOUTS
 from larvatus.bundle.huggingface.task_heads import KINDS, SUFFIXES, TaskSettings
 from larvatus.errors import ArtefactError
-from larvatus.objectives import ClassificationConfig, TaggingConfig
+from larvatus.heads import ClassificationConfig, TaggingConfig
 from tests.bundle.families import AUTO, FAMILIES, HEADS, LABELS, Make, equal, headed, save, theirs_of
 from tests.bundle.theirs import equal_tensors
 
@@ -51,12 +51,12 @@ def test_what_we_save_transformers_loads_with_equal_logits(
     equal(bundle, model)
     back = load_bundle(tmp_path / "ours")
     assert (back.objectives, back.model, back.unused) == (bundle.objectives, bundle.model, ())
-    equal_tensors(back.pretraining, bundle.pretraining)
+    equal_tensors(back.network, bundle.network)
     model.save_pretrained(tmp_path / "again")  # their hands keep our settings
     bundle.tokenizer.save(tmp_path / "again")
     again = load_bundle(tmp_path / "again")
     assert again.objectives == bundle.objectives
-    equal_tensors(again.pretraining, bundle.pretraining)
+    equal_tensors(again.network, bundle.network)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_no_family_has_is_written_in_our_own_layout(
     assert found == ("electra" if settings == {"dense": "gelu"} else "larvatus")  # which is BERT but for that
     back = load_bundle(directory)
     assert back.objectives == bundle.objectives
-    equal_tensors(back.pretraining, bundle.pretraining)
+    equal_tensors(back.network, bundle.network)
     assert not (directory / "crf.safetensors").exists()
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.testing import assert_close
 
+from larvatus.network import Network
 from larvatus.nn.device import on_device
-from larvatus.objectives import Pretraining
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
 
@@ -41,33 +41,33 @@ def their_directory(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) 
     return path, theirs.eval()
 
 
-def scramble(pretraining: Pretraining) -> Pretraining:
+def scramble(network: Network) -> Network:
     """The same model with every parameter drawn anew."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for parameter in pretraining.parameters():
+        for parameter in network.parameters():
             parameter.normal_(std=0.3, generator=generator)
-    return pretraining.eval()
+    return network.eval()
 
 
 @torch.no_grad()
-def equal(pretraining: Pretraining, theirs: Any, tokenizer: Tokenizer) -> None:
+def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     """Every hidden state and the logits of all tokens; theirs padded, ours not. Positions are left to each."""
     batch = inputs(tokenizer, TEXTS)
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
     ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.pad_id)
     real = ids != tokenizer.pad_id
     answer = theirs.eval()(input_ids=ids, attention_mask=real.long(), output_hidden_states=True)
-    states = pretraining.encoder(on_device(batch, "cpu"), hidden_states=True)
+    states = network.encoder(on_device(batch, "cpu"), hidden_states=True)
     assert states[-1].std() > 0.1  # not equal for being nothing
     for ours, other in zip(states, answer.hidden_states, strict=True):
         assert_close(ours, other[real], rtol=1e-4, atol=1e-4)
-    if "masked-lm" in pretraining.objectives:
-        logits = pretraining.heads["masked-lm"].logits(states[-1], pretraining.encoder.embeddings.words.weight)
+    if "masked-lm" in network.objectives:
+        logits = network.heads["masked-lm"].logits(states[-1], network.encoder.embeddings.words.weight)
         assert_close(logits, answer.logits[real], rtol=1e-4, atol=1e-4)
 
 
-def equal_tensors(one: Pretraining, other: Pretraining) -> None:
+def equal_tensors(one: Network, other: Network) -> None:
     assert one.state_dict().keys() == other.state_dict().keys()
     for name, tensor in one.state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name]), name

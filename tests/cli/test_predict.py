@@ -16,7 +16,7 @@ import pytest
 
 from larvatus.cli.main import run
 from larvatus.cli.streams import ReaderGone
-from larvatus.objectives import ClassificationConfig, TaggingConfig
+from larvatus.heads import ClassificationConfig, TaggingConfig
 
 CLASSES = ClassificationConfig(labels=("bad", "good"))
 TAGS = TaggingConfig(labels=("O", "B-LOC", "I-LOC"), scheme="BIO")

@@ -20,8 +20,9 @@ from larvatus.cloze.blanks import read_blanks, window
 from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.results import Fill, JointFill
 from larvatus.errors import ArtefactError, DataError, UsageError
+from larvatus.network import Network
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
 from larvatus.text.tokenizer import Tokenizer
 
 with warnings.catch_warnings():
@@ -34,13 +35,13 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def model(tiny_model: Make) -> Pretraining:
-    made: Pretraining = tiny_model(seed=3)
+def model(tiny_model: Make) -> Network:
+    made: Network = tiny_model(seed=3)
     return made
 
 
 @pytest.fixture(scope="module")
-def theirs(model: Pretraining, save_tiny: Make, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+def theirs(model: Network, save_tiny: Make, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     directory: Path = save_tiny(tmp_path_factory.mktemp("m"), model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     return transformers.BertForMaskedLM.from_pretrained(directory).eval(), tokenizer
@@ -52,7 +53,7 @@ def probabilities(theirs: tuple[Any, Any], ids: list[int], place: int) -> torch.
         return torch.softmax(theirs[0](torch.tensor([[2, *ids, 3]])).logits[0, place + 1], -1)
 
 
-def test_one_blank_equals_a_direct_computation(model: Pretraining, tiny_tokenizer: Tokenizer, theirs: Any) -> None:
+def test_one_blank_equals_a_direct_computation(model: Network, tiny_tokenizer: Tokenizer, theirs: Any) -> None:
     text = "The [MASK] of the river was wide."
     fills = fill_blanks(model, tiny_tokenizer, text, top=8)
     ids = theirs[1](text, add_special_tokens=False)["input_ids"]
@@ -67,7 +68,7 @@ def test_one_blank_equals_a_direct_computation(model: Pretraining, tiny_tokenize
 
 @pytest.mark.parametrize("text", ["the [MASK] was [MASK] .", "[MASK][MASK]", "[MASK] turn your homework in [MASK] ?"])
 def test_a_beam_as_wide_as_the_vocabulary_equals_trying_every_pair(
-    model: Pretraining, tiny_tokenizer: Tokenizer, theirs: Any, text: str
+    model: Network, tiny_tokenizer: Tokenizer, theirs: Any, text: str
 ) -> None:
     size = tiny_tokenizer.size
     fills = fill_blanks(model, tiny_tokenizer, text, top=size, beam=size)
@@ -88,7 +89,7 @@ def test_a_beam_as_wide_as_the_vocabulary_equals_trying_every_pair(
 
 
 def test_three_blanks_score_by_the_chain_rule_in_the_order_of_confidence(
-    model: Pretraining, tiny_tokenizer: Tokenizer, theirs: Any
+    model: Network, tiny_tokenizer: Tokenizer, theirs: Any
 ) -> None:
     text = "[MASK] river [MASK] the [MASK] ."
     ids = theirs[1](text, add_special_tokens=False)["input_ids"]
@@ -103,16 +104,14 @@ def test_three_blanks_score_by_the_chain_rule_in_the_order_of_confidence(
         assert fill.probability == pytest.approx(score, rel=1e-3)
 
 
-def test_a_wider_beam_never_finds_worse(model: Pretraining, tiny_tokenizer: Tokenizer) -> None:
+def test_a_wider_beam_never_finds_worse(model: Network, tiny_tokenizer: Tokenizer) -> None:
     text = "[MASK] [MASK] the [MASK] [MASK] ."
     found = [fill_blanks(model, tiny_tokenizer, text, top=1, beam=beam)[0].probability for beam in (1, 4, 22)]
     assert found[0] <= found[2] * (1 + 1e-5)
     assert found[1] <= found[2] * (1 + 1e-5)
 
 
-def test_marginals_stand_beside_joint_fills_and_alone(
-    model: Pretraining, tiny_tokenizer: Tokenizer, theirs: Any
-) -> None:
+def test_marginals_stand_beside_joint_fills_and_alone(model: Network, tiny_tokenizer: Tokenizer, theirs: Any) -> None:
     text = "the [MASK] was [MASK] ."
     joint = fill_blanks(model, tiny_tokenizer, text, top=3)
     alone = fill_blanks(model, tiny_tokenizer, text, top=3, joint=False)
@@ -131,7 +130,7 @@ def test_marginals_stand_beside_joint_fills_and_alone(
 
 
 def test_memory_is_bounded_by_cutting_the_batch_and_nothing_changes(
-    model: Pretraining, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    model: Network, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "the [MASK] was [MASK] ."
     whole = fill_blanks(model, tiny_tokenizer, text)
@@ -141,9 +140,7 @@ def test_memory_is_bounded_by_cutting_the_batch_and_nothing_changes(
     assert [fill.probability for fill in whole] == pytest.approx([fill.probability for fill in parts], rel=1e-4)
 
 
-def test_only_blanks_reach_the_head(
-    model: Pretraining, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_blanks_reach_the_head(model: Network, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     head, seen = model.objectives["masked-lm"], []
     logits = head.logits
     monkeypatch.setattr(head, "logits", lambda z, words: seen.append(len(z)) or logits(z, words))
@@ -158,7 +155,7 @@ def test_the_filled_text_keeps_the_users_letters_and_joins_pieces(tiny_tokenizer
     assert blanks.words.tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_words_only_leaves_out_pieces_that_go_on_a_word(model: Pretraining, tiny_tokenizer: Tokenizer) -> None:
+def test_words_only_leaves_out_pieces_that_go_on_a_word(model: Network, tiny_tokenizer: Tokenizer) -> None:
     every = fill_blanks(model, tiny_tokenizer, "the [MASK] .", top=tiny_tokenizer.size)
     words = fill_blanks(model, tiny_tokenizer, "the [MASK] .", top=tiny_tokenizer.size, words_only=True)
     tokens = {fill.token for fill in every if isinstance(fill, Fill)}
@@ -168,7 +165,7 @@ def test_words_only_leaves_out_pieces_that_go_on_a_word(model: Pretraining, tiny
     assert glued.text == "theing ."
 
 
-def test_only_the_mask_token_counts(model: Pretraining, tiny_tokenizer: Tokenizer) -> None:
+def test_only_the_mask_token_counts(model: Network, tiny_tokenizer: Tokenizer) -> None:
     blanks = read_blanks("[CLS] [SEP] [MASK] [mask] ___", tiny_tokenizer)
     assert len(blanks.places) == 1
     assert not {tiny_tokenizer.cls_id, tiny_tokenizer.sep_id} & set(blanks.ids.tolist())
@@ -176,7 +173,7 @@ def test_only_the_mask_token_counts(model: Pretraining, tiny_tokenizer: Tokenize
         fill_blanks(model, tiny_tokenizer, "The ___ of the river.")
 
 
-def test_bad_calls_are_refused_in_one_line(model: Pretraining, tiny_tokenizer: Tokenizer, tiny_model: Make) -> None:
+def test_bad_calls_are_refused_in_one_line(model: Network, tiny_tokenizer: Tokenizer, tiny_model: Make) -> None:
     for options in ({"top": 0}, {"top": 10**9}, {"beam": -1}, {"beam": 10**9}):
         with pytest.raises(UsageError, match="must be a whole number from 1 to 27"):
             fill_blanks(model, tiny_tokenizer, "the [MASK]", **options)
@@ -188,7 +185,7 @@ def test_bad_calls_are_refused_in_one_line(model: Pretraining, tiny_tokenizer: T
 
 
 def test_a_long_text_is_read_in_a_window_around_its_blanks_and_says_so(
-    model: Pretraining, tiny_tokenizer: Tokenizer
+    model: Network, tiny_tokenizer: Tokenizer
 ) -> None:
     left, right = "the river was wide and deep . " * 10, " a bank of the river ." * 10
     fills = fill_blanks(model, tiny_tokenizer, f"{left}[MASK]{right}", top=3)
@@ -204,7 +201,7 @@ def test_a_long_text_is_read_in_a_window_around_its_blanks_and_says_so(
 
 
 def test_blanks_too_far_apart_are_refused_jointly_and_read_one_by_one(
-    model: Pretraining, tiny_tokenizer: Tokenizer
+    model: Network, tiny_tokenizer: Tokenizer
 ) -> None:
     text = f"a [MASK] {'the river was wide . ' * 10} [MASK] ."
     with pytest.raises(UsageError, match="52 tokens apart and the model reads 30 at once"):
@@ -236,17 +233,17 @@ def test_a_byte_level_vocabulary_takes_the_space_before_the_blank() -> None:
     tokenizer = Tokenizer.from_library(library)
     blanks = read_blanks("a <mask> b.", tokenizer)
     assert [tokenizer.token(id) for id in blanks.ids.tolist()] == ["a", "<mask>", "Ġb", "."]
-    pretraining = Pretraining.build(
+    network = Network.build(
         TransformerConfig(layers=1, hidden=8, heads=2, max_positions=16),
         (MaskedLMConfig(),),
         tokenizer.size,
         seed=1,
     ).eval()
-    texts = {fill.text for fill in fill_blanks(pretraining, tokenizer, "a <mask> b.", top=tokenizer.size)}
+    texts = {fill.text for fill in fill_blanks(network, tokenizer, "a <mask> b.", top=tokenizer.size)}
     assert {"a in b.", "ain b.", "a. b.", "a b b.", "ab b."} <= texts
 
 
-def test_results_print_and_turn_into_json(model: Pretraining, tiny_tokenizer: Tokenizer) -> None:
+def test_results_print_and_turn_into_json(model: Network, tiny_tokenizer: Tokenizer) -> None:
     fills = fill_blanks(model, tiny_tokenizer, "the [MASK] was [MASK] .", top=2)
     value = json.loads(json.dumps(fills.to_dict()))
     assert value["fills"][0]["tokens"] == list(fills[0].tokens)  # type: ignore[union-attr]

@@ -27,8 +27,9 @@ from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Totals
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.model import load
+from larvatus.network import Network
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
 from larvatus.text.tokenizer import Tokenizer
 
 with warnings.catch_warnings():
@@ -51,15 +52,15 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def model(tiny_model: Make) -> Pretraining:
-    made: Pretraining = tiny_model(seed=4)
+def model(tiny_model: Make) -> Network:
+    made: Network = tiny_model(seed=4)
     return made
 
 
-def naive(pretraining: Pretraining, tokenizer: Tokenizer, text: str, method: str) -> list[float]:
+def naive(network: Network, tokenizer: Tokenizer, text: str, method: str) -> list[float]:
     """One copy at a time, in float64, by the definition; the text fits into the model."""
     found = tokenizer.encode(text)
-    double = find_predictor(pretraining.double())
+    double = find_predictor(network.double())
     assert double is not None
     answers = []
     try:
@@ -74,12 +75,12 @@ def naive(pretraining: Pretraining, tokenizer: Tokenizer, text: str, method: str
                 logits_V = double.logits(batch, torch.tensor([place + 1]))[0]
             answers.append(float(logits_V.log_softmax(-1)[found.ids[place]]))
     finally:
-        pretraining.float()
+        network.float()
     return answers
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_scores_are_those_of_a_naive_loop(model: Pretraining, tiny_tokenizer: Tokenizer, method: Any) -> None:
+def test_scores_are_those_of_a_naive_loop(model: Network, tiny_tokenizer: Tokenizer, method: Any) -> None:
     for text, score in zip(TEXTS, score_texts(model, tiny_tokenizer, TEXTS, method=method), strict=True):
         assert_allclose(score.log_probabilities, naive(model, tiny_tokenizer, text, method), atol=1e-5)
         assert score.total == pytest.approx(sum(score.log_probabilities))
@@ -105,7 +106,7 @@ def test_word_l2r_hides_the_rest_of_the_word_and_only_that(tiny_tokenizer: Token
 
 
 def test_the_two_methods_differ_only_inside_words_and_agree_on_their_last_pieces(
-    model: Pretraining, tiny_tokenizer: Tokenizer
+    model: Network, tiny_tokenizer: Tokenizer
 ) -> None:
     original, l2r = (
         next(iter(score_texts(model, tiny_tokenizer, ["the turninged banks ."], method=method)))  # type: ignore[arg-type]
@@ -129,7 +130,7 @@ def their_scores(theirs: Any, tokenizer: Tokenizer, text: str) -> list[float]:
 
 
 def test_scores_equal_those_over_transformers_bert(
-    model: Pretraining, save_tiny: Make, tmp_path: Path, tiny_tokenizer: Tokenizer
+    model: Network, save_tiny: Make, tmp_path: Path, tiny_tokenizer: Tokenizer
 ) -> None:
     save_tiny(tmp_path, model)
     theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path).eval()
@@ -150,10 +151,10 @@ def byte_level() -> Tokenizer:
 
 def test_scores_equal_those_over_transformers_roberta(byte_level: Tokenizer, tmp_path: Path) -> None:
     shape = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=30, segments=0, norm_epsilon=1e-5, init=0.3)
-    made = Pretraining.build(shape, (MaskedLMConfig(),), byte_level.size, seed=2).eval()
+    made = Network.build(shape, (MaskedLMConfig(),), byte_level.size, seed=2).eval()
     save_bundle(
         tmp_path,
-        pretraining=made,
+        network=made,
         model_config=shape,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=byte_level,
@@ -174,7 +175,7 @@ SENTENCES = st.lists(WORDS, min_size=1, max_size=12).map(" ".join)
 @settings(max_examples=25)
 @given(texts=st.lists(SENTENCES, min_size=1, max_size=6), budget=st.integers(1, 200), method=st.sampled_from(METHODS))
 def test_what_shares_a_batch_changes_no_score(
-    model: Pretraining, tiny_tokenizer: Tokenizer, texts: list[str], budget: int, method: Any
+    model: Network, tiny_tokenizer: Tokenizer, texts: list[str], budget: int, method: Any
 ) -> None:
     together = list(score_texts(model, tiny_tokenizer, texts, method=method, budget=budget))
     for text, score in zip(texts, together, strict=True):
@@ -185,7 +186,7 @@ def test_what_shares_a_batch_changes_no_score(
 
 
 def test_copies_that_texts_share_are_read_once(
-    model: Pretraining, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    model: Network, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
     at = model.encoder.at
@@ -199,7 +200,7 @@ def test_copies_that_texts_share_are_read_once(
 
 
 def test_a_long_text_is_read_to_its_end_each_token_in_the_middle_of_what_the_model_sees(
-    model: Pretraining, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    model: Network, tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("the river was wide and deep , a bank of homework . " * 6).split()
     (whole,) = score_texts(model, tiny_tokenizer, [" ".join(words)])
@@ -219,7 +220,7 @@ def test_the_sum_over_the_vocabulary_does_not_overflow() -> None:
     assert_allclose(log_sum_exp_(rows.clone()), torch.logsumexp(rows, -1))
 
 
-def test_results_print_and_turn_into_json(model: Pretraining, tiny_tokenizer: Tokenizer) -> None:
+def test_results_print_and_turn_into_json(model: Network, tiny_tokenizer: Tokenizer) -> None:
     first, second = score_texts(model, tiny_tokenizer, ["The Turnings was wide.", "an unknown river"])
     value = json.loads(json.dumps(first.to_dict()))
     assert [word["text"] for word in value["words"]] == ["The", "Turnings", "was", "wide", "."]
@@ -238,7 +239,7 @@ def test_results_print_and_turn_into_json(model: Pretraining, tiny_tokenizer: To
     assert both.perplexity == pytest.approx(math.exp(-(first.total + second.total) / (7 + 3)))
 
 
-def test_bad_calls_are_refused_in_one_line(model: Pretraining, tiny_tokenizer: Tokenizer, tiny_model: Make) -> None:
+def test_bad_calls_are_refused_in_one_line(model: Network, tiny_tokenizer: Tokenizer, tiny_model: Make) -> None:
     def refused(error: type[Exception], match: str, texts: Any, **options: Any) -> None:
         with pytest.raises(error, match=match):
             list(score_texts(options.pop("model", model), tiny_tokenizer, texts, **options))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from larvatus.cli.corpus import app
+from larvatus.cli.text.corpus import app
 from larvatus.corpus.store import Corpus
 from larvatus.errors import DataError
 from larvatus.text.tokenizer import Tokenizer

@@ -8,8 +8,9 @@ import pytest
 
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.vectors import embed_texts
+from larvatus.network import Network
 from larvatus.nn.transformer import Transformer, TransformerConfig
-from larvatus.objectives import MaskedLMConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import train_vocabulary
 from tests.text.conftest import CONFIGS, SENTENCES, TEXTS
@@ -20,11 +21,11 @@ KINDS = ("wordpiece", "byte-bpe", "unigram")
 @dataclass(frozen=True)
 class Tiny:
     tokenizer: Tokenizer
-    pretraining: Pretraining
+    network: Network
 
     @property
     def encoder(self) -> Transformer:
-        return self.pretraining.encoder
+        return self.network.encoder
 
     def vectors(self, texts, spans=None, **options):
         return list(embed_texts(self.encoder, self.tokenizer, texts, EmbedOptions(**options), spans=spans))
@@ -32,7 +33,7 @@ class Tiny:
 
 def tiny(tokenizer: Tokenizer, **model) -> Tiny:
     shape = {"layers": 3, "hidden": 16, "heads": 2, "max_positions": 64, "init": 0.3, **model}
-    built = Pretraining.build(TransformerConfig(**shape), (MaskedLMConfig(),), tokenizer.size, seed=5)
+    built = Network.build(TransformerConfig(**shape), (MaskedLMConfig(),), tokenizer.size, seed=5)
     return Tiny(tokenizer, built.eval())
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from larvatus.cli.main import run
-from larvatus.embed import bulk
+from larvatus.embed.bulk import bulk
 
 torch.set_num_threads(1)
 bulk.CHARACTERS = 400  # so that a small text has many parts

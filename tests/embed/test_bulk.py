@@ -18,7 +18,7 @@ from safetensors import safe_open
 
 from larvatus.bundle.directory import save_bundle
 from larvatus.cli.main import run
-from larvatus.embed import bulk
+from larvatus.embed.bulk import bulk
 from larvatus.model import load
 from larvatus.objectives import MaskedLMConfig
 from larvatus.text.sentences import sentence_spans
@@ -31,7 +31,7 @@ def directory(wordpiece, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model")
     save_bundle(
         path,
-        pretraining=wordpiece.pretraining,
+        network=wordpiece.network,
         model_config=wordpiece.encoder.config,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=wordpiece.tokenizer,

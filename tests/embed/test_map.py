@@ -22,7 +22,7 @@ from larvatus.embed.map.instances import FindOptions, allot, find_instances
 from larvatus.embed.map.page import map_page
 from larvatus.embed.map.project import principal_components, project
 from larvatus.embed.map.word_map import MapOptions, instance_vectors, map_instances
-from larvatus.embed.page import as_data
+from larvatus.embed.nearest.page import as_data
 from larvatus.errors import DataError, UsageError
 from larvatus.text.documents import Document
 from larvatus.text.words import segment_words

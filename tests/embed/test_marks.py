@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.embed.marks import mark_word, read_mark, read_marks
+from larvatus.embed.nearest.marks import mark_word, read_mark, read_marks
 from larvatus.errors import UsageError
 
 

@@ -11,8 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from larvatus.cli.main import run
-from larvatus.embed import concordance
-from larvatus.embed.index import Index
+from larvatus.embed.nearest import concordance
+from larvatus.embed.nearest.index import Index
 from larvatus.embed.passages import PassageOptions, passages
 from larvatus.embed.similarity import instance
 from larvatus.errors import UsageError
@@ -137,7 +137,7 @@ def test_the_nearest_in_text_index_and_file_are_those_of_a_loop(
                                      "--model", directory)  # fmt: skip
     assert code == 0, complaint
     assert f"{len(expected):,} instances" in said
-    monkeypatch.setattr("larvatus.embed.index.AT_ONCE", 30)
+    monkeypatch.setattr("larvatus.embed.nearest.index.AT_ONCE", 30)
     near = model.nearest(TEXTS[0], str(index), **asked)
     check(near.hits, expected, 7, 2e-3)  # half precision
     assert {hit.row.left for hit in near.hits} <= {row.left for row in _all_rows(index)}
@@ -146,7 +146,7 @@ def test_the_nearest_in_text_index_and_file_are_those_of_a_loop(
         file = tmp_path / f"v.{suffix}"
         with pytest.raises(SystemExit):
             run(f"embed {corpus} --model {directory} --unit word --layers last2 --out {file}".split())
-        monkeypatch.setattr("larvatus.embed.vector_file._AT_ONCE", 17)
+        monkeypatch.setattr("larvatus.embed.bulk.vector_file._AT_ONCE", 17)
         near = model.nearest(TEXTS[0], str(file), **asked)
         assert near.searched == len(expected)
         assert_allclose([hit.cosine for hit in near.hits], [one[0] for one in expected[:7]], atol=1e-4)
@@ -294,6 +294,6 @@ def test_an_empty_corpus_and_an_absent_word_are_told_apart(larvatus, directory, 
 
 
 def test_without_the_library_one_line_names_the_extra(larvatus, directory, corpus, monkeypatch):
-    monkeypatch.setattr("larvatus.embed.nearest.find_spec", lambda name: None)
+    monkeypatch.setattr("larvatus.embed.nearest.nearest.find_spec", lambda name: None)
     code, _, complaint = larvatus(TEXTS[0], "--in", corpus, "--model", directory)
     assert (code, complaint) == (2, "larvatus: searching a corpus wants usearch; install larvatus[index]")

@@ -17,12 +17,12 @@ from numpy.testing import assert_allclose
 
 from larvatus.bundle.directory import save_bundle
 from larvatus.cli.main import run
-from larvatus.embed.fit import FitOptions, fit_standardiser
+from larvatus.embed.bulk.parts import Piece
 from larvatus.embed.layers import LayerMix
-from larvatus.embed.moments import RunningMoments
-from larvatus.embed.parts import Piece
 from larvatus.embed.passages import PassageOptions, passages, sample
-from larvatus.embed.standardise import Standardiser, find_standardiser
+from larvatus.embed.standardise.fit import FitOptions, fit_standardiser
+from larvatus.embed.standardise.moments import RunningMoments
+from larvatus.embed.standardise.standardise import Standardiser, find_standardiser
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.model import load
 from larvatus.objectives import MaskedLMConfig
@@ -128,7 +128,7 @@ def directory(wordpiece, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model")
     save_bundle(
         path,
-        pretraining=wordpiece.pretraining,
+        network=wordpiece.network,
         model_config=wordpiece.encoder.config,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=wordpiece.tokenizer,
@@ -177,7 +177,7 @@ def test_a_fit_over_a_corpus_equals_the_loop_over_its_vectors(wordpiece, corpus,
     x = np.concatenate([found.vectors for found in wordpiece.vectors(texts, unit=unit, layers="all")], axis=1)
     x = x[:, ~np.isnan(x[0, :, 0])].astype(np.float64)
     for size in (150, 1 << 14):
-        monkeypatch.setattr("larvatus.embed.fit.CHARACTERS", size)
+        monkeypatch.setattr("larvatus.embed.standardise.fit.CHARACTERS", size)
         fitted = fit_standardiser(wordpiece.encoder, wordpiece.tokenizer, [str(corpus)], options, name="d", model="m")
         assert fitted.count == x.shape[1]
         assert_allclose(fitted.mean, x.mean(1), atol=1e-5)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from larvatus.cli import comparing
 from larvatus.cli.main import run
+from larvatus.cli.train import comparing
 from larvatus.errors import RecipeError, UsageError
 from larvatus.evaluate.ablations import ablation_names, read_ablation
 from larvatus.recipes import recipe_table

@@ -11,17 +11,17 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from larvatus.engine.settings import Budget
 from larvatus.errors import ArtefactError, Preempted
 from larvatus.evaluate.compare import Comparison, as_dict, compare, contestants_of
 from larvatus.evaluate.plot import draw
 from larvatus.evaluate.table import as_table
+from larvatus.pretrain.budget import steps_wanted
+from larvatus.pretrain.job import Job
+from larvatus.pretrain.monitor import Monitor
+from larvatus.pretrain.prepare import TextOptions, prepare
+from larvatus.pretrain.run import train
 from larvatus.recipes import read_recipe, steps_of_phases
-from larvatus.train.budget import steps_wanted
-from larvatus.train.job import Job
-from larvatus.train.monitor import Monitor
-from larvatus.train.prepare import TextOptions, prepare
-from larvatus.train.pretrain import train
-from larvatus.train.settings import Budget
 from tests.evaluate.conftest import BERT, SMALL
 
 QUIET = Console(quiet=True)

@@ -16,13 +16,13 @@ from larvatus.cli.main import run
 from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corrupt import Corruption, MaskVocabulary
+from larvatus.engine.settings import Runtime
 from larvatus.evaluate.languages import _frequencies, evaluate_text, open_text
 from larvatus.nn.device import on_device
+from larvatus.pretrain.evaluation import HeldOut, Score, together
+from larvatus.pretrain.held_out import HELD_OUT_SEED
 from larvatus.recipes import recipe_of
 from larvatus.text.languages import LanguagePath
-from larvatus.train.evaluation import HeldOut, Score, together
-from larvatus.train.held_out import HELD_OUT_SEED
-from larvatus.train.settings import Runtime
 from tests.text.test_languages import prose
 
 SMALL = (
@@ -162,12 +162,12 @@ def test_a_language_alone_is_scored_as_a_plain_loop_would(model: Path, texts: Pa
     )  # fmt: skip
     frequency = _frequencies(corpus, "low") / corpus.manifest.languages["low"].tokens
     losses, right, surprise = [], 0, []
-    words = bundle.pretraining.encoder.embeddings.words.weight
+    words = bundle.network.encoder.embeddings.words.weight
     for batch in loader.evaluation():
         hidden = batch.targets[MaskedTokens]
         with torch.inference_mode():
-            z_ND = bundle.pretraining.encoder(on_device(batch, "cpu").tokens)
-            logits = bundle.pretraining.objectives["masked-lm"].logits(z_ND, words).double()
+            z_ND = bundle.network.encoder(on_device(batch, "cpu").tokens)
+            logits = bundle.network.objectives["masked-lm"].logits(z_ND, words).double()
         for place, id in zip(hidden.places.tolist(), hidden.ids.tolist(), strict=True):
             losses.append(-float(logits[place].log_softmax(-1)[id]))
             right += int(logits[place].argmax()) == id

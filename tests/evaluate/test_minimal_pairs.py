@@ -47,11 +47,11 @@ def run(*arguments: Any, **options: Any) -> Any:
 
 def test_accuracy_is_how_often_the_good_sentence_scores_higher(directory: Path, blimp: Path) -> None:
     model = load(directory, device="cpu")
-    found = PairRun(model.pretraining, model.tokenizer, read_pairs([str(blimp)])).finish()
+    found = PairRun(model.network, model.tokenizer, read_pairs([str(blimp)])).finish()
     right = []
     for pair in PAIRS:
         good, bad = (
-            list(score_texts(model.pretraining, model.tokenizer, [pair[f"sentence_{w}"]])) for w in ("good", "bad")
+            list(score_texts(model.network, model.tokenizer, [pair[f"sentence_{w}"]])) for w in ("good", "bad")
         )
         right.append(good[0].total > bad[0].total)
     assert 0 < sum(right) < len(right)
@@ -64,7 +64,7 @@ def test_accuracy_is_how_often_the_good_sentence_scores_higher(directory: Path, 
 def test_sentences_that_a_vocabulary_cannot_tell_apart_are_ties(directory: Path) -> None:
     model = load(directory, device="cpu")
     pairs = [Pair(good="The River", bad="the river"), Pair(good="the cat", bad="the dog")]
-    found = PairRun(model.pretraining, model.tokenizer, pairs).finish()
+    found = PairRun(model.network, model.tokenizer, pairs).finish()
     assert (found.overall.right, found.ties) == (0, 2)
 
 

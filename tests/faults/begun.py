@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from larvatus.corpus import build as corpus_build
-from larvatus.embed import bulk
+from larvatus.embed.bulk import bulk
 from larvatus.evaluate import minimal_pairs
-from larvatus.tasks import checkpoint as task_checkpoint
-from tests import labelled
+from larvatus.tasks.fit import checkpoint as task_checkpoint
+from tests import made_up as labelled
 from tests.conftest import SMALL
 from tests.tiny import HEADS, WORDS
 
@@ -102,7 +102,8 @@ def pretrain(place: Path, call: Call, patch: pytest.MonkeyPatch, at: str = "chec
 
 
 def _interrupt_pretraining(patch: pytest.MonkeyPatch, at: str) -> None:
-    from larvatus.train import prepare, pretrain
+    from larvatus.pretrain import prepare
+    from larvatus.pretrain import run as pretrain
 
     if at == "vocabulary":
         after(patch, prepare, "note_vocabulary", 1)
@@ -185,8 +186,8 @@ def embed(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
 
 
 def index(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
-    from larvatus.embed import concordance
-    from larvatus.embed import index as module
+    from larvatus.embed.nearest import concordance
+    from larvatus.embed.nearest import index as module
 
     base, text = base_model(place), prose(place / "text.txt", 60)
     patch.setattr(concordance, "CHARACTERS", 400)
@@ -215,7 +216,7 @@ def score(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
 
 def compare(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
     """One run finished and measured, the next begun."""
-    from larvatus.train import pretrain
+    from larvatus.pretrain import run as pretrain
 
     text, valid = prose(place / "text.txt", 600), prose(place / "valid.txt", 100, seed=1)
     own = [setting for setting in SMALL if not setting.startswith(("batch", "phases.1"))]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from larvatus.cli.main import run
-from tests import labelled
+from tests import made_up as labelled
 from tests.conftest import SMALL
 from tests.faults import begun
 from tests.faults.forked import Forked

@@ -20,8 +20,9 @@ from tokenizers import models, normalizers, pre_tokenizers
 from larvatus import files, rng
 from larvatus.bundle.directory import load_bundle, save_bundle
 from larvatus.errors import ArtefactError
+from larvatus.network import Network
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig
 from larvatus.text.tokenizer import Tokenizer
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
@@ -39,13 +40,13 @@ def tokenizer() -> Tokenizer:
 def save(directory: Path, number: int, hidden: int = 8) -> None:
     """A model whose every weight, and whose lineage, is its number."""
     model = TransformerConfig(layers=1, hidden=hidden, heads=2, max_positions=8)
-    pretraining = Pretraining.build(model, HEADS, len(TOKENS), seed=0)
+    network = Network.build(model, HEADS, len(TOKENS), seed=0)
     with torch.no_grad():
-        for parameter in pretraining.parameters():
+        for parameter in network.parameters():
             parameter.fill_(float(number))
     save_bundle(
         directory,
-        pretraining=pretraining,
+        network=network,
         model_config=model,
         objective_configs=HEADS,
         tokenizer=tokenizer(),
@@ -71,7 +72,7 @@ def check(directory: Path, allowed: set[int | None], *, whole: bool = False) -> 
         number = None
     else:
         number = bundle.lineage["number"]
-        assert all(bool((p == number).all()) for p in bundle.pretraining.parameters()), "weights of another model"
+        assert all(bool((p == number).all()) for p in bundle.network.parameters()), "weights of another model"
         assert (files.standing(directory) / "README.md").read_text() == f"# number {number}\n"
     assert number in allowed, f"found {number}, expected one of {allowed}"
     assert everything(directory) == before, "loading wrote something"

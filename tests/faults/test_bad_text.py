@@ -15,12 +15,12 @@ import pytest
 
 from larvatus.errors import DataError
 from larvatus.evaluate.pair_files import read_pairs
-from larvatus.objectives import ClassificationConfig
-from larvatus.tasks.data.read import read_tagged, read_texts
-from larvatus.tasks.data.spanned import read_spanned
-from larvatus.tasks.data.squad import read_questions
-from larvatus.tasks.data.tagged import read_spans
-from larvatus.tasks.data.unlabelled import read_unlabelled
+from larvatus.heads import ClassificationConfig
+from larvatus.labelled.read import read_tagged, read_texts
+from larvatus.labelled.spanned import read_spanned
+from larvatus.labelled.squad import read_questions
+from larvatus.labelled.tagged import read_spans
+from larvatus.labelled.unlabelled import read_unlabelled
 from larvatus.text.lines import numbered_lines
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 

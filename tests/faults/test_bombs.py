@@ -23,7 +23,7 @@ from larvatus.embed.map import instances
 from larvatus.embed.senses import semcor
 from larvatus.errors import ArtefactError
 from larvatus.evaluate import word_similarity
-from larvatus.tasks.data import entity_brackets
+from larvatus.labelled import entity_brackets
 from larvatus.text.patterns import is_linear
 from larvatus.text.tokenizer import Tokenizer
 from tests.faults.test_runs import environment
@@ -151,7 +151,7 @@ from larvatus.embed.map import instances
 from larvatus.embed.senses import semcor
 from larvatus.errors import ArtefactError
 from larvatus.evaluate import word_similarity
-from larvatus.tasks.data import entity_brackets
+from larvatus.labelled import entity_brackets
 from larvatus.text.tokenizer import Tokenizer
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 answers = {}

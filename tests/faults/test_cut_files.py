@@ -24,15 +24,15 @@ from larvatus.embed.senses.unified import read_keys
 from larvatus.errors import DataError
 from larvatus.evaluate.pair_files import read_pairs
 from larvatus.evaluate.word_similarity import evaluate_wic
-from larvatus.tasks.data.read import read_tagged, read_texts
-from larvatus.tasks.data.spanned import read_spanned
-from larvatus.tasks.data.squad import read_questions
-from larvatus.tasks.data.unlabelled import read_unlabelled
+from larvatus.labelled.read import read_tagged, read_texts
+from larvatus.labelled.spanned import read_spanned
+from larvatus.labelled.squad import read_questions
+from larvatus.labelled.unlabelled import read_unlabelled
 from larvatus.text import lines, records
 from larvatus.text.archives import COMPRESSIONS, unpacked
 from larvatus.text.lines import numbered_lines
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
-from tests import labelled
+from tests import made_up as labelled
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,

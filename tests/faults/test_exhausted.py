@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from larvatus.engine.settings import Runtime
 from larvatus.errors import ArtefactError, LarvatusError, RecipeError, UsageError
 from larvatus.files import write_text
 from larvatus.nn.memory import check_fits, in_words, memory_of, saying_what_to_lower
+from larvatus.pretrain.size import least_weights, refuse_what_cannot_fit
 from larvatus.recipes import read_recipe, recipe_names
-from larvatus.train.settings import Runtime
-from larvatus.train.size import least_weights, refuse_what_cannot_fit
 
 
 @contextmanager
@@ -52,12 +52,12 @@ def test_78_an_address_space_that_is_limited_is_all_there_is() -> None:
 
 def test_77_only_what_certainly_cannot_fit_is_refused() -> None:
     """The lower bound of weights lies below what torch allocates, for every published system."""
-    from larvatus.objectives import Pretraining
+    from larvatus.objectives import Network
 
     for name in recipe_names():
         recipe = read_recipe(name, size="small")
         with torch.device("meta"):
-            model = Pretraining(recipe.model, recipe.objectives, 30_000)
+            model = Network(recipe.model, recipe.objectives, 30_000)
         real = sum(parameter.numel() for parameter in model.parameters())
         assert 0.8 * real < least_weights(recipe.model, 30_000) <= real
         refuse_what_cannot_fit(read_recipe(name, size="tiny"), Runtime(), 30_000)

@@ -13,8 +13,8 @@ import pytest
 import larvatus as lv
 from larvatus.cli.main import run
 from larvatus.files import locked
-from tests import labelled as made
-from tests.labelled import QUICK, Call
+from tests import made_up as made
+from tests.made_up import QUICK, Call
 
 CLASSES = [{"text": "the river", "label": "wet"}, {"text": "your homework", "label": "dry"}] * 20
 

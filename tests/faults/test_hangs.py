@@ -19,9 +19,9 @@ import pytest
 from larvatus.corpus import BuildOptions, build_corpus, processes
 from larvatus.corpus.processes import Workers
 from larvatus.errors import LarvatusError, Preempted
+from larvatus.pretrain.prepare import Prepared
 from larvatus.signals import Stopped, listening, resumable
 from larvatus.text.tokenizer import Tokenizer
-from larvatus.train.prepare import Prepared
 from tests.faults.test_runs import command, environment
 from tests.faults.worker_tasks import working
 

@@ -19,16 +19,16 @@ import safetensors.torch
 
 from larvatus import files
 from larvatus.bundle.directory import load_bundle
-from larvatus.cli import finetuning
+from larvatus.cli.tasks import finetuning
 from larvatus.corpus import build_corpus
 from larvatus.errors import ArtefactError
 from larvatus.text.readers import Document
 from larvatus.text.tokenizer import Tokenizer
-from tests import labelled as made
+from tests import made_up as made
 from tests.faults.conftest import SETTINGS, TEXT
 from tests.faults.forked import Forked
 from tests.faults.test_hostile_weights import Bomb
-from tests.labelled import QUICK, Call
+from tests.made_up import QUICK, Call
 
 Make = Callable[..., Any]
 

@@ -156,7 +156,7 @@ def test_38_tensorboard_that_fails_stops_neither_training_nor_metrics(run_small,
     """The package is an extra that tests do not install: a writer whose disk is full stands in for its own."""
     from rich.console import Console
 
-    from larvatus.train import monitor
+    from larvatus.pretrain import monitor
 
     class Full:
         def add_scalar(self, *_):

@@ -109,7 +109,7 @@ def test_70_a_folder_of_which_nothing_can_be_read_says_why(folder: Path, tmp_pat
 
 
 def test_70_labelled_folders_are_read_whole_or_not_at_all(tmp_path: Path) -> None:
-    from larvatus.tasks.data.standoff import brat_documents
+    from larvatus.labelled.standoff import brat_documents
 
     (tmp_path / "brat").mkdir()
     (tmp_path / "brat" / "a.ann").write_text("")
@@ -170,7 +170,7 @@ def test_70_every_command_says_what_it_left_out(
 def test_70_pretraining_says_what_it_left_out(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from larvatus.cli.main import run
     from tests.faults.conftest import SETTINGS
-    from tests.labelled import sentences
+    from tests.made_up import sentences
 
     lines = [" ".join(words).capitalize() + "." for words in sentences(600)]
     (folder / "prose.txt").write_text("\n\n".join(" ".join(lines[n : n + 10]) for n in range(0, 600, 10)))

@@ -115,7 +115,7 @@ def test_66_a_cut_save_is_read_where_it_stands_and_settled_by_the_next(
     before = everything(model)
     for _ in range(2):
         found = load_bundle(model)
-        assert found.pretraining.encoder.embeddings.words.weight.equal(new.encoder.embeddings.words.weight)
+        assert found.network.encoder.embeddings.words.weight.equal(new.encoder.embeddings.words.weight)
         assert found.path == model
     assert everything(model) == before
     save_tiny(model, tiny_model(seed=2))
@@ -136,7 +136,7 @@ def test_66_settling_puts_in_place_what_was_cut(
         replaced.settle(model)
     assert not (model / files.PENDING).exists()
     assert not (model / "unigram_counts.json").exists()
-    assert load_bundle(model).pretraining.encoder.embeddings.words.weight.equal(new.encoder.embeddings.words.weight)
+    assert load_bundle(model).network.encoder.embeddings.words.weight.equal(new.encoder.embeddings.words.weight)
 
 
 def pending_link(model: Path, home: Path) -> None:

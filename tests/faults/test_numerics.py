@@ -8,7 +8,7 @@ import torch
 
 from larvatus.batch import MaskedTokens
 from larvatus.errors import NumericsError
-from tests.train.test_step import NO_DROPOUT, batch_of, stepper, weights
+from tests.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
 
 
 def test_row_31_a_microbatch_without_targets_counts_for_nothing(small_recipe):

@@ -19,13 +19,13 @@ from larvatus.errors import LarvatusError
 from larvatus.evaluate.pair_files import read_pairs
 from larvatus.evaluate.word_similarity import read_scws, read_wic
 from larvatus.files import aside_of, read_json, write_json
+from larvatus.labelled.read import read_tagged, read_texts
+from larvatus.labelled.spanned import read_spanned
+from larvatus.labelled.squad import read_questions
 from larvatus.recipes import read_recipe
-from larvatus.tasks.data.read import read_tagged, read_texts
-from larvatus.tasks.data.spanned import read_spanned
-from larvatus.tasks.data.squad import read_questions
 from larvatus.text.cells import as_cell
 from larvatus.text.readers import read_documents
-from tests.labelled import asked, classes, nested, tags
+from tests.made_up import asked, classes, nested, tags
 
 ODD = os.fsdecode(b"caf\xe9.txt")
 READERS: dict[str, Callable[[str], object]] = {

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from larvatus.errors import ArtefactError, LarvatusError, UsageError
-from larvatus.objectives import ClassificationConfig
+from larvatus.heads import ClassificationConfig
 from larvatus.outputs import check_directory, check_outputs, is_stream, new_output, write_output
-from tests.labelled import QUICK, classes, sentences
+from tests.made_up import QUICK, classes, sentences
 
 Larvatus = Callable[..., tuple[int, str]]
 CLASSES = ClassificationConfig(labels=("bad", "good"))

@@ -21,8 +21,8 @@ from larvatus.ranges import Range, ranges_of, shown, whole
 from larvatus.recipes import OptimizerConfig, read_recipe, recipe_names
 from larvatus.recipes.recipe import Recipe
 from larvatus.tasks.answers.finetune import AnswerOptions
-from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.settings import FineTuneConfig
+from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.spans.finetune import SpanOptions
 
 for module in pkgutil.walk_packages(larvatus.__path__, "larvatus."):

@@ -12,10 +12,10 @@ import pytest
 from larvatus.corpus.packing import PackingConfig
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError, UsageError
-from larvatus.objectives import ObjectiveConfig
+from larvatus.network import ObjectiveConfig
 from larvatus.recipes import read_recipe
 from larvatus.recipes.recipe import Recipe
-from larvatus.tasks.run import options_of
+from larvatus.tasks.fit.run import options_of
 from larvatus.text.vocabulary import TokenizerConfig
 
 SINGLE = {"model", "mixture", "optimizer", "schedule"}

@@ -19,12 +19,12 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from larvatus.engine import snapshot
+from larvatus.engine.settings import Runtime
 from larvatus.errors import ArtefactError, NumericsError, RecipeError
 from larvatus.files import locked
-from larvatus.train import checkpoint as checkpoints
-from larvatus.train import snapshot
-from larvatus.train.monitor import Metrics
-from larvatus.train.settings import Runtime
+from larvatus.pretrain import checkpoint as checkpoints
+from larvatus.pretrain.monitor import Metrics
 from tests.conftest import SMALL
 
 
@@ -74,7 +74,7 @@ def test_row_11_stopping_and_resuming_is_bit_equal_to_going_on(run_small, tmp_pa
             raise KeyboardInterrupt
         return path
 
-    monkeypatch.setattr("larvatus.train.pretrain.save_checkpoint", save_then_stop)
+    monkeypatch.setattr("larvatus.pretrain.run.save_checkpoint", save_then_stop)
     with pytest.raises(KeyboardInterrupt):
         run_small("cut", steps=10, save_every=4)
     run_small("cut", steps=10, save_every=4, resume=True)
@@ -220,19 +220,19 @@ def test_row_3_a_full_disk_in_mid_save_keeps_the_old_checkpoint(run_small, tmp_p
 RANKS = """
 import sys, torch, torch.distributed as dist
 sys.path.insert(0, {tests!r})
-from tests.train.test_step import batch_of, weights
+from tests.engine.test_step import batch_of, weights
 from larvatus.errors import NumericsError
-from larvatus.objectives import Pretraining
+from larvatus.network import Pretraining
 from larvatus.recipes import read_recipe
-from larvatus.train.distribution import ranks
-from larvatus.train.optimizer import adamw
-from larvatus.train.settings import Runtime
-from larvatus.train.step import Stepper
+from larvatus.engine.distribution import ranks
+from larvatus.engine.optimizer import adamw
+from larvatus.engine.settings import Runtime
+from larvatus.engine.step import Stepper
 from tests.conftest import SMALL
 
 with ranks("cpu", timeout_s=60) as group:
     recipe = read_recipe("bert", settings=SMALL)
-    model = Pretraining.build(recipe.model, recipe.objectives, 50, seed=0)
+    model = Network.build(recipe.model, recipe.objectives, 50, seed=0)
     runtime = Runtime(microbatch=16)
     stepper = Stepper(model, adamw(model, recipe.optimizer), recipe, runtime=runtime, ranks=group, seed=1, pad_id=0)
     stepper(batch_of([12, 12, 12, 12]), step=0, rate=1e-3, limit=48)

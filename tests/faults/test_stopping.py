@@ -22,16 +22,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from larvatus.train import snapshot
-from larvatus.train.checkpoint import newest_checkpoint
-from tests import labelled
+from larvatus.engine import snapshot
+from larvatus.pretrain.checkpoint import newest_checkpoint
+from tests import made_up as labelled
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, environment, final_weights, recording
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 
 
-def pretraining(prepared: Any, out: Path, *more: Any, recipe: str = "bert", steps: int = 4000) -> list[str]:
+def network(prepared: Any, out: Path, *more: Any, recipe: str = "bert", steps: int = 4000) -> list[str]:
     settings = SETTINGS if recipe == "bert" else SETTINGS[: SETTINGS.index("phases.1.length=48") - 1] + SETTINGS[-2:]
     words = [sys.executable, "-m", "larvatus", "pretrain", recipe, *settings, "--corpus", prepared.train]
     words += ["--valid", prepared.valid, "--out", out, "--steps", steps, "--save-every", 100_000]
@@ -60,7 +60,7 @@ def test_33_pretraining_saves_the_step_it_stopped_at_for_the_signal_alone(
     prepared: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
     out = tmp_path / "run"
-    said = stopped(pretraining(prepared, out), number, out / "metrics.jsonl")
+    said = stopped(network(prepared, out), number, out / "metrics.jsonl")
     (step,) = re.findall(rf"{number.name} stopped it; saved at step ([\d,]+) of 4,000", said)
     saved = newest_checkpoint(out, pytest.fail)
     assert saved is not None
@@ -85,9 +85,9 @@ def test_11_stopped_and_resumed_as_processes_ends_bit_equal(prepared: Any, tmp_p
     """N + M steps at once, and N, a signal, M: weights, moments and losses, for several objectives."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     common: dict[str, Any] = {"recipe": recipe, "steps": 150}
-    assert subprocess.run(pretraining(prepared, whole, **common), env=environment()).returncode == 0
-    stopped(pretraining(prepared, parts, "--resume", **common), signal.SIGTERM, parts / "metrics.jsonl")
-    again = pretraining(prepared, parts, "--resume", "--workers", 2, **common)
+    assert subprocess.run(network(prepared, whole, **common), env=environment()).returncode == 0
+    stopped(network(prepared, parts, "--resume", **common), signal.SIGTERM, parts / "metrics.jsonl")
+    again = network(prepared, parts, "--resume", "--workers", 2, **common)
     assert subprocess.run(again, env=environment()).returncode == 0
     assert_bit_equal(final_weights(whole), final_weights(parts))
     for name in ("model", "optimizer"):
@@ -139,7 +139,7 @@ def test_12_any_number_of_workers_gives_the_same_order_and_masks_to_the_bit(prep
     """Also after a resume in the middle: what the loader gives from a cursor on is what it would have given."""
     from larvatus.corpus import Corpus
     from larvatus.corpus.loader import Cursor, Loader
-    from larvatus.train.held_out import corruption_of
+    from larvatus.pretrain.held_out import corruption_of
 
     corpus = Corpus.open(prepared.train)
     for settings in ((), ("mixture.alpha=0.5",)):
@@ -257,7 +257,7 @@ def test_16_an_old_checkpoint_that_really_cannot_be_deleted_is_said_and_harmless
     run_small: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folder is read-only for who saves. The saves after it work, and only it stays besides the newest two."""
-    from larvatus.train import pretrain
+    from larvatus.pretrain import run as pretrain
 
     plain = pretrain.save_checkpoint
 
@@ -288,7 +288,7 @@ def test_16_an_old_checkpoint_that_really_cannot_be_deleted_is_said_and_harmless
 SECOND = """
 import os, signal, sys, threading
 from larvatus.cli.main import run
-from larvatus.train import snapshot
+from larvatus.engine import snapshot
 moment, seen = int(sys.argv.pop(1)), [0]
 def counted(real):
     def operation(*arguments, **options):
@@ -302,7 +302,7 @@ def write(*arguments, **options):
     for name in ("fsync", "replace", "rename", "mkdir"):
         setattr(os, name, counted(getattr(os, name)))
     return plain(*arguments, **options)
-from larvatus.train import checkpoint
+from larvatus.pretrain import checkpoint
 checkpoint.write_snapshot = write
 run(sys.argv[1:])
 """
@@ -316,7 +316,7 @@ def test_34_more_signals_in_the_midst_of_the_save_leave_a_sound_checkpoint(
 ) -> None:
     """From the nth step that makes something durable on, SIGTERM comes at each: the save is finished all the same."""
     out = tmp_path / "run"
-    words = pretraining(prepared, out, steps=40)[3:]
+    words = network(prepared, out, steps=40)[3:]
     words[words.index("--save-every") + 1] = "3"
     done = subprocess.run(
         [sys.executable, "-c", SECOND, str(moment), *words],

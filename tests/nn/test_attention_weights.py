@@ -56,7 +56,7 @@ def test_weights_equal_those_of_transformers(name: str, tokenizers: dict[str, To
     tokenizer = tokenizers[kind]
     directory, theirs = their_directory(tmp_path / "theirs", tokenizer, name, **SMALL, **fields)
     theirs.set_attn_implementation("eager")
-    encoder = load_bundle(directory).pretraining.encoder
+    encoder = load_bundle(directory).network.encoder
     batch = inputs(tokenizer, TEXTS)
     ours = list(encoder.attention_weights(on_device(batch, "cpu")))
     assert len(ours) == 3

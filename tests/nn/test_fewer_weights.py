@@ -9,8 +9,9 @@ from torch.testing import assert_close
 
 from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch
 from larvatus.errors import RecipeError
+from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, initialise, on_device
-from larvatus.objectives import MaskedLMConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig
 
 TINY = TransformerConfig(layers=3, hidden=16, heads=2, max_positions=32, dropout=0.0, attention_dropout=0.0)
 ROWS = [[4, 7, 9, 3], [5, 2], [8, 1, 6]]
@@ -40,7 +41,7 @@ def test_a_width_equal_to_the_hidden_size_needs_no_projection() -> None:
 
 
 def test_the_masked_lm_head_of_factorised_embeddings_ends_in_their_width() -> None:
-    model = Pretraining.build(replaced(embedding=6), [MaskedLMConfig()], 50, seed=1)
+    model = Network.build(replaced(embedding=6), [MaskedLMConfig()], 50, seed=1)
     targets = MaskedTokens(places=torch.tensor([1, 5]), ids=torch.tensor([7, 2]))
     batch = TrainingBatch(tokens=on_device(TokenBatch.of(ROWS), "cpu"), targets={MaskedTokens: targets})
     loss = model(batch)["masked-lm"]

@@ -10,10 +10,10 @@ from torch.testing import assert_close
 
 from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
+from larvatus.heads.classification import ClassificationConfig
+from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, initialise
 from larvatus.nn.lora import TARGETS, LoRAConfig, LoRALinear, LowRank, add_lora, merge_lora, parameter_counts
-from larvatus.objectives import Pretraining
-from larvatus.objectives.classification import ClassificationConfig
 from larvatus.targets import ClassTargets
 
 SHAPES: dict[str, dict[str, object]] = {
@@ -99,7 +99,7 @@ def test_thirds_of_one_matrix_equal_the_naive_formula(targets: tuple[str, ...]) 
 def test_only_the_pairs_and_the_head_learn() -> None:
     task = ClassificationConfig(labels=("a", "b"))
     config = TransformerConfig(layers=2, hidden=12, heads=2, max_positions=16)
-    whole = Pretraining.build(config, [task], 20, seed=1)
+    whole = Network.build(config, [task], 20, seed=1)
     add_lora(whole.encoder, LoRAConfig(rank=2, dropout=0.2), seed=1)
     targets = ClassTargets(labels=torch.tensor([0, 1, 1]), weights=torch.ones(3))
     batch = TrainingBatch(tokens=BATCH, targets={ClassTargets: targets})

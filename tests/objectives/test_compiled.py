@@ -12,9 +12,10 @@ from torch.testing import assert_close
 
 import larvatus.nn.attention
 from larvatus.batch import Ints, MaskedTokens, PairLabels, ReplacedTokens, TokenBatch, TrainingBatch
+from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, fill, on_device
 from larvatus.nn.layout import Packed
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining, ReplacedTokensConfig, combine
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, combine
 from larvatus.rng import stream
 
 MODEL = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=16, dropout=0.0, attention_dropout=0.0, init=0.3)
@@ -52,7 +53,7 @@ def varlen_stand_in(qkv_N3HK: Tensor, layout: Packed, *, dropout: float = 0.0) -
     return F.scaled_dot_product_attention(q, k, v, attn_mask=owner_N[:, None] == owner_N[None, :]).transpose(0, 1)
 
 
-def check(model: Pretraining, compiled: torch.nn.Module, batch: TrainingBatch[Ints]) -> None:
+def check(model: Network, compiled: torch.nn.Module, batch: TrainingBatch[Ints]) -> None:
     filled = fill(batch, tokens=48, sequences=9, targets=8, limit=16, pad_id=0)
     gradients = []
     for runner, step in ((model, batch), (compiled, filled)):
@@ -70,7 +71,7 @@ def check(model: Pretraining, compiled: torch.nn.Module, batch: TrainingBatch[In
 def test_a_compiled_step_equals_the_plain_one_and_is_compiled_once(
     packed: bool, heads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Pretraining.build(MODEL, OBJECTIVES[heads], 60, seed=4)
+    model = Network.build(MODEL, OBJECTIVES[heads], 60, seed=4)
     counter = CompileCounterWithBackend("aot_eager")
     if packed:  # as on CUDA: the whole step is one graph
         monkeypatch.setattr(larvatus.nn.attention, "attend_packed", varlen_stand_in)

@@ -14,17 +14,10 @@ from torch.testing import assert_close
 
 from larvatus.batch import Ints, MaskedTokens, OrderLabels, PairLabels, TokenBatch, TrainingBatch
 from larvatus.errors import DataError, RecipeError, UsageError
+from larvatus.network import Network, ObjectiveConfig
 from larvatus.nn import TransformerConfig, fill, on_device
 from larvatus.nn.buckets import filler_lengths
-from larvatus.objectives import (
-    Loss,
-    MaskedLMConfig,
-    NextSentenceConfig,
-    ObjectiveConfig,
-    Pretraining,
-    SentenceOrderConfig,
-    combine,
-)
+from larvatus.objectives import Loss, MaskedLMConfig, NextSentenceConfig, SentenceOrderConfig, combine
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.rng import stream
 
@@ -33,8 +26,8 @@ MODEL = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=16, dropou
 BOTH: list[ObjectiveConfig] = [MaskedLMConfig(), NextSentenceConfig()]
 
 
-def build(objectives: list[ObjectiveConfig] = BOTH) -> Pretraining:
-    return Pretraining.build(MODEL, objectives, VOCABULARY, seed=4)
+def build(objectives: list[ObjectiveConfig] = BOTH) -> Network:
+    return Network.build(MODEL, objectives, VOCABULARY, seed=4)
 
 
 def make(lengths: list[int], masked: int, item: int = 0) -> TrainingBatch[Ints]:
@@ -53,7 +46,7 @@ def counts_of(batch: TrainingBatch[Ints]) -> dict[str, float]:
     return {"masked-lm": batch.targets[MaskedTokens].count, "next-sentence": batch.targets[PairLabels].count}
 
 
-def gradients(model: Pretraining, parts: list[TrainingBatch[Ints]], counts: dict[str, float]) -> dict[str, Tensor]:
+def gradients(model: Network, parts: list[TrainingBatch[Ints]], counts: dict[str, float]) -> dict[str, Tensor]:
     model.zero_grad()
     for part in parts:
         model.loss(on_device(part, "cpu"), counts)[0].backward()

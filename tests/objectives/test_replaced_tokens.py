@@ -21,15 +21,9 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from larvatus.batch import Ints, MaskedTokens, ReplacedTokens, TokenBatch, TrainingBatch
 from larvatus.corrupt import MaskVocabulary, SampledConfig, corrupt
 from larvatus.errors import RecipeError
+from larvatus.network import Network, ObjectiveConfig, generator_of
 from larvatus.nn import TransformerConfig, fill, on_device
-from larvatus.objectives import (
-    MaskedLMConfig,
-    ObjectiveConfig,
-    Pretraining,
-    ReplacedTokensConfig,
-    combine,
-    generator_of,
-)
+from larvatus.objectives import MaskedLMConfig, ReplacedTokensConfig, combine
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
 from larvatus.objectives.replaced_tokens import generator_model, replaced
 from larvatus.objectives.sampling import inverse_cdf
@@ -42,8 +36,8 @@ MODEL = TransformerConfig(
 OBJECTIVES = (MaskedLMConfig(), ReplacedTokensConfig(generator=0.5))
 
 
-def build(model: TransformerConfig = MODEL, objectives: tuple[ObjectiveConfig, ...] = OBJECTIVES) -> Pretraining:
-    made = Pretraining.build(model, objectives, VOCABULARY, seed=4)
+def build(model: TransformerConfig = MODEL, objectives: tuple[ObjectiveConfig, ...] = OBJECTIVES) -> Network:
+    made = Network.build(model, objectives, VOCABULARY, seed=4)
     draw = stream(9, "test biases")
     with torch.no_grad():  # so that biases and norms are tested too
         for parameter in made.parameters():
@@ -166,7 +160,7 @@ def test_a_batch_filled_to_fixed_totals_has_the_same_losses_and_gradients(
 # — against transformers —
 
 
-def theirs(model: Pretraining) -> tuple[ElectraForMaskedLM, ElectraForPreTraining]:
+def theirs(model: Network) -> tuple[ElectraForMaskedLM, ElectraForPreTraining]:
     """Both models of `transformers` with our weights and one set of embeddings. Names are written out once more."""
     made = []
     for part, kind in ((model.generator, ElectraForMaskedLM), (model, ElectraForPreTraining)):
@@ -195,7 +189,7 @@ def theirs(model: Pretraining) -> tuple[ElectraForMaskedLM, ElectraForPreTrainin
     return made[0], made[1]
 
 
-def reading(part: Pretraining, get: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+def reading(part: Network, get: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
     """Our weights (or gradients) under the names of `transformers`."""
     tables = part.encoder.embeddings
     layers: dict[str, Any] = {
@@ -285,7 +279,7 @@ def test_detection_teaches_the_generator_nothing_but_through_the_embeddings() ->
 
 
 def test_embeddings_are_one_and_adding_a_generator_changes_no_other_weight() -> None:
-    made = Pretraining.build(MODEL, OBJECTIVES, VOCABULARY, seed=4)
+    made = Network.build(MODEL, OBJECTIVES, VOCABULARY, seed=4)
     assert made.generator is not None
     own, other = made.encoder.embeddings, made.generator.encoder.embeddings
     for name in ("words", "positions", "segments", "norm"):
@@ -293,7 +287,7 @@ def test_embeddings_are_one_and_adding_a_generator_changes_no_other_weight() -> 
     assert own.project is not other.project
     names = [name for name, _ in made.named_parameters()]
     assert not [name for name in names if name.startswith("generator.encoder.embeddings.") and "project" not in name]
-    alone = Pretraining.build(MODEL, [ReplacedTokensConfig(generator=0)], VOCABULARY, seed=4)
+    alone = Network.build(MODEL, [ReplacedTokensConfig(generator=0)], VOCABULARY, seed=4)
     assert_close(alone.state_dict(), made.own_state())
     assert list(made.heads) == ["masked-lm", "replaced-tokens"]
 

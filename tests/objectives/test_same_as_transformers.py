@@ -15,8 +15,9 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertForPreTraining
 
 from larvatus.batch import MaskedTokens, PairLabels, TokenBatch, TrainingBatch
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, Pretraining
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
 from larvatus.rng import stream
 
 VOCABULARY = 200
@@ -24,8 +25,8 @@ MODEL = TransformerConfig(layers=3, hidden=32, heads=4, max_positions=40, dropou
 BATCHES = [[7, 30, 12, 7, 3], [40, 40, 40], [2], [5, 6, 7, 8, 9, 10]]
 
 
-def ours() -> Pretraining:
-    model = Pretraining.build(MODEL, [MaskedLMConfig(), NextSentenceConfig()], VOCABULARY, seed=9)
+def ours() -> Network:
+    model = Network.build(MODEL, [MaskedLMConfig(), NextSentenceConfig()], VOCABULARY, seed=9)
     draw = stream(9, "test biases")
     with torch.no_grad():  # so that biases and norms are tested too
         for name, parameter in model.named_parameters():
@@ -34,7 +35,7 @@ def ours() -> Pretraining:
     return model
 
 
-def reading(model: Pretraining, get: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+def reading(model: Network, get: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
     """Our weights (or gradients), under the names that `BertForPreTraining` has."""
     encoder, masked, pairs = model.encoder, model.objectives["masked-lm"], model.objectives["next-sentence"]
     layers = {
@@ -63,7 +64,7 @@ def reading(model: Pretraining, get: Callable[[Tensor], Tensor]) -> dict[str, Te
     return out
 
 
-def theirs(model: Pretraining) -> BertForPreTraining:
+def theirs(model: Network) -> BertForPreTraining:
     config = BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=MODEL.hidden,
@@ -122,7 +123,7 @@ def padded(batch: TrainingBatch[np.ndarray]) -> dict[str, Tensor]:
     }
 
 
-def our_loss(model: Pretraining, batch: TrainingBatch[np.ndarray]) -> Tensor:
+def our_loss(model: Network, batch: TrainingBatch[np.ndarray]) -> Tensor:
     counts = {"masked-lm": batch.targets[MaskedTokens].count, "next-sentence": batch.targets[PairLabels].count}
     return model.loss(on_device(batch, "cpu"), counts)[0]
 

@@ -13,8 +13,9 @@ from torch.testing import assert_close
 from larvatus.batch import Ints, MaskedTokens, SpanTargets, TokenBatch, TrainingBatch
 from larvatus.corrupt import MaskVocabulary, SpansConfig, corrupt
 from larvatus.errors import RecipeError
+from larvatus.network import Network, ObjectiveConfig
 from larvatus.nn import TransformerConfig, fill, on_device
-from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining, SpanBoundaryConfig
+from larvatus.objectives import MaskedLMConfig, SpanBoundaryConfig
 from larvatus.rng import stream
 
 VOCABULARY = 60
@@ -23,9 +24,9 @@ MODEL = TransformerConfig(
 )
 
 
-def build(**options: int) -> Pretraining:
+def build(**options: int) -> Network:
     config = SpanBoundaryConfig(**{"place_size": 6, **options})
-    return Pretraining.build(MODEL, [MaskedLMConfig(), config], VOCABULARY, seed=4)
+    return Network.build(MODEL, [MaskedLMConfig(), config], VOCABULARY, seed=4)
 
 
 def make(lengths: tuple[int, ...] = (30, 12, 41), rate: float = 0.3) -> TrainingBatch[Ints]:

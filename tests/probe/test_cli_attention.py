@@ -36,7 +36,7 @@ def saved(tmp_path_factory, tiny_model, tiny_tokenizer):
         path, made = tmp_path_factory.mktemp("attention") / "model", tiny_model(objectives=heads)
         save_bundle(
             path,
-            pretraining=made,
+            network=made,
             model_config=made.encoder.config,
             objective_configs=heads,
             tokenizer=tiny_tokenizer,

@@ -30,9 +30,9 @@ def made_batches(vocabulary: int, count: int = 3) -> list[TrainingBatch]:
 
 
 @torch.no_grad()
-def naive_loss(pretraining, batches) -> list[tuple[float, int]]:
+def naive_loss(network, batches) -> list[tuple[float, int]]:
     """Sequence by sequence, softmax over the whole vocabulary, in float64."""
-    model = copy.deepcopy(pretraining).double()
+    model = copy.deepcopy(network).double()
     words = model.encoder.embeddings.words.weight
     found = []
     for batch in batches:
@@ -46,16 +46,16 @@ def naive_loss(pretraining, batches) -> list[tuple[float, int]]:
 
 
 def test_importance_equals_the_loss_of_each_pruned_model(tiny_model, tiny_tokenizer) -> None:
-    pretraining = tiny_model(objectives=(MaskedLMConfig(),))
+    network = tiny_model(objectives=(MaskedLMConfig(),))
     batches = made_batches(tiny_tokenizer.size)
-    found = head_importance(pretraining, batches)
-    whole = naive_loss(pretraining, batches)
+    found = head_importance(network, batches)
+    whole = naive_loss(network, batches)
     hidden = sum(count for _, count in whole)
     assert (found.hidden, found.tokens) == (hidden, sum(batch.tokens.size for batch in batches))
     assert_allclose(found.loss, sum(loss for loss, _ in whole) / hidden, rtol=1e-5)
     assert [(row.layer, row.head) for row in found.rows] == [(1, 1), (1, 2), (2, 1), (2, 2)]
     for row in found.rows:
-        pruned = copy.deepcopy(pretraining)
+        pruned = copy.deepcopy(network)
         zero_heads(pruned.encoder, [(row.layer, row.head)])
         losses = naive_loss(pruned, batches)
         assert_allclose(row.loss, sum(loss for loss, _ in losses) / hidden, rtol=1e-5)
@@ -80,9 +80,9 @@ def test_a_pruned_directory_computes_what_the_masked_model_did(tmp_path, tiny_mo
     assert pruned.lineage["pruned"] == {"from": "whole", "heads": ["1:2", "2:1"]}
     assert "heads 1:2, 2:1" in (tmp_path / "pruned" / "README.md").read_text()
     batches = made_batches(tiny_tokenizer.size)
-    masked, _ = masked_losses(bundle.pretraining, batches, heads)
-    permanent, _ = masked_losses(pruned.pretraining, batches)
-    whole, _ = masked_losses(bundle.pretraining, batches)
+    masked, _ = masked_losses(bundle.network, batches, heads)
+    permanent, _ = masked_losses(pruned.network, batches)
+    whole, _ = masked_losses(bundle.network, batches)
     assert_allclose(permanent, masked, rtol=1e-6)
     assert np.abs(whole - masked).max() > 1e-2  # and the model that was read is as it was
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "pruned").eval()
@@ -90,8 +90,8 @@ def test_a_pruned_directory_computes_what_the_masked_model_did(tmp_path, tiny_mo
     with torch.no_grad():
         kept = torch.ones(2, 2)
         kept[0, 1] = kept[1, 0] = 0
-        z = bundle.pretraining.encoder(TokenBatch.of(ids.tolist()).map(torch.from_numpy), heads=kept)
-        logits = bundle.pretraining.heads["masked-lm"].logits(z, bundle.pretraining.encoder.embeddings.words.weight)
+        z = bundle.network.encoder(TokenBatch.of(ids.tolist()).map(torch.from_numpy), heads=kept)
+        logits = bundle.network.heads["masked-lm"].logits(z, bundle.network.encoder.embeddings.words.weight)
         torch.testing.assert_close(theirs(input_ids=ids).prediction_logits[0], logits, rtol=1e-4, atol=1e-4)
 
 

@@ -12,8 +12,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from larvatus.cli.main import run
-from larvatus.embed.fit import FitOptions, counted, every_layer, fit_standardiser
 from larvatus.embed.passages import PassageOptions, passages, sample
+from larvatus.embed.standardise.fit import FitOptions, counted, every_layer, fit_standardiser
 from larvatus.metrics.correlation import spearman
 from larvatus.model import load
 from larvatus.probe.cosines import RunningCosines, RunningCovariance, unit_vectors

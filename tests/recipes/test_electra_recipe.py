@@ -3,7 +3,7 @@
 import pytest
 
 from larvatus.errors import RecipeError
-from larvatus.objectives import Pretraining, generator_of
+from larvatus.network import Network, generator_of
 from larvatus.recipes import read_recipe, recipe_table
 
 
@@ -32,7 +32,7 @@ def test_electra_says_what_clark_et_al_published():
 
 def test_the_small_model_has_the_published_14_million_parameters():
     electra = read_recipe("electra")
-    made = Pretraining.empty(electra.model, electra.objectives, electra.tokenizer.size)
+    made = Network.empty(electra.model, electra.objectives, electra.tokenizer.size)
     assert sum(tensor.numel() for tensor in made.own_state().values()) == 13_549_057
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from larvatus.objectives import Pretraining
+from larvatus.network import Network
 from larvatus.recipes import SIZES, read_recipe, recipe_names, recipe_table
 from larvatus.recipes.reading import recipe_text
 
@@ -29,7 +29,7 @@ def test_a_published_size_has_the_published_rate_and_warm_up(name, size):
 def test_electra_small_is_electra_small():
     small = read_recipe("electra", size="small")
     assert recipe_table(small) == recipe_table(read_recipe("electra"))
-    made = Pretraining.empty(small.model, small.objectives, small.tokenizer.size)
+    made = Network.empty(small.model, small.objectives, small.tokenizer.size)
     assert sum(tensor.numel() for tensor in made.own_state().values()) == 13_549_057
 
 

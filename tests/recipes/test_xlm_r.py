@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from larvatus.errors import RecipeError
-from larvatus.objectives import Pretraining
+from larvatus.network import Network
 from larvatus.recipes import read_recipe, recipe_table
 
 
@@ -29,7 +29,7 @@ def test_the_published_sizes(size, parameters):
     """270M and 550M in the paper's table; 278M and 560M as released, which their head and positions make exact."""
     recipe = read_recipe("xlm-r", size=size)
     with torch.device("meta"):
-        model = Pretraining(recipe.model, recipe.objectives, recipe.tokenizer.size)
+        model = Network(recipe.model, recipe.objectives, recipe.tokenizer.size)
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(parameters, rel=0.01)
 
 

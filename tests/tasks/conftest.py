@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.objectives import ClassificationConfig
+from larvatus.heads import ClassificationConfig
+from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.rng import stream
-from larvatus.tasks.classify import class_scores
-from larvatus.tasks.data.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.tasks.classify.classify import class_scores
+from larvatus.tasks.read.sequences import text_sequences
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.sequences import text_sequences
 from tests.tiny import WORDS
 
 TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")

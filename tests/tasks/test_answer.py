@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from larvatus.batch import edges
 from larvatus.errors import DataError, UsageError
-from larvatus.objectives import AnsweringConfig, ClassificationConfig, Pretraining
+from larvatus.heads import AnsweringConfig, ClassificationConfig
+from larvatus.labelled.records import Dataset, Place, QuestionExample
+from larvatus.network import Network
 from larvatus.targets import AnswerSpans
 from larvatus.tasks.answers.answer import (
     Decoding,
@@ -29,8 +31,7 @@ from larvatus.tasks.answers.answer import (
 )
 from larvatus.tasks.answers.finetune import AnswerOptions, answering_head, marks_whole_words
 from larvatus.tasks.answers.passages import Asked, EmptyWindows, answer_tokens, ask, with_answers
-from larvatus.tasks.data.records import Dataset, Place, QuestionExample
-from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.fit.head_options import HeadOptions
 from larvatus.tasks.scoring import Scoring
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
@@ -284,7 +285,7 @@ def test_answers_stay_inside_words_where_people_mark_them_so() -> None:
 
 
 def test_a_passage_of_100_000_characters_is_read_whole(
-    tiny_tokenizer: Tokenizer, tiny_model: Callable[..., Pretraining]
+    tiny_tokenizer: Tokenizer, tiny_model: Callable[..., Network]
 ) -> None:
     passage = "The river was wide, and deep! " * 3_400
     asked = ask(tiny_tokenizer, [(QUESTION, passage)], limit=32)
@@ -305,7 +306,7 @@ def test_a_passage_of_100_000_characters_is_read_whole(
     assert str(found).startswith(found.text)
 
 
-def test_what_was_cut_off_is_said(tiny_tokenizer: Tokenizer, tiny_model: Callable[..., Pretraining]) -> None:
+def test_what_was_cut_off_is_said(tiny_tokenizer: Tokenizer, tiny_model: Callable[..., Network]) -> None:
     asked = ask(tiny_tokenizer, [(QUESTION, "the river was wide . " * 40)], limit=32, truncate=True)
     model = tiny_model(objectives=(AnsweringConfig(null=True, threshold=-1e9),))
     (found,) = answer(model, [QUESTION], asked, scoring=Scoring())
@@ -317,7 +318,7 @@ def test_what_was_cut_off_is_said(tiny_tokenizer: Tokenizer, tiny_model: Callabl
 
 
 def test_bad_questions_and_models_are_one_clear_line(
-    tiny_tokenizer: Tokenizer, tiny_model: Callable[..., Pretraining]
+    tiny_tokenizer: Tokenizer, tiny_model: Callable[..., Network]
 ) -> None:
     with pytest.raises(DataError, match=r"question 1: the question has 20 tokens, .* shorten it to 14"):
         ask(tiny_tokenizer, [("river " * 20, "wide")], limit=32)

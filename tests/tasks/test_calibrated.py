@@ -10,8 +10,8 @@ import pytest
 import scipy.optimize
 import scipy.special
 
+from larvatus.heads import AnsweringConfig
 from larvatus.metrics.calibration import HOTTEST
-from larvatus.objectives import AnsweringConfig
 from larvatus.rng import stream
 from larvatus.tasks.answers.finetune import _fitted
 from larvatus.tasks.held_out import Calibration, calibration, judged

@@ -8,14 +8,15 @@ import tokenizers as library
 import torch
 from tokenizers import models, normalizers, pre_tokenizers
 
+from larvatus.heads import TaggingConfig
+from larvatus.labelled.records import Place, TaggedExample
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
-from larvatus.objectives import Pretraining, TaggingConfig
 from larvatus.targets import WordTags
-from larvatus.tasks.data.records import Place, TaggedExample
+from larvatus.tasks.read.sequences import word_sequences
+from larvatus.tasks.read.words import align_examples
 from larvatus.tasks.scoring import Scoring, head_of
-from larvatus.tasks.sequences import word_sequences
-from larvatus.tasks.tag import TaggedWords, decode, tag, tag_array, words_read
-from larvatus.tasks.words import align_examples
+from larvatus.tasks.tag.tag import TaggedWords, decode, tag, tag_array, words_read
 from larvatus.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -57,11 +58,9 @@ def test_in_training_each_subword_has_the_tag_of_its_word(tokenizer: Tokenizer, 
     assert [LABELS[tag] for tag in words.tags] == TAGS
 
 
-def model(tokenizer: Tokenizer, **head: str) -> Pretraining:
+def model(tokenizer: Tokenizer, **head: str) -> Network:
     shape = TransformerConfig(layers=1, hidden=4, heads=1, max_positions=32, dropout=0.0)
-    built = Pretraining.build(
-        shape, [TaggingConfig(**{"labels": LABELS, "scheme": "BIO", **head})], tokenizer.size, seed=0
-    )
+    built = Network.build(shape, [TaggingConfig(**{"labels": LABELS, "scheme": "BIO", **head})], tokenizer.size, seed=0)
     own = head_of(built)
     with torch.no_grad():  # the first three numbers of a vector are its scores
         own.classifier.weight.copy_(torch.eye(4)[:3])

@@ -13,13 +13,13 @@ import transformers
 
 import larvatus as lv
 from larvatus.cli.main import run
+from larvatus.labelled.squad import golds_of, read_questions
+from larvatus.labelled.squad_file import read_predictions
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.tasks.answers.passages import ask
-from larvatus.tasks.data.squad import golds_of, read_questions
-from larvatus.tasks.data.squad_file import read_predictions
 from larvatus.tasks.scoring import Scoring, score_sequences
-from tests import labelled as made
-from tests.labelled import QUICK, Call
+from tests import made_up as made
+from tests.made_up import QUICK, Call
 from tests.tasks.test_run import assert_bit_equal, signal_at
 
 LEARN = ("--epochs", 10, "--batch", 16, "--rate", 0.01, "--device", "cpu")
@@ -62,7 +62,7 @@ def test_a_model_that_answers_is_saved_for_us_and_for_transformers(larvatus: Cal
     inputs = {"input_ids": tokens.ids, "token_type_ids": tokens.segments}
     with torch.inference_mode():
         both = theirs(**{name: torch.from_numpy(own).long()[None] for name, own in inputs.items()})
-    ours = score_sequences(model.pretraining, asked.sequences, Scoring())
+    ours = score_sequences(model.network, asked.sequences, Scoring())
     np.testing.assert_allclose(np.stack([both.start_logits[0], both.end_logits[0]], 1), ours, atol=1e-5)
     assert "AutoModelForQuestionAnswering" in (answerer / "README.md").read_text()
 

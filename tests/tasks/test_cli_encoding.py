@@ -6,7 +6,7 @@ import pytest
 
 from larvatus.cli.main import run
 from larvatus.errors import DataError
-from larvatus.tasks.data.read import read_texts
+from larvatus.labelled.read import read_texts
 from larvatus.text.encodings import reading_in
 
 FILES = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from larvatus.cli.main import run
-from larvatus.objectives import ClassificationConfig, TaggingConfig
+from larvatus.heads import ClassificationConfig, TaggingConfig
 from tests.tasks.conftest import TAGS, draw, sentences, texts
 
 Call = Callable[..., tuple[int, str, str]]

@@ -13,16 +13,16 @@ import torch
 import transformers
 
 import larvatus as lv
-from larvatus.cli.finetuning import Pace
-from larvatus.cli.labelled import Labelled
+from larvatus.cli.tasks.finetuning import Pace
+from larvatus.cli.tasks.labelled import Labelled
 from larvatus.errors import UsageError
-from larvatus.tasks.curve import part
-from larvatus.tasks.data.read import read_tagged, read_texts
+from larvatus.labelled.read import read_tagged, read_texts
+from larvatus.tasks.fit.curve import part
+from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring, score_sequences
-from larvatus.tasks.sequences import Sequences, text_sequences, word_sequences
-from larvatus.tasks.tag import align_texts
-from tests import labelled as made
-from tests.labelled import QUICK, Call
+from larvatus.tasks.tag.tag import align_texts
+from tests import made_up as made
+from tests.made_up import QUICK, Call
 
 KINDS: dict[str, Callable[..., Path]] = {
     "multi-class": made.classes,
@@ -62,7 +62,7 @@ def test_a_classifier_is_saved_for_us_and_for_transformers(finetune: Call, tmp_p
     one: Any = ("the river", "a bank") if kind == "pairs" else "the river bank"
     answer: Any = model.predict(one)
     sequences = text_sequences(model.tokenizer, [one], limit=32)
-    ours = score_sequences(model.pretraining, sequences, Scoring())
+    ours = score_sequences(model.network, sequences, Scoring())
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     np.testing.assert_allclose(logits_of(theirs, sequences)[0], ours[0], atol=1e-5)
     if kind == "regression":
@@ -108,7 +108,7 @@ def test_a_tagger_is_saved(finetune: Call, tmp_path: Path, options: tuple[object
     if plain:
         found = align_texts(model.tokenizer, [words])
         sequences = word_sequences(model.tokenizer, found, limit=32)
-        ours = score_sequences(model.pretraining, sequences, Scoring())
+        ours = score_sequences(model.network, sequences, Scoring())
         theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "out")
         np.testing.assert_allclose(logits_of(theirs, sequences)[0, 1:-1], ours, atol=1e-5)
     assert ("without the CRF" in (tmp_path / "out" / "README.md").read_text()) == ("--crf" in options)
@@ -176,7 +176,7 @@ def test_examples_of_a_group_are_held_out_together(finetune: Call, tiny_director
 
 def test_time_left_is_by_the_clock_and_begins_anew_with_another_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 40.0, 100.0, 200.0, 230.0])
-    monkeypatch.setattr("larvatus.cli.finetuning.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("larvatus.cli.tasks.finetuning.time.monotonic", lambda: next(clock))
     pace = Pace()
     assert [pace.left(step, 100) for step in (1, 11, 31, 1, 11)] == ["", "4 min left", "3 min left", "", "4 min left"]
 
@@ -259,9 +259,9 @@ def test_from_python_with_the_settings_of_the_command(tiny_directory: Path, fine
     assert len(model("the river bank").tags) == 3  # type: ignore[union-attr]
     again = lv.finetune("tag", lv.load(tiny_directory), train=read_tagged([str(train)]), **settings)
     assert finetune("tag", "--train", train, "--out", tmp_path / "cli", *QUICK, "--crf", "--trained", "lora")[0] == 0
-    from_cli = lv.load(tmp_path / "cli").pretraining.own_state()
-    for name, tensor in model.pretraining.own_state().items():
-        assert torch.equal(tensor, again.pretraining.own_state()[name])
+    from_cli = lv.load(tmp_path / "cli").network.own_state()
+    for name, tensor in model.network.own_state().items():
+        assert torch.equal(tensor, again.network.own_state()[name])
         assert torch.equal(tensor, from_cli[name])
 
 

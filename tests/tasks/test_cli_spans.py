@@ -10,11 +10,11 @@ import pytest
 
 import larvatus as lv
 from larvatus.cli.main import run
-from larvatus.cli.predict import shown
-from larvatus.objectives import SpansConfig
+from larvatus.cli.tasks.predict import shown
+from larvatus.heads import SpansConfig
 from larvatus.tasks.results import Coverage, Entity, Spanned
-from tests import labelled as made
-from tests.labelled import QUICK, Call
+from tests import made_up as made
+from tests.made_up import QUICK, Call
 from tests.tasks.test_run import assert_bit_equal, signal_at
 
 LEARN = ("--epochs", 10, "--batch", 8, "--rate", 0.01, "--device", "cpu")

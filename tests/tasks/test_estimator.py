@@ -107,9 +107,9 @@ def test_it_is_a_classifier_that_can_be_cloned_and_pickled(fitted: TextClassifie
 
 def test_a_loaded_model_serves_and_stays_as_it_was(directory: str) -> None:
     bundle = load_bundle(directory)
-    before = {name: tensor.clone() for name, tensor in bundle.pretraining.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in bundle.network.state_dict().items()}
     TextClassifier(bundle, **{**QUICK, "epochs": 1}).fit(TEXTS, CLASSES)
-    assert all(bool((tensor == before[name]).all()) for name, tensor in bundle.pretraining.state_dict().items())
+    assert all(bool((tensor == before[name]).all()) for name, tensor in bundle.network.state_dict().items())
 
 
 def test_holding_out_gives_a_score(directory: str, fitted: TextClassifier) -> None:

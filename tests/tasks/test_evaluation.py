@@ -18,14 +18,14 @@ from seqeval.scheme import BILOU, IOB1, IOB2, IOBES
 from sklearn import metrics as theirs
 
 from larvatus.errors import DataError, UsageError
+from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.metrics.entities import tag_f1
-from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
 from larvatus.tasks.held_out import class_metrics, tag_metrics
 from larvatus.tasks.predict import Predictor
 from larvatus.tasks.results import Tagged
-from larvatus.tasks.schemes import in_scheme
+from larvatus.tasks.tag.schemes import in_scheme
 from larvatus.text.tag_schemes import find_illegal
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
 
@@ -129,7 +129,7 @@ def test_numbers_equal_scipy(tuned: Any) -> None:
 def test_a_model_that_always_says_the_same_number_has_no_correlation_and_still_is_json(tuned: Any) -> None:
     bundle = tuned(classes("value", kind="regression"))
     with torch.no_grad():
-        bundle.pretraining.heads["classification"].classifier.weight.zero_()
+        bundle.network.heads["classification"].classifier.weight.zero_()
     found = evaluate_texts(bundle, texts(draw((0.5, 1.5), 20), kind="regression"), FEW)
     assert math.isnan(found.metrics["spearman"].value)
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["metrics"]["spearman"]["value"] is None
@@ -323,8 +323,8 @@ def test_classes_in_another_order_compare_by_name(tuned: Any) -> None:
     data = texts(draw(CLASSES, 40))
     first = tuned(classes())
     turned = tuned(classes("yes", "maybe", "no"))
-    head = turned.pretraining.heads["classification"].classifier
-    own = first.pretraining.heads["classification"].classifier
+    head = turned.network.heads["classification"].classifier
+    own = first.network.heads["classification"].classifier
     order = [CLASSES.index(label) for label in ("yes", "maybe", "no")]
     with torch.no_grad():
         head.weight.copy_(own.weight[order])

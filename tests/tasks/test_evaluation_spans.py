@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.errors import DataError, UsageError
+from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig
+from larvatus.labelled.records import Dataset, Place, QuestionExample, SpannedWords
 from larvatus.metrics.spans import span_f1
-from larvatus.objectives import AnsweringConfig, ClassificationConfig, SpansConfig
 from larvatus.tasks.answers.evaluation import evaluate_answers, resampled_answers
-from larvatus.tasks.data.records import Dataset, Place, QuestionExample, SpannedWords
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.spans.evaluation import evaluate_spans, resampled_spans

@@ -13,13 +13,14 @@ from torch.testing import assert_close
 
 from larvatus.batch import Ints, TokenBatch, TrainingBatch
 from larvatus.errors import ArtefactError
+from larvatus.heads import ClassificationConfig, TaggingConfig
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
-from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
 from larvatus.targets import ClassTargets, WordTags
-from larvatus.tasks import features as module
-from larvatus.tasks.features import Features, subword_targets
+from larvatus.tasks.fit import features as module
+from larvatus.tasks.fit.features import Features, subword_targets
+from larvatus.tasks.fit.trained import TrainedConfig, set_rates, train_mode, trainable
 from larvatus.tasks.scoring import Scoring, head_of, states_of
-from larvatus.tasks.trained import TrainedConfig, set_rates, train_mode, trainable
 
 VOCABULARY, HIDDEN, EXAMPLES = 30, 16, 23
 KNOWN = ("A", "B", "C")
@@ -78,10 +79,10 @@ def data() -> Listed:
     return Listed([example(draw) for _ in range(EXAMPLES)])
 
 
-def model(head: str, **shape: object) -> Pretraining:
+def model(head: str, **shape: object) -> Network:
     settings = {"layers": 2, "hidden": HIDDEN, "heads": 2, "max_positions": 16, "init": 0.3, **shape}
     config = TransformerConfig(**settings)  # type: ignore[arg-type]
-    return Pretraining.build(config, [HEADS[head]], VOCABULARY, seed=1)
+    return Network.build(config, [HEADS[head]], VOCABULARY, seed=1)
 
 
 @pytest.mark.parametrize("head", HEADS)

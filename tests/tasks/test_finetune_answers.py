@@ -12,8 +12,10 @@ import pytest
 
 from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.errors import DataError, UsageError
+from larvatus.heads import Answering, AnsweringConfig
+from larvatus.labelled.records import Dataset, Place, QuestionExample
 from larvatus.metrics.squad import squad2_scores, squad_scores
-from larvatus.objectives import Answering, AnsweringConfig, Pretraining
+from larvatus.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer, answer_questions
 from larvatus.tasks.answers.finetune import (
     AnswerOptions,
@@ -23,12 +25,11 @@ from larvatus.tasks.answers.finetune import (
     hold_out_questions,
 )
 from larvatus.tasks.answers.passages import EmptyWindows
-from larvatus.tasks.data.records import Dataset, Place, QuestionExample
-from larvatus.tasks.finetune import Job, Tuned, Watch
-from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.fit.finetune import Job, Tuned, Watch
+from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.scoring import Scoring, head_of
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.trained import TrainedConfig
 
 FILLER = ["the", "a", "of", "was", "and", "wide", "deep", "."]
 QUICK = FineTuneConfig(epochs=12, batch=16, rate=1e-2)
@@ -55,7 +56,7 @@ def questions(count: int, *, seed: int, without: float = 0.0, words: int = 9) ->
 
 
 @pytest.fixture
-def bundle(tmp_path: Path, save_tiny: Callable[..., Path], tiny_model: Callable[..., Pretraining]) -> Bundle:
+def bundle(tmp_path: Path, save_tiny: Callable[..., Path], tiny_model: Callable[..., Network]) -> Bundle:
     return load_bundle(save_tiny(tmp_path / "tiny", tiny_model(dropout=0.0, attention_dropout=0.0)))
 
 
@@ -71,7 +72,7 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, bundle: Bundle) -
     assert found.scores.values["f1"] > 0.8  # a guess: 0.1
     assert found.scores.values["exact-match"] > 0.6
     assert isinstance(found.held_out, HeldOutQuestions)
-    texts = found.held_out.predictions(found.bundle.pretraining, Scoring())
+    texts = found.held_out.predictions(found.bundle.network, Scoring())
     golds = {one.id: one.golds for one in found.dev}
     own = squad_scores(golds, dict(zip(golds, texts, strict=True)))
     assert (own.f1, own.exact) == pytest.approx((found.scores.values["f1"], found.scores.values["exact-match"]))
@@ -82,7 +83,7 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, bundle: Bundle) -
     assert config.temperature == (1.0 if fit.refused else fit.fitted)
     save_bundle(
         tmp_path / "saved",
-        pretraining=found.bundle.pretraining,
+        network=found.bundle.network,
         model_config=found.bundle.model,
         objective_configs=found.bundle.objectives,
         tokenizer=found.bundle.tokenizer,
@@ -93,7 +94,7 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, bundle: Bundle) -
     )
     again = load_bundle(tmp_path / "saved")
     assert again.objectives == found.bundle.objectives
-    assert found.held_out.predictions(again.pretraining, Scoring()) == texts
+    assert found.held_out.predictions(again.network, Scoring()) == texts
     pairs = [(one.question, one.passage) for one in found.dev]
     assert [given.text for given in answer_questions(again, pairs, scoring=Scoring())] == texts
     with pytest.raises(DataError, match="question 2: its passage is empty"):
@@ -112,7 +113,7 @@ def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle
     assert values["best-f1"] > 0.85
     assert values["f1"] == pytest.approx(values["best-f1"])  # the threshold is the model's now
     (config,) = found.bundle.objectives
-    head = head_of(found.bundle.pretraining)
+    head = head_of(found.bundle.network)
     assert isinstance(head, Answering)
     assert isinstance(config, AnsweringConfig)
     assert config == head.config
@@ -120,7 +121,7 @@ def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle
     assert config.threshold == values["best-threshold"] != 0.0
     asked = encode_questions(found.bundle, found.dev.examples, QUICK, AnswerOptions())
     questions_ = [one.question for one in found.dev]
-    answers = answer(found.bundle.pretraining, questions_, asked, scoring=Scoring())
+    answers = answer(found.bundle.network, questions_, asked, scoring=Scoring())
     golds = {one.id: one.golds for one in found.dev}
     texts = {one.id: given.text for one, given in zip(found.dev, answers, strict=True)}
     assert squad2_scores(golds, texts).f1 == pytest.approx(values["f1"])
@@ -132,7 +133,7 @@ def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle
 def test_the_temperature_gives_right_spans_their_share(bundle: Bundle) -> None:
     found = tuned(bundle)
     assert isinstance(found.held_out, HeldOutQuestions)
-    model = found.bundle.pretraining
+    model = found.bundle.network
     head = head_of(model)
     best = found.calibration.fitted  # used or not: that is for the other half of the questions to say
 

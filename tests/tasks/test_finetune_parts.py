@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.objectives import Pretraining
-from larvatus.tasks.data.records import Dataset, Place, TaggedExample, TextExample
-from larvatus.tasks.features import Features
-from larvatus.tasks.finetune import Job, finetune_tags, finetune_texts
-from larvatus.tasks.heads import HeadOptions
+from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.network import Network
+from larvatus.tasks.fit.features import Features
+from larvatus.tasks.fit.finetune import Job, finetune_tags, finetune_texts
+from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.trained import TrainedConfig
 
 WORDS = [
     "the",
@@ -40,7 +40,7 @@ WORDS = [
 
 @pytest.fixture(scope="module")
 def bundle(
-    tiny_model: Callable[..., Pretraining], save_tiny: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+    tiny_model: Callable[..., Network], save_tiny: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Bundle:
     return load_bundle(save_tiny(tmp_path_factory.mktemp("tiny"), tiny_model()))
 
@@ -70,15 +70,15 @@ def job(word: str, **head: object) -> Job:
 @pytest.mark.parametrize("word", ["all", "last1", "lora", "head"])
 def test_the_model_has_the_names_of_any_other_and_the_scores_that_were_told(bundle: Bundle, word: str) -> None:
     tuned = finetune_texts(bundle, texts(40, 1), texts(20, 2), job(word))
-    whole = tuned.bundle.pretraining
+    whole = tuned.bundle.network
     assert {n for n in whole.state_dict() if n.startswith("encoder.")} == {
-        n for n in bundle.pretraining.state_dict() if n.startswith("encoder.")
+        n for n in bundle.network.state_dict() if n.startswith("encoder.")
     }
     assert tuned.held_out is not None
     assert tuned.scores is not None
     assert tuned.held_out.scores(whole, Scoring()).values == pytest.approx(tuned.scores.values)
     same = all(
-        torch.equal(tensor, bundle.pretraining.state_dict()[name])
+        torch.equal(tensor, bundle.network.state_dict()[name])
         for name, tensor in whole.state_dict().items()
         if name.startswith("encoder.")
     )
@@ -102,4 +102,4 @@ def test_a_frozen_encoder_reads_everything_once_for_all_seeds(
     assert len(tuned.runs) == 2
     assert tuned.held_out is not None
     assert tuned.scores is not None
-    assert tuned.held_out.scores(tuned.bundle.pretraining, Scoring()).values == pytest.approx(tuned.scores.values)
+    assert tuned.held_out.scores(tuned.bundle.network, Scoring()).values == pytest.approx(tuned.scores.values)

@@ -8,16 +8,17 @@ import torch
 from torch.testing import assert_close
 
 from larvatus.batch import Ints, TokenBatch, TrainingBatch
+from larvatus.engine.settings import Runtime
+from larvatus.heads import ClassificationConfig, TaggingConfig
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.nn.lora import merge_lora
-from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
 from larvatus.targets import ClassTargets, WordTags
-from larvatus.tasks.features import Features
-from larvatus.tasks.loop import FineTuning, Fitting
+from larvatus.tasks.fit.features import Features
+from larvatus.tasks.fit.loop import FineTuning, Fitting
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.trained import TrainedConfig
-from larvatus.train.settings import Runtime
 
 VOCABULARY = 20
 LABELS = ("no", "yes")
@@ -55,17 +56,17 @@ class Data:
         )
 
 
-def model(task: str) -> Pretraining:
+def model(task: str) -> Network:
     shape = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=16, init=0.3)
-    return Pretraining.build(shape, [HEADS[task]], VOCABULARY, seed=1)
+    return Network.build(shape, [HEADS[task]], VOCABULARY, seed=1)
 
 
-def tuning(whole: Pretraining, word: str, *, features: Features | None = None) -> FineTuning:
+def tuning(whole: Network, word: str, *, features: Features | None = None) -> FineTuning:
     config = FineTuneConfig(epochs=6, batch=8, rate=0.01, trained=TrainedConfig.read(word))
     return FineTuning(whole, Data(), Fitting(config=config, runtime=Runtime(), seed=1), features)
 
 
-def loss_of(whole: Pretraining) -> float:
+def loss_of(whole: Network) -> float:
     with torch.inference_mode():
         (loss,) = whole.eval()(on_device(Data().batch(np.arange(48)), "cpu")).values()
         return float(loss.mean)

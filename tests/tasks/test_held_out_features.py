@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
-from larvatus.tasks.classify import LabelledTexts
+from larvatus.heads import ClassificationConfig, TaggingConfig
+from larvatus.network import Network
+from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.held_out import HeldOutTags, HeldOutTexts
+from larvatus.tasks.read.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.sequences import text_sequences, word_sequences
-from larvatus.tasks.tag import TaggedWords, align_texts
+from larvatus.tasks.tag.tag import TaggedWords, align_texts
 from larvatus.text.tokenizer import Tokenizer
 
 TEXTS = ["the river bank was wide", "turn your homework in please . " * 7, "", "a deep river and a bank " * 4, "runs"]
@@ -21,7 +22,7 @@ SCORING = Scoring(tokens=40)
 
 
 @pytest.mark.parametrize("merge", ["mean", "max"])
-def test_texts(tiny_model: Callable[..., Pretraining], tiny_tokenizer: Tokenizer, merge: str) -> None:
+def test_texts(tiny_model: Callable[..., Network], tiny_tokenizer: Tokenizer, merge: str) -> None:
     config = ClassificationConfig(labels=("a", "b"))
     model = tiny_model(objectives=[config])
     sequences = text_sequences(tiny_tokenizer, TEXTS, limit=16)
@@ -40,7 +41,7 @@ def test_texts(tiny_model: Callable[..., Pretraining], tiny_tokenizer: Tokenizer
 
 
 @pytest.mark.parametrize("settings", [{}, {"pool": "mean", "learn": "words"}, {"lstm": 4, "mix": True}, {"crf": True}])
-def test_tags(tiny_model: Callable[..., Pretraining], tiny_tokenizer: Tokenizer, settings: dict[str, object]) -> None:
+def test_tags(tiny_model: Callable[..., Network], tiny_tokenizer: Tokenizer, settings: dict[str, object]) -> None:
     config = TaggingConfig(labels=("a", "b", "c"), **settings)  # type: ignore[arg-type]
     model = tiny_model(objectives=[config])
     sequences = word_sequences(tiny_tokenizer, align_texts(tiny_tokenizer, TEXTS), limit=16)

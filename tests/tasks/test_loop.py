@@ -16,22 +16,23 @@ from torch.testing import assert_close
 
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.heads import with_head
+from larvatus.engine.settings import Runtime
 from larvatus.errors import NumericsError
-from larvatus.objectives import ClassificationConfig, Pretraining, TaggingConfig
+from larvatus.heads import ClassificationConfig, TaggingConfig
+from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.network import Network
 from larvatus.rng import stream
 from larvatus.signals import Stop
-from larvatus.tasks.choosing import Epoch, Scores, gains, stuck
-from larvatus.tasks.classify import LabelledTexts
-from larvatus.tasks.data.records import Dataset, Place, TaggedExample, TextExample
-from larvatus.tasks.features import Examples
-from larvatus.tasks.finetune import Job, finetune_tags, finetune_texts
-from larvatus.tasks.heads import HeadOptions, classification_head
-from larvatus.tasks.loop import FineTuning, Fitting, epoch_order, evaluation_places
+from larvatus.tasks.classify.classify import LabelledTexts
+from larvatus.tasks.fit.choosing import Epoch, Scores, gains, stuck
+from larvatus.tasks.fit.features import Examples
+from larvatus.tasks.fit.finetune import Job, finetune_tags, finetune_texts
+from larvatus.tasks.fit.head_options import HeadOptions, classification_head
+from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order, evaluation_places
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.read.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.sequences import text_sequences, word_sequences
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.tag import TaggedWords, align_texts
-from larvatus.train.settings import Runtime
+from larvatus.tasks.tag.tag import TaggedWords, align_texts
 
 WORDS = ["the", "river", "bank", "was", "wide", "and", "deep", "runs", "turned", "homework", "please", ",", "!"]
 EXAMPLES = 20
@@ -47,7 +48,7 @@ HEADS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def parent(
     tmp_path_factory: pytest.TempPathFactory,
-    tiny_model: Callable[..., Pretraining],
+    tiny_model: Callable[..., Network],
     save_tiny: Callable[..., Path],
 ) -> Bundle:
     model = tiny_model(dropout=0.0, attention_dropout=0.0)
@@ -75,7 +76,7 @@ def start(parent: Bundle, data: Examples, head: Any, *, microbatch: int = 10_000
     told = {name: settings.pop(name) for name in ("evaluate", "stop", "progress") if name in settings}
     config = FineTuneConfig(**{"epochs": 2, "batch": 8, "rate": 1e-3, "evaluations": 1, **settings})
     return FineTuning(
-        ready.pretraining, data, Fitting(config=config, runtime=Runtime(microbatch=microbatch), seed=5, **told)
+        ready.network, data, Fitting(config=config, runtime=Runtime(microbatch=microbatch), seed=5, **told)
     )
 
 
@@ -278,7 +279,7 @@ def test_several_seeds(parent: Bundle) -> None:
     assert main[tuned.kept] == max(main.values())
     assert tuned.held_out is not None
     assert tuned.scores is not None
-    assert tuned.held_out.scores(tuned.bundle.pretraining, Scoring()).values == pytest.approx(tuned.scores.values)
+    assert tuned.held_out.scores(tuned.bundle.network, Scoring()).values == pytest.approx(tuned.scores.values)
     assert all((own.best.scores.main if own.best and own.best.scores else 0) == max(
         look.scores.main for look in own.history if look.scores) for own in tuned.runs)  # fmt: skip
 

@@ -17,10 +17,10 @@ import larvatus as lv
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.sentence_pooling import read_pooling
 from larvatus.errors import ArtefactError
-from larvatus.objectives import ClassificationConfig
-from larvatus.tasks.pooling import pooling_of
-from tests import labelled as made
-from tests.labelled import QUICK, Call
+from larvatus.heads import ClassificationConfig
+from larvatus.tasks.fit.pooling import pooling_of
+from tests import made_up as made
+from tests.made_up import QUICK, Call
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -113,7 +113,7 @@ def test_the_pooling_is_said_saved_and_used_again(
         ids = torch.tensor([cut.convert_tokens_to_ids(["[CLS]", "the", "river", "bank", "[SEP]"])])
         with torch.inference_mode():
             mean = theirs(ids).last_hidden_state[0].mean(0)
-            head = model.pretraining.heads["classification"]
+            head = model.network.heads["classification"]
             scores = head.classifier(mean) / config.temperature  # the pooler was made for [CLS]: it is left out
         answer: Any = model.predict("the river bank")
         np.testing.assert_allclose(list(answer.probabilities.values()), torch.softmax(scores, -1), atol=1e-5)

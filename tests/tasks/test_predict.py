@@ -18,12 +18,12 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 import larvatus
 from larvatus.bundle.directory import load_bundle
 from larvatus.errors import ArtefactError, DataError, UsageError
+from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.model import Model, load
-from larvatus.objectives import ClassificationConfig, TaggingConfig
 from larvatus.tasks import predict as module
 from larvatus.tasks.predict import PredictOptions, Predictor, Totals, blocks
 from larvatus.tasks.results import Classified, Tagged, TaggedWord
-from larvatus.tasks.tag import _entities
+from larvatus.tasks.tag.tag import _entities
 from larvatus.text.tag_schemes import find_illegal
 from larvatus.text.words import segment_words
 

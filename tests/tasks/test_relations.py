@@ -16,21 +16,23 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 import larvatus as lv
 from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
-from larvatus.cli.predict import shown
+from larvatus.cli.tasks.predict import shown
 from larvatus.errors import DataError, UsageError
+from larvatus.heads import SpansConfig
+from larvatus.heads.relations import RelationsConfig
+from larvatus.labelled.records import Dataset, Place, Relation, SpannedWords
+from larvatus.labelled.spanned import read_spanned
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device, span_scorer
 from larvatus.nn.relation_scorer import distances, gaps
-from larvatus.objectives import MaskedLMConfig, Pretraining, SpansConfig
-from larvatus.objectives.relations import RelationsConfig
+from larvatus.objectives import MaskedLMConfig
 from larvatus.targets import WordSpans
-from larvatus.tasks.data.records import Dataset, Place, Relation, SpannedWords
-from larvatus.tasks.data.spanned import read_spanned
-from larvatus.tasks.features import Features
-from larvatus.tasks.finetune import Job, Tuned, Watch
-from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.save import contents_hash, save_tuned
+from larvatus.tasks.fit.features import Features
+from larvatus.tasks.fit.finetune import Job, Tuned, Watch
+from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.fit.save import contents_hash, save_tuned
+from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.spans.decoding import Candidates
 from larvatus.tasks.spans.finetune import SpanOptions, finetune_spans, spans_config
 from larvatus.tasks.spans.relations import related
@@ -79,11 +81,11 @@ def bundle(tmp_path_factory) -> Bundle:
     library.add_special_tokens(tokens[:5])
     tokenizer = Tokenizer.from_library(library)
     shape = TransformerConfig(layers=2, hidden=32, heads=2, max_positions=32, init=0.2, dropout=0.0)
-    model = Pretraining.build(shape, [MaskedLMConfig()], tokenizer.size, seed=1)
+    model = Network.build(shape, [MaskedLMConfig()], tokenizer.size, seed=1)
     directory = tmp_path_factory.mktemp("relations") / "tiny"
     save_bundle(
         directory,
-        pretraining=model,
+        network=model,
         model_config=shape,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=tokenizer,
@@ -131,7 +133,7 @@ def test_directed_relations_of_unseen_pairs_are_learnt_with_the_spans(tuned, sai
     )
     own = tuned.bundle.objectives[0].relations
     assert (own.labels, own.reach) == (("follows", "lives-in"), 4)
-    assert set(tuned.held_out.relations(tuned.bundle.pretraining, Scoring()).by_label) == {"follows", "lives-in"}
+    assert set(tuned.held_out.relations(tuned.bundle.network, Scoring()).by_label) == {"follows", "lives-in"}
 
 
 def test_answers_of_the_saved_model_know_head_and_tail(tuned, model, tmp_path) -> None:
@@ -161,7 +163,7 @@ def test_answers_of_the_saved_model_know_head_and_tail(tuned, model, tmp_path) -
 
 def test_the_saved_model_has_the_same_settings_and_weights(tuned, model) -> None:
     assert model.bundle.objectives == tuned.bundle.objectives
-    ours, theirs = (one.pretraining.state_dict() for one in (tuned.bundle, model.bundle))
+    ours, theirs = (one.network.state_dict() for one in (tuned.bundle, model.bundle))
     assert any("relations" in name for name in ours)
     card = (model.bundle.path / "README.md").read_text()
     assert "## Relations between spans in training" in card
@@ -170,7 +172,7 @@ def test_the_saved_model_has_the_same_settings_and_weights(tuned, model) -> None
 
 
 def test_frozen_features_give_the_loss_of_the_encoder(tuned, bundle) -> None:
-    model = tuned.bundle.pretraining.eval()
+    model = tuned.bundle.network.eval()
     data = spanned_texts(bundle.tokenizer, TRAIN.examples[:9], tuned.bundle.objectives[0], limit=32)
     chosen = np.array([3, 0, 8])
     batch = on_device(data.batch(chosen), "cpu")
@@ -192,7 +194,7 @@ def spans_of(count: int, *, apart: int, hidden: int, seed: int = 0) -> Candidate
 def head_of(*, reach: int, hidden: int = 8):
     shape = TransformerConfig(layers=1, hidden=8, heads=2, max_positions=16)
     own = RelationsConfig(labels=("in", "of"), reach=reach, hidden=hidden)
-    built = Pretraining.build(shape, [SpansConfig(labels=("A",), relations=own)], 9, seed=3)
+    built = Network.build(shape, [SpansConfig(labels=("A",), relations=own)], 9, seed=3)
     return built.heads["spans"]
 
 
@@ -255,9 +257,9 @@ def test_relations_across_windows_are_looked_for_but_not_learnt(tuned, bundle) -
             head, tail, _ = batch.related[1]
             assert batch.first[tail] - batch.first[head] == 2
         held = dataclasses.replace(tuned.held_out, data=data)
-        given = held._given(tuned.bundle.pretraining, Scoring())[0]
-        assert len(related(spans_head(tuned.bundle.pretraining), given, floor=0.0)) == 2  # either way round
-        assert held.relations(tuned.bundle.pretraining, Scoring()).micro.support == 2
+        given = held._given(tuned.bundle.network, Scoring())[0]
+        assert len(related(spans_head(tuned.bundle.network), given, floor=0.0)) == 2  # either way round
+        assert held.relations(tuned.bundle.network, Scoring()).micro.support == 2
     assert 0 < parted < 18
 
 

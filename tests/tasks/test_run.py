@@ -16,12 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from larvatus.cli import finetuning
-from larvatus.tasks.checkpoint import SeedRun
-from larvatus.tasks.choosing import Epoch, Scores
-from larvatus.tasks.finetune import _better
-from tests import labelled as made
-from tests.labelled import QUICK, Call
+from larvatus.cli.tasks import finetuning
+from larvatus.tasks.fit.checkpoint import SeedRun
+from larvatus.tasks.fit.choosing import Epoch, Scores
+from larvatus.tasks.fit.finetune import _better
+from tests import made_up as made
+from tests.made_up import QUICK, Call
 
 RUNS: dict[str, tuple[str, tuple[object, ...], int]] = {
     "classes": ("classify", (), 2),
@@ -100,9 +100,10 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(
 
 KILLED = """
 import os, signal, sys
-from larvatus.cli import finetuning
+from larvatus.cli.tasks import finetuning
 from larvatus.cli.main import run
-from larvatus.tasks import checkpoint, loop
+from larvatus.tasks.fit import checkpoint
+from larvatus.tasks.fit import loop
 checkpoint.EVERY_S, loop.LOOK_EVERY = 0.0, 4
 def progress(self, step, steps, loss, speed):
     if step == 18:

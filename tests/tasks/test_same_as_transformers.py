@@ -19,18 +19,18 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus.bundle.directory import load_bundle
+from larvatus.engine.settings import Runtime
 from larvatus.rng import stream
 from larvatus.targets import WordTags
-from larvatus.tasks.classify import LabelledTexts
-from larvatus.tasks.features import Examples
-from larvatus.tasks.loop import FineTuning, Fitting, epoch_order
+from larvatus.tasks.classify.classify import LabelledTexts
+from larvatus.tasks.fit.features import Examples
+from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.scoring import head_of
-from larvatus.tasks.sequences import Sequences, text_sequences, word_sequences
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.tag import TaggedWords, align_texts
+from larvatus.tasks.tag.tag import TaggedWords, align_texts
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import ByteBPEConfig, train_vocabulary
-from larvatus.train.settings import Runtime
 from tests.bundle.theirs import PROSE, their_directory
 
 BATCH, EPOCHS, EXAMPLES, SEED, CLASSES = 8, 2, 37, 3, 3
@@ -119,7 +119,7 @@ def both(
 ) -> None:
     bundle = load_bundle(directory)
     (config,) = bundle.objectives
-    own = bundle.pretraining.to(precision)
+    own = bundle.network.to(precision)
     model.to(precision)
     head_of(own).config = msgspec.structs.replace(config, **head)
     each = -(-EXAMPLES // BATCH)
@@ -132,14 +132,14 @@ def both(
         for epoch in range(EPOCHS)
         for first in range(0, EXAMPLES, BATCH)
     ]
-    before = {name: p.detach().clone() for name, p in load_bundle(directory).pretraining.named_parameters()}
+    before = {name: p.detach().clone() for name, p in load_bundle(directory).network.named_parameters()}
     losses = train_theirs(model, order, loss_of, tuning)
     exact = precision == torch.float64
     assert [look.training_loss for look in ours.fit.history] == pytest.approx(losses, rel=1e-6 if exact else 1e-4)
     assert len(losses) == 2 * each
     model.save_pretrained(directory.parent / "trained")
     bundle.tokenizer.save(directory.parent / "trained")
-    wanted = load_bundle(directory.parent / "trained").pretraining.state_dict()
+    wanted = load_bundle(directory.parent / "trained").network.state_dict()
     moved = 0.0
     for name, tensor in own.state_dict().items():
         found, expected = tensor.float(), wanted[name].float()

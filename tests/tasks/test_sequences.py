@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from larvatus.batch import TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.targets import ClassTargets, WordTags
-from larvatus.tasks.classify import LabelledTexts
-from larvatus.tasks.sequences import Sequences, TextOrPair, text_sequences, word_sequences
-from larvatus.tasks.tag import TaggedWords, align_texts, words_read
+from larvatus.tasks.classify.classify import LabelledTexts
+from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences
+from larvatus.tasks.tag.tag import TaggedWords, align_texts, words_read
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import train_vocabulary

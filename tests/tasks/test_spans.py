@@ -17,15 +17,18 @@ from torch.testing import assert_close
 
 from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.errors import ArtefactError, DataError, UsageError
+from larvatus.heads import SpansConfig
+from larvatus.labelled.records import Dataset, Place, SpannedWords
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
-from larvatus.objectives import MaskedLMConfig, Pretraining, SpansConfig
+from larvatus.objectives import MaskedLMConfig
 from larvatus.targets import WordSpans
-from larvatus.tasks.data.records import Dataset, Place, SpannedWords
-from larvatus.tasks.features import Features
-from larvatus.tasks.finetune import Job, Watch
-from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.fit.features import Features
+from larvatus.tasks.fit.finetune import Job, Watch
+from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.scoring import Scoring, head_of
-from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.spans.finetune import (
     SpanOptions,
     conflicts,
@@ -36,8 +39,7 @@ from larvatus.tasks.spans.finetune import (
 from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.sequences import span_sequences
 from larvatus.tasks.spans.spans import align_spanned, given_spans, scored_spans, spanned_texts, spans
-from larvatus.tasks.tag import align_texts
-from larvatus.tasks.trained import TrainedConfig
+from larvatus.tasks.tag.tag import align_texts
 from larvatus.text.tag_schemes import Entity
 from larvatus.text.tokenizer import Tokenizer
 from tests.tiny import WORDS
@@ -71,16 +73,16 @@ def bundle(tmp_path_factory) -> Bundle:
     library.add_special_tokens(tokens[:5])
     tokenizer = Tokenizer.from_library(library)
     shape = TransformerConfig(layers=2, hidden=32, heads=2, max_positions=32, init=0.2, dropout=0.0)
-    model = Pretraining.build(shape, [MaskedLMConfig()], tokenizer.size, seed=1)
+    model = Network.build(shape, [MaskedLMConfig()], tokenizer.size, seed=1)
     directory = tmp_path_factory.mktemp("spans") / "tiny"
     save(directory, model, (MaskedLMConfig(),), tokenizer)
     return load_bundle(directory)
 
 
-def save(directory: Path, model: Pretraining, objectives: Any, tokenizer: Tokenizer) -> None:
+def save(directory: Path, model: Network, objectives: Any, tokenizer: Tokenizer) -> None:
     save_bundle(
         directory,
-        pretraining=model,
+        network=model,
         model_config=model.encoder.config,
         objective_configs=objectives,
         tokenizer=tokenizer,
@@ -126,7 +128,7 @@ def test_every_span_of_a_long_text_stands_in_one_window(bundle, limit, longest) 
 
 def test_scores_of_windows_and_batches_are_those_of_each_text_alone(bundle) -> None:
     tuned = finetune_spans(bundle, TRAIN, None, dataclasses.replace(job(epochs=1), hold_out=False)).bundle
-    model, head = tuned.pretraining, tuned.pretraining.heads["spans"]
+    model, head = tuned.network, tuned.network.heads["spans"]
     data = spanned_texts(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
     for part in scored_spans(model, data.encoded, Scoring(tokens=12), data.learnt):
         for n in range(0, len(part.first), 5):
@@ -155,7 +157,7 @@ def test_united_airlines_comes_out_inside_united_airlines_holding(bundle, repres
     config = tuned.bundle.objectives[0]
     assert config.decoding == "nested"
     encoded = span_sequences(bundle.tokenizer, found, limit=32, longest=config.longest)
-    (answer,) = spans(tuned.bundle.pretraining, found, encoded, scoring=Scoring())
+    (answer,) = spans(tuned.bundle.network, found, encoded, scoring=Scoring())
     jane, outer, inner = answer.entities
     assert (jane.text, jane.label) == ("Jane Villanueva", "PER")
     assert (outer.text, outer.label) == ("United Airlines Holding", "ORG")
@@ -164,10 +166,10 @@ def test_united_airlines_comes_out_inside_united_airlines_holding(bundle, repres
     assert answer.coverage.share == 1.0
     assert str(answer) == "Jane Villanueva [PER], United Airlines Holding [ORG], United Airlines [ORG]"
     saved = tmp_path / "tuned"
-    save(saved, tuned.bundle.pretraining, tuned.bundle.objectives, bundle.tokenizer)
+    save(saved, tuned.bundle.network, tuned.bundle.objectives, bundle.tokenizer)
     again = load_bundle(saved)
     assert again.objectives == (config,)
-    assert spans(again.pretraining, found, encoded, scoring=Scoring()) == [answer]
+    assert spans(again.network, found, encoded, scoring=Scoring()) == [answer]
 
 
 def test_frozen_features_give_the_loss_of_the_encoder_and_learn(bundle) -> None:
@@ -175,7 +177,7 @@ def test_frozen_features_give_the_loss_of_the_encoder_and_learn(bundle) -> None:
     tuned = finetune_spans(bundle, OFTEN, TRAIN, frozen, SpanOptions(hidden=32))
     assert tuned.scores is not None
     assert tuned.scores.main > 0.6
-    model, head = tuned.bundle.pretraining, tuned.bundle.pretraining.heads["spans"]
+    model, head = tuned.bundle.network, tuned.bundle.network.heads["spans"]
     data = spanned_texts(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
     chosen = np.array([2, 0])
     batch = on_device(data.batch(chosen), "cpu")
@@ -194,7 +196,7 @@ def test_binary_identification_has_one_type_and_a_wished_precision_is_kept(bundl
 
 def test_given_spans_are_classified_and_those_that_cannot_be_are_none(bundle) -> None:
     tuned = finetune_spans(bundle, OFTEN, TRAIN, job(epochs=1), SpanOptions(hidden=8)).bundle
-    model, head = tuned.pretraining, tuned.pretraining.heads["spans"]
+    model, head = tuned.network, tuned.network.heads["spans"]
     data = spanned_texts(bundle.tokenizer, TRAIN.examples, head.config, limit=32)
     given = [[(0, 2), (3, 6), (0, 5), (0, 2)], [], [(1, 2)], [(4, 5), (9, 10)]]
     found = given_spans(model, data.encoded, given, Scoring(tokens=20))
@@ -258,14 +260,14 @@ def test_bad_input_is_one_line(bundle) -> None:
         finetune_spans(bundle, TRAIN, TRAIN, dataclasses.replace(job(), metric="accuracy"))
     with pytest.raises(ArtefactError, match="no head"):
         data = spanned_texts(bundle.tokenizer, TRAIN.examples, CONFIG, limit=32)
-        HeldOutSpans(data, CONFIG).scores(bundle.pretraining, Scoring())
+        HeldOutSpans(data, CONFIG).scores(bundle.network, Scoring())
 
 
 def test_texts_of_nothing_and_of_a_hundred_thousand_characters_are_answered(bundle) -> None:
     tuned = finetune_spans(bundle, TRAIN, TRAIN, job(epochs=2), SpanOptions(longest=8)).bundle
     found = align_texts(bundle.tokenizer, ["", " ", "bank", "the river bank . " * 5900])
     encoded = span_sequences(bundle.tokenizer, found, limit=32, longest=8)
-    answers = spans(tuned.pretraining, found, encoded, scoring=Scoring())
+    answers = spans(tuned.network, found, encoded, scoring=Scoring())
     assert [answer.coverage.share for answer in answers] == [1.0] * 4
     assert answers[3].coverage.windows > 900
     for entity in answers[3].entities[:50]:

@@ -9,12 +9,12 @@ import torch
 
 from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
+from larvatus.heads.classification import ClassificationConfig
+from larvatus.network import Network
 from larvatus.nn import TransformerConfig
 from larvatus.nn.lora import LoRAConfig, parameter_counts
-from larvatus.objectives import Pretraining
-from larvatus.objectives.classification import ClassificationConfig
 from larvatus.targets import ClassTargets
-from larvatus.tasks.trained import TrainedConfig, set_rates, train_mode, trainable
+from larvatus.tasks.fit.trained import TrainedConfig, set_rates, train_mode, trainable
 
 LAYERS, HIDDEN, INNER, VOCABULARY, POSITIONS = 3, 16, 64, 20, 32
 BLOCK = 4 * HIDDEN * HIDDEN + 4 * HIDDEN + 2 * HIDDEN * INNER + INNER + HIDDEN + 4 * HIDDEN
@@ -27,13 +27,13 @@ BATCH = TrainingBatch(
 )
 
 
-def model(**shape: object) -> Pretraining:
+def model(**shape: object) -> Network:
     settings = {"layers": LAYERS, "hidden": HIDDEN, "heads": 2, "max_positions": POSITIONS, "init": 0.3, **shape}
     config = TransformerConfig(**settings)  # type: ignore[arg-type]
-    return Pretraining.build(config, [ClassificationConfig(labels=("a", "b"))], VOCABULARY, seed=1)
+    return Network.build(config, [ClassificationConfig(labels=("a", "b"))], VOCABULARY, seed=1)
 
 
-def step(whole: Pretraining, groups: list[dict[str, object]], *, rate: float = 0.1) -> None:
+def step(whole: Network, groups: list[dict[str, object]], *, rate: float = 0.1) -> None:
     optimizer = torch.optim.AdamW(groups)
     set_rates(optimizer, rate)
     train_mode(whole)

@@ -14,23 +14,23 @@ from sklearn import metrics as theirs
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from larvatus.errors import DataError
+from larvatus.heads import ClassificationConfig, SpansConfig, TaggingConfig
+from larvatus.heads.relations import RelationsConfig
+from larvatus.labelled.records import Dataset, Place, Relation, SpannedWords, TextExample
 from larvatus.metrics.bootstrap import Interval
 from larvatus.nn.buckets import IGNORE
-from larvatus.objectives import ClassificationConfig, SpansConfig, TaggingConfig
-from larvatus.objectives.relations import RelationsConfig
-from larvatus.tasks.data.records import Dataset, Place, Relation, SpannedWords, TextExample
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
-from larvatus.tasks.finetune import encode_tags, encode_texts
+from larvatus.tasks.fit.finetune import encode_tags, encode_texts
+from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.held_out import HeldOutTags, HeldOutTexts
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.settings import FineTuneConfig
 from larvatus.tasks.spans.evaluation import evaluate_spans
 from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.spans import spanned_texts
 from larvatus.text.tag_schemes import Entity
-from tests import labelled as made
-from tests.labelled import QUICK, Call
+from tests import made_up as made
+from tests.made_up import QUICK, Call
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
 
 FEW = EvaluationOptions(samples=20)
@@ -66,8 +66,8 @@ def test_an_unknown_class_is_a_wrong_answer_as_scikit_learn_counts_it(tuned: Any
     assert found.calibration is not None
     assert found.calibration.reliability.count.sum() == 80 - count  # a probability is asked of what can have one
     held = HeldOutTexts(encode_texts(bundle, data, config, TASK), config, "accuracy")
-    assert held.scores(bundle.pretraining, Scoring()).values == pytest.approx(ours)  # as evaluations while it learns
-    assert np.isfinite(held.calibration(bundle.pretraining, Scoring()).temperature)
+    assert held.scores(bundle.network, Scoring()).values == pytest.approx(ours)  # as evaluations while it learns
+    assert np.isfinite(held.calibration(bundle.network, Scoring()).temperature)
 
 
 def test_an_unknown_name_of_a_set_is_missed_as_scikit_learn_counts_it(tuned: Any) -> None:
@@ -86,7 +86,7 @@ def test_an_unknown_name_of_a_set_is_missed_as_scikit_learn_counts_it(tuned: Any
     assert ours["exact-match"] == pytest.approx(theirs.accuracy_score(gold, answers))
     assert ours["hamming"] == pytest.approx(theirs.hamming_loss(gold, answers))
     held = HeldOutTexts(encode_texts(bundle, data, config, TASK), config, "micro-f1")
-    assert held.scores(bundle.pretraining, Scoring()).values == pytest.approx(ours)
+    assert held.scores(bundle.network, Scoring()).values == pytest.approx(ours)
 
 
 def renamed(data: Dataset[Any], old: str, new: str) -> Dataset[Any]:
@@ -117,7 +117,7 @@ def test_entities_of_an_unknown_type_are_missed_as_seqeval_counts_them(tuned: An
     assert f"{count} of {len(words)} words are tagged with tags that the model does not know" in found.notes[0]
     encoded = encode_tags(bundle, data, config, TASK)
     assert (encoded.tags == IGNORE).sum() == count  # no loss is learnt or told of them
-    held = HeldOutTags(encoded, config, "entity-f1").scores(bundle.pretraining, Scoring())
+    held = HeldOutTags(encoded, config, "entity-f1").scores(bundle.network, Scoring())
     assert held.values == pytest.approx(ours)
 
 
@@ -156,7 +156,7 @@ def test_spans_and_relations_of_unknown_types_are_missed(tuned: Any) -> None:
     assert any(line.startswith("2 of 5 spans are of types that the model does not know (") for line in found.notes)
     data = spanned_texts(bundle.tokenizer, MIXED.examples, SPANS, limit=32)
     held = HeldOutSpans(data, SPANS)
-    model = bundle.pretraining
+    model = bundle.network
     assert held.scores(model, Scoring()).values["span-f1"] == pytest.approx(values(found.metrics)["span-f1"])
     assert held.relations(model, Scoring(), given=True).micro.support == 3
     assert data.unknown_relations.names == ("near",)

@@ -11,18 +11,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from larvatus.objectives import AnsweringConfig, ClassificationConfig, Pretraining, SpansConfig, TaggingConfig
-from larvatus.objectives.relations import RelationsConfig
+from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig, TaggingConfig
+from larvatus.heads.relations import RelationsConfig
+from larvatus.labelled.records import Place, QuestionExample, Relation, SpannedWords
+from larvatus.network import Network
 from larvatus.tasks.answers.finetune import HeldOutQuestions
 from larvatus.tasks.answers.passages import EmptyWindows, ask
-from larvatus.tasks.classify import LabelledTexts
-from larvatus.tasks.data.records import Place, QuestionExample, Relation, SpannedWords
+from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.held_out import HeldOutTags, HeldOutTexts
+from larvatus.tasks.read.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.sequences import text_sequences, word_sequences
 from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.spans import spanned_texts
-from larvatus.tasks.tag import TaggedWords, align_texts
+from larvatus.tasks.tag.tag import TaggedWords, align_texts
 from larvatus.text.tag_schemes import Entity
 from larvatus.text.tokenizer import Tokenizer
 
@@ -34,17 +35,17 @@ SENTENCES = [
 ]
 BUDGETS = (8, 40, 10_000)
 """Tokens of a batch: one example, some, all."""
-Build = Callable[..., Pretraining]
+Build = Callable[..., Network]
 
 
-def loss_under(held: Any, model: Pretraining) -> float:
+def loss_under(held: Any, model: Network) -> float:
     """The same under every budget."""
     found = [held.scores(model, Scoring(tokens=budget)).validation_loss for budget in BUDGETS]
     assert found == pytest.approx([found[0]] * len(BUDGETS), rel=1e-5)
     return float(found[0])
 
 
-def head_scores(model: Pretraining, data: Any, number: int) -> torch.Tensor:
+def head_scores(model: Network, data: Any, number: int) -> torch.Tensor:
     """Of one example, through the whole model."""
     batch = data.batch(np.array([number])).map(torch.from_numpy)
     (head,) = model.eval().heads.values()

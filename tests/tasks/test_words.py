@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 
 from larvatus.batch import edges
 from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
-from larvatus.tasks.data.records import Dataset, Place, TaggedExample, TextExample
-from larvatus.tasks.data.tagged import read_tagged
-from larvatus.tasks.data.unlabelled import read_unlabelled
+from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
+from larvatus.labelled.tagged import read_tagged
+from larvatus.labelled.unlabelled import read_unlabelled
 from larvatus.tasks.evaluation.evaluation import evaluate_tags
-from larvatus.tasks.finetune import encode_tags
-from larvatus.tasks.heads import HeadOptions, tagging_head
+from larvatus.tasks.fit.finetune import encode_tags
+from larvatus.tasks.fit.head_options import HeadOptions, tagging_head
+from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.predict import Predictor
+from larvatus.tasks.read.words import Spacing, align_examples
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import head_of
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.words import Spacing, align_examples
 from larvatus.text.words import segment_words
 from tests.bundle.their_tokenizers import their_model
-from tests.labelled import Call
+from tests.made_up import Call
 
 TAGS = ("ADV", "AUX", "NOUN", "PART", "PRON", "PUNCT", "VERB")
 KINDS = ("bert", "roberta", "xlm-roberta")  # WordPiece, byte-level BPE, Unigram
@@ -72,7 +72,7 @@ def taggers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
 
 def learnt(bundle: Bundle, spacing: Spacing) -> Bundle:
     """The same as if it had learnt from words in running text, or from words alone."""
-    head = head_of(bundle.pretraining)
+    head = head_of(bundle.network)
     head.config = msgspec.structs.replace(head.config, spacing=spacing)
     return dataclasses.replace(bundle, objectives=(head.config,))
 
@@ -182,7 +182,7 @@ def test_the_commands_agree(taggers: dict[str, Bundle], tmp_path: Path, larvatus
     bundle = learnt(taggers["roberta"], "apart")
     save_bundle(
         tmp_path / "model",
-        pretraining=bundle.pretraining,
+        network=bundle.network,
         model_config=bundle.model,
         objective_configs=bundle.objectives,
         tokenizer=bundle.tokenizer,

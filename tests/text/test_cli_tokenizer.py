@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from larvatus.cli.tokenizer import app
+from larvatus.cli.text.tokenizer import app
 from larvatus.errors import ArtefactError, DataError
 from larvatus.text.tokenizer import Tokenizer
 from tests.text.conftest import TEXTS

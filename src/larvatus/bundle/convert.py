@@ -34,7 +34,7 @@ from larvatus.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_fo
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError, UsageError
-from larvatus.objectives import ObjectiveConfig, tag
+from larvatus.network import ObjectiveConfig, tag
 from larvatus.regular_files import cached_blob
 from larvatus.version import VERSION
 

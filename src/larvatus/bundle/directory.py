@@ -6,7 +6,7 @@
     generator/                                          the same again, of the generator that a model may have
     crf.safetensors                                     the CRF that a tagger may have
 
-    save_bundle(run, pretraining=…, tokenizer=…, …)     all files change together, or none does
+    save_bundle(run, network=…, tokenizer=…, …)     all files change together, or none does
     bundle = load_bundle(Path("runs/law"))              checked against the manifest, where there is one
 
 A run directory may hold more (metrics.jsonl, checkpoints/): that is left alone.
@@ -40,8 +40,9 @@ from larvatus.bundle.weights import (
     write_tensors,
 )
 from larvatus.errors import ArtefactError
+from larvatus.network import Network, ObjectiveConfig, tag
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, Pretraining, ReplacedTokensConfig, tag
+from larvatus.objectives import MaskedLMConfig, ReplacedTokensConfig
 from larvatus.outputs import check_directory
 from larvatus.regular_files import is_there, open_regular
 from larvatus.text.tokenizer import Tokenizer
@@ -69,7 +70,7 @@ class Bundle:
     """What a model directory holds, ready to use (in evaluation mode, on the CPU)."""
 
     path: Path
-    pretraining: Pretraining
+    network: Network
     model: TransformerConfig
     objectives: tuple[ObjectiveConfig, ...]
     tokenizer: Tokenizer
@@ -94,14 +95,14 @@ class Bundle:
         return Architecture(
             model=self.model,
             objectives=self.objectives,
-            vocabulary=self.pretraining.encoder.embeddings.words.num_embeddings,
+            vocabulary=self.network.encoder.embeddings.words.num_embeddings,
         )
 
 
 def save_bundle(
     directory: Path,
     *,
-    pretraining: Pretraining,
+    network: Network,
     model_config: TransformerConfig,
     objective_configs: Sequence[ObjectiveConfig],
     tokenizer: Tokenizer,
@@ -114,10 +115,10 @@ def save_bundle(
 
     `family` is the layout to write it in, where that can express it (the one its parent was read in).
     """
-    architecture = architecture_of(pretraining, model_config, objective_configs)
+    architecture = architecture_of(network, model_config, objective_configs)
     bundle = Bundle(
         path=directory,
-        pretraining=pretraining,
+        network=network,
         model=model_config,
         objectives=architecture.objectives,
         tokenizer=tokenizer,
@@ -136,8 +137,8 @@ def write_bundle(
     The generator that a model was trained with goes beside it, in the layout that fits it best.
     """
     tokenizer = bundle.tokenizer
-    models = {"": _Written(bundle.pretraining, bundle.architecture, layout, card)}
-    if (generator := bundle.pretraining.generator) is not None:
+    models = {"": _Written(bundle.network, bundle.architecture, layout, card)}
+    if (generator := bundle.network.generator) is not None:
         heads = [cast(ObjectiveConfig, head.config) for head in generator.heads.values()]
         own = architecture_of(generator, generator.encoder.config, heads)
         fitting = layout_for(own, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
@@ -164,7 +165,7 @@ def write_bundle(
 class _Written:
     """A model as it is to be written."""
 
-    pretraining: Pretraining
+    network: Network
     architecture: Architecture
     layout: Layout
     card: str
@@ -185,22 +186,22 @@ class _Written:
 
     def _kept(self) -> dict[str, Tensor]:
         kept = {tag(config) for config in self.architecture.objectives}
-        dropped = tuple(f"objectives.{name}." for name in self.pretraining.objectives if name not in kept)
-        return {name: t for name, t in self.pretraining.own_state().items() if not name.startswith(dropped)}
+        dropped = tuple(f"objectives.{name}." for name in self.network.objectives if name not in kept)
+        return {name: t for name, t in self.network.own_state().items() if not name.startswith(dropped)}
 
 
 def architecture_of(
-    pretraining: Pretraining, model_config: TransformerConfig, objective_configs: Sequence[ObjectiveConfig]
+    network: Network, model_config: TransformerConfig, objective_configs: Sequence[ObjectiveConfig]
 ) -> Architecture:
     """What a model is by itself, without the generator it was trained with."""
-    own = [config for config in objective_configs if tag(config) in pretraining.objectives]
+    own = [config for config in objective_configs if tag(config) in network.objectives]
     return Architecture(
         model=model_config,
         objectives=tuple(
             msgspec.structs.replace(config, generator=0.0) if isinstance(config, ReplacedTokensConfig) else config
             for config in own
         ),
-        vocabulary=pretraining.encoder.embeddings.words.num_embeddings,
+        vocabulary=network.encoder.embeddings.words.num_embeddings,
     )
 
 
@@ -283,18 +284,18 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
     architecture = layout.architecture(config, source=source, names=frozenset(file.entries))
     tokenizer = Tokenizer.load(directory)
     _check_sizes(architecture, tokenizer, source, tensors=len(file.entries))
-    pretraining = _shell(architecture)
-    parameters = {name: tuple(tensor.shape) for name, tensor in pretraining.state_dict().items()}
+    network = _shell(architecture)
+    parameters = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     outside = {name: parameters.pop(name) for name in [*parameters] if name.startswith(layout.tasks.beside)}
     unused = file.check(layout, their_shapes(layout, parameters))
     beyond = crf_file.read_crf(directory, outside, allow_nan=allow_nan)
     tensors = file.read(layout, allow_nan=allow_nan)
-    pretraining.load_state_dict(to_ours(layout, tensors, parameters) | beyond, assign=True)
+    network.load_state_dict(to_ours(layout, tensors, parameters) | beyond, assign=True)
     if manifest is not None and GENERATOR in manifest.parts:
-        _attach_generator(pretraining, directory, allow_nan=allow_nan)
+        _attach_generator(network, directory, allow_nan=allow_nan)
     return Bundle(
         path=path,
-        pretraining=pretraining.requires_grad_().eval(),
+        network=network.requires_grad_().eval(),
         model=architecture.model,
         objectives=architecture.objectives,
         tokenizer=tokenizer,
@@ -316,13 +317,13 @@ def read_card(bundle: Bundle) -> str:
         return file.read(LONGEST_CARD).decode("utf-8", errors="replace")
 
 
-def _attach_generator(pretraining: Pretraining, directory: Path, *, allow_nan: bool) -> None:
+def _attach_generator(network: Network, directory: Path, *, allow_nan: bool) -> None:
     """Load the generator beside the model; it has the same embeddings, which are then held once."""
-    generator = load_bundle(directory / GENERATOR, allow_nan=allow_nan).pretraining
-    tables = [part.encoder.embeddings.words.weight for part in (pretraining, generator)]
+    generator = load_bundle(directory / GENERATOR, allow_nan=allow_nan).network
+    tables = [part.encoder.embeddings.words.weight for part in (network, generator)]
     if tables[0].shape != tables[1].shape or not torch.equal(*tables):
         raise ArtefactError(f"{directory / GENERATOR} has other embeddings than the model it belongs to; train again")
-    pretraining.attach(generator)
+    network.attach(generator)
 
 
 def _existing(directory: Path) -> Path:
@@ -332,11 +333,11 @@ def _existing(directory: Path) -> Path:
     return directory
 
 
-def _shell(architecture: Architecture) -> Pretraining:
+def _shell(architecture: Architecture) -> Network:
     """The model with shapes but without memory: a config that lies about its size costs nothing."""
     heads = architecture.objectives or (MaskedLMConfig(),)  # training needs a head, a loaded encoder may have none
     with torch.device("meta"):
-        shell = Pretraining(architecture.model, heads, architecture.vocabulary)
+        shell = Network(architecture.model, heads, architecture.vocabulary)
     if not architecture.objectives:
         shell.objectives.clear()
     return shell

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.huggingface import Layout, layout_for
 from larvatus.bundle.huggingface.task_heads import TaskConfig
+from larvatus.network import Network, tag
 from larvatus.nn.initialise import initialise
-from larvatus.objectives import Pretraining, tag
 
 
 def natural_classification(bundle: Bundle) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def with_head(bundle: Bundle, config: TaskConfig, *, seed: int) -> tuple[Bundle,
     The others are drawn as published, f(seed, their names).
     """
     architecture = bundle.architecture
-    built = Pretraining.empty(architecture.model, (config,), architecture.vocabulary)
-    built.encoder.load_state_dict(bundle.pretraining.encoder.state_dict())
+    built = Network.empty(architecture.model, (config,), architecture.vocabulary)
+    built.encoder.load_state_dict(bundle.network.encoder.state_dict())
     head = nn.ModuleDict({"objectives": built.objectives})  # so that its parameters have their full names
     initialise(head, seed=seed, std=architecture.model.init)
     taken = {
@@ -61,13 +61,13 @@ def with_head(bundle: Bundle, config: TaskConfig, *, seed: int) -> tuple[Bundle,
         if old.shape == head.state_dict()[name].shape
     }
     head.load_state_dict(taken, strict=False)
-    fresh = dataclasses.replace(bundle, pretraining=built.requires_grad_().eval(), objectives=(config,), spare={})
+    fresh = dataclasses.replace(bundle, network=built.requires_grad_().eval(), objectives=(config,), spare={})
     return fresh, tuple(sorted(taken))
 
 
 def _known(bundle: Bundle, config: TaskConfig, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What the model has for parameters of the new head: of a head for the same labels all, else by their names."""
-    own = {name: t for name, t in bundle.pretraining.own_state().items() if name.startswith("objectives.")}
+    own = {name: t for name, t in bundle.network.own_state().items() if name.startswith("objectives.")}
     for before in bundle.objectives:
         if isinstance(before, TaskConfig) and tag(before) == tag(config) and before.labels == config.labels:
             return {name: own[name] for name in wanted if name in own}

@@ -9,31 +9,13 @@ from typing import Any
 
 import typer
 
-from larvatus.cli import (
-    ablate,
-    attention,
-    compare,
-    convert,
-    corpus,
-    data,
-    demo,
-    doctor,
-    embed,
-    evaluate,
-    fill,
-    finetune,
-    isotropy,
-    map,
-    predict,
-    pretrain,
-    recipes,
-    score,
-    senses,
-    similar,
-    tokenizer,
-)
+from larvatus.cli.cloze import fill, score
 from larvatus.cli.last_resort import STOPPED, complain, known
 from larvatus.cli.streams import ReaderGone, go_on_without_stdout
+from larvatus.cli.tasks import data, evaluate, finetune, predict
+from larvatus.cli.text import corpus, tokenizer
+from larvatus.cli.train import ablate, compare, convert, demo, doctor, pretrain, recipes
+from larvatus.cli.vectors import attention, embed, isotropy, map, senses, similar
 from larvatus.errors import LarvatusError, UsageError
 from larvatus.signals import Stopped, exit_code, terminable
 from larvatus.version import VERSION

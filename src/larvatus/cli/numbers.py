@@ -12,9 +12,9 @@ from typing import Any
 
 import typer
 
+from larvatus.engine.settings import BUDGETS, MICROBATCH, WORKERS
 from larvatus.errors import UsageError
 from larvatus.ranges import Range, whole
-from larvatus.train.settings import BUDGETS, MICROBATCH, WORKERS
 
 __all__ = ["MICROBATCH", "WORKERS", "ranged"]  # those of the runtime are its own
 

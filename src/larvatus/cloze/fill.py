@@ -1,6 +1,6 @@
 """Fill blanks with the masked-LM head (BERT, Devlin et al. 2019, §3.1; chapter §11.2.1).
 
-    for fill in fill_blanks(pretraining, tokenizer, "Please turn your [MASK] in."):
+    for fill in fill_blanks(network, tokenizer, "Please turn your [MASK] in."):
         print(fill.token, fill.probability)
 
 Several blanks are filled together: a masked-LM gives each blank's distribution with the others open (the marginals),
@@ -31,9 +31,9 @@ from larvatus.cloze.blanks import Blanks, read_blanks, window
 from larvatus.cloze.predict import Predictor, the_predictor
 from larvatus.cloze.results import Fill, Fills, JointFill
 from larvatus.errors import UsageError
+from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.nn.memory import check_fits
-from larvatus.objectives import Pretraining
 from larvatus.ranges import shown, whole
 from larvatus.text.inputs import framed
 from larvatus.text.tokenizer import Tokenizer
@@ -43,7 +43,7 @@ TOKENS_AT_ONCE = 16_384  # of a flat batch: bounds the memory of a wide beam
 
 @torch.inference_mode()
 def fill_blanks(
-    pretraining: Pretraining,
+    network: Network,
     tokenizer: Tokenizer,
     text: str,
     *,
@@ -58,7 +58,7 @@ def fill_blanks(
         if number not in whole(1, tokenizer.size):
             size = f"{tokenizer.size:,}, the size of the vocabulary"
             raise UsageError(f"{name} must be a whole number from 1 to {size}, not {shown(number)}")
-    reader = _Reader.of(pretraining, tokenizer, words_only=words_only)
+    reader = _Reader.of(network, tokenizer, words_only=words_only)
     blanks = read_blanks(text, tokenizer)
     windows = _windows(blanks, room=reader.predictor.room(tokenizer), joint=joint)
     marginals_BV = reader.marginals(blanks, windows)
@@ -99,8 +99,8 @@ class _Reader:
     glued_V: npt.NDArray[np.bool_]  # which tokens go on the word before them
 
     @classmethod
-    def of(cls, pretraining: Pretraining, tokenizer: Tokenizer, *, words_only: bool) -> _Reader:
-        predictor = the_predictor(pretraining, what="fill blanks")
+    def of(cls, network: Network, tokenizer: Tokenizer, *, words_only: bool) -> _Reader:
+        predictor = the_predictor(network, what="fill blanks")
         glued = _glued(tokenizer)
         allowed = np.zeros(len(predictor.words_VE), dtype=bool)  # a padded vocabulary has ids without tokens
         allowed[: tokenizer.size] = ~glued if words_only else True

@@ -1,6 +1,6 @@
 """The one place that says what a model predicts hidden words with: an encoder and its masked-LM head.
 
-    predictor = find_predictor(pretraining)              # None where the model was never trained to
+    predictor = find_predictor(network)              # None where the model was never trained to
     predictor.logits(batch, places_M)                    # [M, V]: every token's score at some places of a flat batch
     predictor.log_probabilities(batch, at_B, asked)      # [Q]: of given tokens at one place of each sequence
 
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from larvatus.batch import TokenBatch
 from larvatus.errors import ArtefactError
+from larvatus.network import Network
 from larvatus.nn.transformer import Transformer
-from larvatus.objectives import MaskedLM, Pretraining
+from larvatus.objectives import MaskedLM
 from larvatus.text.tokenizer import Tokenizer
 
 _LOGITS = {"cpu": 1 << 20, "cuda": 1 << 26}
@@ -72,16 +73,16 @@ def log_sum_exp_(x_CV: Tensor) -> Tensor:
     return (x_CV.sub_(largest_C1).exp_().sum(-1, keepdim=True).log_() + largest_C1)[:, 0]
 
 
-def find_predictor(pretraining: Pretraining) -> Predictor | None:
+def find_predictor(network: Network) -> Predictor | None:
     """What the model predicts hidden tokens with, its generator if it has one; None if it was never trained to."""
-    filler = pretraining.filler
+    filler = network.filler
     head = filler.objectives["masked-lm"] if filler is not None else None
     return Predictor(filler.encoder, head) if filler is not None and isinstance(head, MaskedLM) else None
 
 
-def the_predictor(pretraining: Pretraining, *, what: str, name: str = "the model") -> Predictor:
+def the_predictor(network: Network, *, what: str, name: str = "the model") -> Predictor:
     """The same, refused where there is none; `what` completes "no masked-lm head to …"."""
-    found = find_predictor(pretraining)
+    found = find_predictor(network)
     if found is None:
         raise ArtefactError(f"{name} has no masked-lm head to {what} with; use a model pretrained with masked-lm")
     return found

@@ -4,7 +4,7 @@ scoring*; Kauf & Ivanova 2023, *A better way to do masked language model scoring
     PLL(x) = Σ_t log p(x_t | x with token t masked)
     word-l2r: … with token t and those after it in the same word masked; else the end of a word gives it away
 
-    for score in score_texts(pretraining, tokenizer, ["The souvenir was broken."], method="word-l2r"):
+    for score in score_texts(network, tokenizer, ["The souvenir was broken."], method="word-l2r"):
         score.total, score.perplexity, [(word.text, word.score) for word in score.words]
 
 Words are those of the aligner. All masked copies of all texts go through the encoder in flat batches of nearly equal
@@ -25,8 +25,8 @@ from larvatus.cloze.masked_copies import Batch, Method, masked_copies
 from larvatus.cloze.predict import Predictor, Questions, the_predictor
 from larvatus.cloze.scores import Score
 from larvatus.errors import DataError, UsageError, did_you_mean
+from larvatus.network import Network
 from larvatus.nn.device import on_device
-from larvatus.objectives import Pretraining
 from larvatus.text.align import Alignment
 from larvatus.text.surrogates import refuse_surrogates
 from larvatus.text.tokenizer import Tokenizer
@@ -40,7 +40,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def score_texts(
-    pretraining: Pretraining,
+    network: Network,
     tokenizer: Tokenizer,
     texts: Sequence[str],
     *,
@@ -62,7 +62,7 @@ def score_texts(
         raise UsageError("a list of texts is wanted, not one text; write [text]")
     labels = labels or [f"text {number} of {len(texts)}" for number in range(1, len(texts) + 1)]
     _check(texts, labels)
-    predictor = the_predictor(pretraining, what="score texts", name=name)
+    predictor = the_predictor(network, what="score texts", name=name)
     return _scores(predictor, tokenizer, texts, labels, method=method, budget=budget)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.batch import Ints
-from larvatus.embed.marks import read_marks
+from larvatus.embed.nearest.marks import read_marks
 from larvatus.embed.options import Unit
 from larvatus.errors import DataError, UsageError
 from larvatus.text.align import Alignment, join_words

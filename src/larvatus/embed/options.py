@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from larvatus.embed.layers import Layers
-from larvatus.embed.standardise import Standardiser
+from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.ranges import Count, SizeOrNone, check_ranges
 

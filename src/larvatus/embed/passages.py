@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from larvatus.embed.parts import Piece
+from larvatus.embed.bulk.parts import Piece
 from larvatus.ranges import CountOrNone, check_ranges
 from larvatus.rng import stream
 from larvatus.text.readers import Document, ReadOptions, Skipped, kind_of, read_documents

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.embed.marks import Marked, mark_word, read_mark
+from larvatus.embed.nearest.marks import Marked, mark_word, read_mark
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.results import Floats
 from larvatus.embed.vectors import embed_texts

@@ -28,21 +28,21 @@ from rich.console import Console
 
 from larvatus.corpus import Corpus
 from larvatus.corpus.packing import check as check_packing
+from larvatus.engine.distribution import said_by_torchrun
+from larvatus.engine.settings import Budget, Runtime
 from larvatus.errors import ArtefactError, DataError, LarvatusError, RecipeError, UsageError, did_you_mean
 from larvatus.evaluate.notes import budget_in_words, line_of, notes_on
 from larvatus.evaluate.passages import Yardstick
 from larvatus.evaluate.results import Results
 from larvatus.evaluate.runs import Trial, run_trial
 from larvatus.files import locked, sweep, write_json
+from larvatus.pretrain.budget import steps_wanted
+from larvatus.pretrain.prepare import Prepared, TextOptions, held_out_documents, longest, prepare
+from larvatus.pretrain.text_note import kept_input
 from larvatus.ranges import SEED
 from larvatus.recipes import Recipe, differences, read_recipe, recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.text.languages import Given
-from larvatus.train.budget import steps_wanted
-from larvatus.train.distribution import said_by_torchrun
-from larvatus.train.prepare import Prepared, TextOptions, held_out_documents, longest, prepare
-from larvatus.train.settings import Budget, Runtime
-from larvatus.train.text_note import kept_input
 from larvatus.vouched import read_vouched, write_vouched
 
 PLAN, RESULTS, TEXTS = "compare.json", "results.json", "texts"

@@ -24,13 +24,13 @@ from larvatus.bundle.directory import Bundle
 from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
 from larvatus.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig
 from larvatus.corrupt import CorruptionConfig, MaskingConfig
+from larvatus.engine.settings import Runtime
 from larvatus.errors import ArtefactError, UsageError
+from larvatus.pretrain.evaluation import HeldOut, evaluate, together
+from larvatus.pretrain.held_out import held_out_batches, measurable, packing_for
 from larvatus.recipes import recipe_of
 from larvatus.text.languages import Given, path_of
 from larvatus.text.tokenizer import Tokenizer
-from larvatus.train.evaluation import HeldOut, evaluate, together
-from larvatus.train.held_out import held_out_batches, measurable, packing_for
-from larvatus.train.settings import Runtime
 
 LONGEST = 512
 """Tokens of a sequence, for a directory that does not say how it was trained."""
@@ -52,12 +52,12 @@ def evaluate_text(bundle: Bundle, corpus: Corpus, *, runtime: Runtime, tokens: i
 
     The hidden tokens of a model with a generator (ELECTRA) are predicted by the generator.
     """
-    if bundle.pretraining.filler is None:
+    if bundle.network.filler is None:
         raise ArtefactError(
             f"{bundle.path} has no masked-lm head to evaluate, nor a generator/ beside it that has one; "
             "use a model pretrained with masked-lm"
         )
-    bundle.pretraining.to(runtime.device)
+    bundle.network.to(runtime.device)
     names = corpus.languages
     if len(names) < 2:
         return _evaluate(bundle, corpus, None, runtime=runtime, tokens=tokens)
@@ -73,7 +73,7 @@ def _evaluate(bundle: Bundle, corpus: Corpus, language: str | None, *, runtime: 
         corpus, packing, corruption, length=length, tokens=tokens, microbatch=runtime.microbatch, language=language
     )
     return evaluate(
-        measurable(bundle.pretraining, packing_for(corpus, packing, language), corruption),
+        measurable(bundle.network, packing_for(corpus, packing, language), corruption),
         batches,
         runtime=runtime,
         limit=length,

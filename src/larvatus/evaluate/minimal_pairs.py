@@ -1,6 +1,6 @@
 """Minimal pairs (BLiMP, Warstadt et al. 2020): does the model give the good sentence the higher pseudo-log-likelihood?
 
-    run = PairRun(model.pretraining, model.tokenizer, read_pairs(["blimp.jsonl.xz"]), method="original")
+    run = PairRun(model.network, model.tokenizer, read_pairs(["blimp.jsonl.xz"]), method="original")
     result = run.finish()                                            # all in memory
     result = run.to_file(Path("scores.jsonl"), settings, resume=True)   # every score in a file; survives a kill
 
@@ -29,7 +29,7 @@ from larvatus.cloze.scores import Score
 from larvatus.errors import ArtefactError
 from larvatus.evaluate.pair_files import GROUPS, Pair
 from larvatus.metrics.minimal_pairs import PairAccuracies, pair_accuracies
-from larvatus.objectives import Pretraining
+from larvatus.network import Network
 from larvatus.outputs import check_outputs, is_stream, write_output
 from larvatus.regular_files import is_there, only_regular, read_bytes
 from larvatus.text.tokenizer import Tokenizer
@@ -60,7 +60,7 @@ class ScoredPair(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @dataclass(frozen=True)
 class PairRun:
-    pretraining: Pretraining
+    network: Network
     tokenizer: Tokenizer
     pairs: Sequence[Pair]
     method: Method = "original"
@@ -115,9 +115,7 @@ class PairRun:
             own = self.pairs[first : first + BLOCK]
             texts = [sentence for pair in own for sentence in (pair.good, pair.bad)]
             labels = [f"{pair.where or 'a pair'}: the {which} sentence" for pair in own for which in ("good", "bad")]
-            found = score_texts(
-                self.pretraining, self.tokenizer, texts, method=self.method, labels=labels, name=self.name
-            )
+            found = score_texts(self.network, self.tokenizer, texts, method=self.method, labels=labels, name=self.name)
             numbers = [_divided(score, self.normalise) for score in found]
             yield [
                 ScoredPair(

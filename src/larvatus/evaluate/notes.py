@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from larvatus.engine.settings import Budget
 from larvatus.evaluate.passages import Yardstick
 from larvatus.evaluate.results import Results, RunResult
-from larvatus.train.settings import Budget
 
 FEW_STEPS = 100
 

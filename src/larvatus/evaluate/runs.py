@@ -17,19 +17,19 @@ from rich.console import Console
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.corpus import Corpus
+from larvatus.engine.settings import Budget, Runtime
 from larvatus.errors import ArtefactError, LarvatusError
 from larvatus.evaluate.passages import Yardstick
 from larvatus.evaluate.results import ObjectiveScore, Point, RunResult
 from larvatus.evaluate.yardstick import measure
 from larvatus.files import sha256
-from larvatus.objectives import Pretraining
+from larvatus.network import Network
+from larvatus.pretrain.checkpoint import newest_checkpoint
+from larvatus.pretrain.evaluation import HeldOut
+from larvatus.pretrain.job import Job
+from larvatus.pretrain.prepare import Prepared
+from larvatus.pretrain.run import train
 from larvatus.recipes import Recipe, differences, recipe_table
-from larvatus.train.checkpoint import newest_checkpoint
-from larvatus.train.evaluation import HeldOut
-from larvatus.train.job import Job
-from larvatus.train.prepare import Prepared
-from larvatus.train.pretrain import train
-from larvatus.train.settings import Budget, Runtime
 from larvatus.vouched import read_vouched, write_vouched
 
 RESULT = "result.json"
@@ -110,14 +110,14 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
     longest = max(phase.length for phase in recipe.phases)
     room = bundle.tokenizer.frame.single.room(longest)  # no further than it was trained to read
     with torch.device("meta"):
-        shell = Pretraining(recipe.model, recipe.objectives, corpus.tokenizer.size)
+        shell = Network(recipe.model, recipe.objectives, corpus.tokenizer.size)
     checkpoint = newest_checkpoint(trial.out, warn=lambda line: None)
     if checkpoint is None:
         raise ArtefactError(f"{trial.out} has no checkpoint to say how far it came; choose another --out")
     progress, score = checkpoint.state.progress, None
     steps, tokens, seconds = progress.step, progress.tokens, progress.seconds
     if yardstick is not None:
-        score = measure(bundle.pretraining.to(trial.runtime.device), bundle.tokenizer, yardstick, room=room)
+        score = measure(bundle.network.to(trial.runtime.device), bundle.tokenizer, yardstick, room=room)
     curve = {point.step: Point(**msgspec.structs.asdict(point)) for point in progress.curve}
     if last and last.guess_loss and "masked-lm" in last.scores:
         loss = last.scores["masked-lm"].loss

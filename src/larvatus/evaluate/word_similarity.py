@@ -27,7 +27,7 @@ import numpy as np
 from larvatus.embed.layers import Layers
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.similarity import Instance
-from larvatus.embed.standardise import Standardiser
+from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.correlation import spearman

@@ -1,7 +1,7 @@
 """One yardstick for models with different vocabularies: the same words hidden in the same held-out text.
 
     yardstick = Yardstick.of(documents)                           # passages.py: what is hidden
-    measure(pretraining, tokenizer, yardstick, room=510)          # loss a word, bits a character, words right
+    measure(network, tokenizer, yardstick, room=510)          # loss a word, bits a character, words right
 
 Masked losses per token do not compare where vocabularies or mask rates differ: a small vocabulary has easier tokens,
 and more of them. Here passages, words and what is hidden are chosen by characters alone, before any vocabulary is
@@ -36,8 +36,8 @@ from larvatus.batch import edges
 from larvatus.cloze.blanks import window
 from larvatus.cloze.predict import Predictor, find_predictor
 from larvatus.evaluate.passages import Passage, Yardstick
+from larvatus.network import Network
 from larvatus.nn.device import on_device
-from larvatus.objectives import Pretraining
 from larvatus.text.align import Alignment
 from larvatus.text.inputs import framed
 from larvatus.text.tokenizer import Tokenizer
@@ -102,18 +102,16 @@ def _tokens(alignment: Alignment, start: int, end: int) -> range:
 
 
 @torch.inference_mode()
-def measure(
-    pretraining: Pretraining, tokenizer: Tokenizer, yardstick: Yardstick, *, room: int
-) -> YardstickScore | None:
+def measure(network: Network, tokenizer: Tokenizer, yardstick: Yardstick, *, room: int) -> YardstickScore | None:
     """Hold a model to the yardstick; `room` is how many tokens it reads at once, special ones not counted.
 
     None where the model has nothing to predict words with, or there are none.
     """
-    predictor = find_predictor(pretraining)
+    predictor = find_predictor(network)
     if predictor is None or not yardstick.hidden:
         return None
-    was_training = pretraining.training
-    pretraining.eval()
+    was_training = network.training
+    network.eval()
     try:
         alignments = tokenizer.encode_many([passage.text for passage in yardstick.passages])
         hidden = [in_tokens(p, alignment) for p, alignment in zip(yardstick.passages, alignments, strict=True)]
@@ -127,7 +125,7 @@ def measure(
                 losses.append(loss)
                 right += correct
     finally:
-        pretraining.train(was_training)
+        network.train(was_training)
     return _score(yardstick, hidden, np.array(losses), right, room)
 
 

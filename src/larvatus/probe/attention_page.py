@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.embed.page import asset, whole_page
+from larvatus.embed.nearest.page import asset, whole_page
 from larvatus.probe.attention import Floats, TextAttention, check_head
 from larvatus.probe.heads import text_statistics
 

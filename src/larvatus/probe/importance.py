@@ -6,7 +6,7 @@ The loss is that of masked language modelling on held-out text whose masks are f
 head alone. Its standard error is over batches, each with its own difference. A negative change: the model
 does better without the head.
 
-    found = head_importance(pretraining, batches)
+    found = head_importance(network, batches)
     found.rows[0].change, found.rows[0].error
 """
 
@@ -23,8 +23,9 @@ from torch import Tensor
 
 from larvatus.batch import Ints, MaskedTokens, TrainingBatch
 from larvatus.errors import ArtefactError, DataError
+from larvatus.network import Network
 from larvatus.nn.device import on_device
-from larvatus.objectives import MaskedLM, Pretraining
+from larvatus.objectives import MaskedLM
 from larvatus.probe.attention import check_head
 
 Head = tuple[int, int]
@@ -56,16 +57,16 @@ class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def head_importance(
-    pretraining: Pretraining, held_out: Sequence[TrainingBatch[Ints]], progress: Callable[[], None] = lambda: None
+    network: Network, held_out: Sequence[TrainingBatch[Ints]], progress: Callable[[], None] = lambda: None
 ) -> Importance:
     """Every head masked alone, over the same batches. `progress` is called after each pass over them."""
-    config = pretraining.encoder.config
-    whole, counts = masked_losses(pretraining, held_out)
+    config = network.encoder.config
+    whole, counts = masked_losses(network, held_out)
     progress()
     rows = []
     for layer in range(1, config.layers + 1):
         for head in range(1, config.heads + 1):
-            losses, _ = masked_losses(pretraining, held_out, [(layer, head)])
+            losses, _ = masked_losses(network, held_out, [(layer, head)])
             rows.append(_row(layer, head, losses, whole, counts))
             progress()
     return Importance(
@@ -86,10 +87,10 @@ def _row(layer: int, head: int, losses: Floats, whole: Floats, counts: Floats) -
 
 @torch.inference_mode()
 def masked_losses(
-    pretraining: Pretraining, held_out: Sequence[TrainingBatch[Ints]], masked: Sequence[Head] = ()
+    network: Network, held_out: Sequence[TrainingBatch[Ints]], masked: Sequence[Head] = ()
 ) -> tuple[Floats, Floats]:
     """Summed masked-lm loss and number of hidden tokens of each batch, with these heads masked."""
-    head = pretraining.heads["masked-lm"] if "masked-lm" in pretraining.objectives else None
+    head = network.heads["masked-lm"] if "masked-lm" in network.objectives else None
     if not isinstance(head, MaskedLM):
         raise ArtefactError(
             "the model has no masked-lm head, whose loss tells what attention heads are worth; use a model pretrained "
@@ -97,7 +98,7 @@ def masked_losses(
         )
     if not any(batch.targets[MaskedTokens].count for batch in held_out):
         raise DataError("there is no hidden token to predict; give more text")
-    encoder = pretraining.encoder
+    encoder = network.encoder
     device = encoder.embeddings.words.weight.device
     kept = keep_all_but(masked, layers=encoder.config.layers, heads=encoder.config.heads, device=device)
     totals, counts = [], []

@@ -65,13 +65,13 @@ def zero_heads(encoder: Transformer, heads: Sequence[Head]) -> None:
 def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str) -> None:
     """Write the model without these heads' output. `source` names the model for its lineage and card."""
     check_directory(out, (), inputs=[bundle.path])
-    pretraining = copy.deepcopy(bundle.pretraining)
-    zero_heads(pretraining.encoder, heads)
+    network = copy.deepcopy(bundle.network)
+    zero_heads(network.encoder, heads)
     names = [f"{layer}:{head}" for layer, head in heads]
     pruned = dataclasses.replace(
         bundle,
         path=out,
-        pretraining=pretraining,
+        network=network,
         lineage={**bundle.lineage, "pruned": {"from": source, "heads": names}},
     )
     layout = layout_for(bundle.architecture, pad=bundle.tokenizer.pad_id, vocabulary=bundle.tokenizer.kind)

@@ -17,8 +17,8 @@ from larvatus.corpus.mixture import MixtureConfig
 from larvatus.corpus.packing import PackingConfig
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
+from larvatus.network import ObjectiveConfig, generator_of
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import ObjectiveConfig, generator_of
 from larvatus.ranges import Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
 from larvatus.text.vocabulary import TokenizerConfig

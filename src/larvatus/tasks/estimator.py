@@ -25,21 +25,21 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.engine.settings import Runtime
 from larvatus.errors import DataError, UsageError
+from larvatus.heads import Tagging
+from larvatus.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.metrics.entities import tag_f1
-from larvatus.objectives import Tagging
-from larvatus.tasks.data.records import Dataset, Kind, Place, TaggedExample, TextExample
-from larvatus.tasks.finetune import Job, Tuned, finetune_tags, finetune_texts
-from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.fit.finetune import Job, Tuned, finetune_tags, finetune_texts
+from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
+from larvatus.tasks.read.sequences import word_sequences
 from larvatus.tasks.results import Classified, Tagged
-from larvatus.tasks.schemes import in_scheme, scheme_of
 from larvatus.tasks.scoring import score_sequences
-from larvatus.tasks.sequences import word_sequences
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.tag import tag_probabilities, words_read
-from larvatus.tasks.trained import TrainedConfig
-from larvatus.train.settings import Runtime
+from larvatus.tasks.tag.schemes import in_scheme, scheme_of
+from larvatus.tasks.tag.tag import tag_probabilities, words_read
 
 Floats = npt.NDArray[np.float32]
 
@@ -126,7 +126,7 @@ class _FineTuned(_Estimator):
         if not hasattr(self, "bundle_"):
             raise _not_fitted(f"this {type(self).__name__} is not fitted yet; call fit with examples first")
         options = PredictOptions(length=self.length, truncate=self.truncate)
-        device = next(self.bundle_.pretraining.parameters()).device
+        device = next(self.bundle_.network.parameters()).device
         return Predictor(self.bundle_, options, device)
 
 
@@ -278,7 +278,7 @@ class WordTagger(_FineTuned):
         predictor = self._predictor()
         head = predictor.head
         assert isinstance(head, Tagging)
-        model = self.bundle_.pretraining
+        model = self.bundle_.network
         examples = [TaggedExample(tuple(words), None, Given("text", n)) for n, words in enumerate(X, start=1)]
         found = predictor.align(examples)
         sequences = word_sequences(

@@ -28,6 +28,7 @@ import torch
 
 from larvatus.batch import Ints, edges
 from larvatus.errors import UsageError, did_you_mean
+from larvatus.heads import ClassificationConfig, Spans, Tagging, TaggingConfig
 from larvatus.metrics.calibration import (
     Kind,
     at_bound,
@@ -40,14 +41,14 @@ from larvatus.metrics.calibration import (
 from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.entities import tag_f1
+from larvatus.network import Network
 from larvatus.nn.buckets import IGNORE
-from larvatus.objectives import ClassificationConfig, Pretraining, Spans, Tagging, TaggingConfig
 from larvatus.targets import WordTags
-from larvatus.tasks.choosing import Scores
-from larvatus.tasks.classify import LabelledTexts, Merge, merged
-from larvatus.tasks.features import Features
+from larvatus.tasks.classify.classify import LabelledTexts, Merge, merged
+from larvatus.tasks.fit.choosing import Scores
+from larvatus.tasks.fit.features import Features
 from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, score_sequences
-from larvatus.tasks.tag import TaggedWords, decode, words_read
+from larvatus.tasks.tag.tag import TaggedWords, decode, words_read
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,12 +94,12 @@ class HeldOut(Protocol):
     def metric(self) -> str:
         """The one that decides."""
 
-    def scores(self, model: Pretraining, scoring: Scoring) -> Scores: ...
+    def scores(self, model: Network, scoring: Scoring) -> Scores: ...
 
-    def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
+    def calibration(self, model: Network, scoring: Scoring) -> Calibration:
         """By what scores must be divided so that probabilities are right on average."""
 
-    def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOut:
+    def read_once(self, model: Network, scoring: Scoring) -> HeldOut:
         """The same, for models with this encoder, which is then not run again."""
 
 
@@ -111,19 +112,19 @@ class HeldOutTexts:
     features: Features | None = None
     """Of these examples, where the encoder is frozen; see `read_once`."""
 
-    def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOutTexts:
+    def read_once(self, model: Network, scoring: Scoring) -> HeldOutTexts:
         return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
 
-    def logits(self, model: Pretraining, scoring: Scoring) -> Floats:
+    def logits(self, model: Network, scoring: Scoring) -> Floats:
         return merged(self._windows(model, scoring), self.data.sequences.parts, self.merge)
 
-    def _windows(self, model: Pretraining, scoring: Scoring) -> Floats:
+    def _windows(self, model: Network, scoring: Scoring) -> Floats:
         """Scores of each window: [S, K]."""
         if self.features is not None:
             return self.features.scores(head_of(model))
         return score_sequences(model, self.data.sequences, scoring)
 
-    def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
+    def scores(self, model: Network, scoring: Scoring) -> Scores:
         windows = self._windows(model, scoring)
         return Scores(
             metric=self.metric,
@@ -135,7 +136,7 @@ class HeldOutTexts:
             validation_loss=mean_loss(head_of(model), windows, self.data.targets(np.arange(len(self.data)))),
         )
 
-    def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
+    def calibration(self, model: Network, scoring: Scoring) -> Calibration:
         if self.config.kind == "regression":
             return Calibration()
         if self.config.kind == "multi-label":
@@ -152,15 +153,15 @@ class HeldOutTags:
     features: Features | None = None
     """Of these examples, where the encoder is frozen; see `read_once`."""
 
-    def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOutTags:
+    def read_once(self, model: Network, scoring: Scoring) -> HeldOutTags:
         return dataclasses.replace(self, features=Features.build(model, self.data, scoring, learning=False))
 
-    def logits(self, model: Pretraining, scoring: Scoring) -> Floats:
+    def logits(self, model: Network, scoring: Scoring) -> Floats:
         if self.features is not None:
             return self.features.scores(head_of(model))
         return score_sequences(model, self.data.sequences, scoring)
 
-    def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
+    def scores(self, model: Network, scoring: Scoring) -> Scores:
         head = head_of(model)
         assert isinstance(head, Tagging)
         counts, unknown = words_read(self.data.sequences), self.data.unknown
@@ -171,7 +172,7 @@ class HeldOutTags:
         targets = WordTags(rows=no_pairs, words=no_pairs, tags=self.data.tags, counts=counts)
         return Scores(metric=self.metric, values=values, validation_loss=mean_loss(head, scores, targets))
 
-    def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
+    def calibration(self, model: Network, scoring: Scoring) -> Calibration:
         """Of the scores of single words; under a CRF, whose scores are not probabilities, none is fitted."""
         known = self.data.tags != IGNORE
         if self.config.crf or not known.any():
@@ -314,7 +315,7 @@ def _known(asked: str, known: list[str]) -> str:
     return asked
 
 
-def calibrated(model: Pretraining, temperature: float) -> Head:
+def calibrated(model: Network, temperature: float) -> Head:
     """Have the head divide its scores by the temperature."""
     head = head_of(model)
     head.config = msgspec.structs.replace(head.config, temperature=float(temperature))

@@ -21,19 +21,19 @@ from msgspec import Struct
 
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
+from larvatus.heads import Answering, Spans, Tagging
+from larvatus.labelled.records import Place, TaggedExample, TextExample
 from larvatus.nn.memory import saying_what_to_lower
-from larvatus.objectives import Answering, Spans, Tagging
 from larvatus.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
 from larvatus.tasks.answers.answer import Decoding, answer_questions
-from larvatus.tasks.classify import Merge, classify, texts_of
-from larvatus.tasks.data.records import Place, TaggedExample, TextExample
+from larvatus.tasks.classify.classify import Merge, classify, texts_of
+from larvatus.tasks.read.sequences import text_sequences, word_sequences
+from larvatus.tasks.read.words import align_examples
 from larvatus.tasks.results import Prediction
 from larvatus.tasks.scoring import Scoring, head_of
-from larvatus.tasks.sequences import text_sequences, word_sequences
 from larvatus.tasks.spans.sequences import span_sequences
 from larvatus.tasks.spans.spans import spans
-from larvatus.tasks.tag import tag
-from larvatus.tasks.words import align_examples
+from larvatus.tasks.tag.tag import tag
 from larvatus.text.align import Alignment
 from larvatus.text.surrogates import refuse_surrogates
 
@@ -118,7 +118,7 @@ class Predictor:
     device: str | torch.device = "cpu"
 
     def __post_init__(self) -> None:
-        self.head = head_of(self.bundle.pretraining, str(self.bundle.path))
+        self.head = head_of(self.bundle.network, str(self.bundle.path))
         most = self.bundle.model.max_positions
         length = self.options.length
         if length is not None and length > most:
@@ -193,7 +193,7 @@ class Predictor:
         encoded = span_sequences(
             self.bundle.tokenizer, found, limit=self.window, longest=longest, truncate=self.options.truncate
         )
-        return spans(self.bundle.pretraining, found, encoded, scoring=self.scoring)
+        return spans(self.bundle.network, found, encoded, scoring=self.scoring)
 
     def _classify(self, examples: Sequence[Example]) -> Sequence[Prediction]:
         own = [_readable(example) for example in examples]
@@ -205,14 +205,14 @@ class Predictor:
         if len(nothing):
             place = own[nothing[0]].place
             raise DataError(f"{place} has no tokens: the vocabulary deletes all its characters; leave it out")
-        return classify(self.bundle.pretraining, texts, sequences, scoring=self.scoring, merge=options.merge)
+        return classify(self.bundle.network, texts, sequences, scoring=self.scoring, merge=options.merge)
 
     def _tag(self, examples: Sequence[Example]) -> Sequence[Prediction]:
         found, options = self.align(examples), self.options
         sequences = word_sequences(
             self.bundle.tokenizer, found, limit=self.window, truncate=options.truncate, overlap=options.overlap
         )
-        return tag(self.bundle.pretraining, found, sequences, scoring=self.scoring)
+        return tag(self.bundle.network, found, sequences, scoring=self.scoring)
 
     def align(self, examples: Sequence[Example]) -> list[Alignment]:
         """Texts with their words, read as in training; see `words.py`."""

@@ -15,10 +15,12 @@ from torch import Tensor
 
 from larvatus.batch import Ints, TrainingBatch, edges, runs
 from larvatus.errors import ArtefactError
+from larvatus.heads import Answering, Classification, Spans, Tagging
+from larvatus.network import Network
 from larvatus.nn.device import on_device
-from larvatus.objectives import Answering, Classification, Loss, Pretraining, Spans, Tagging
+from larvatus.objectives import Loss
 from larvatus.targets import WordTags
-from larvatus.tasks.sequences import Sequences, gathered
+from larvatus.tasks.read.sequences import Sequences, gathered
 
 Floats = npt.NDArray[np.float32]
 Head = Classification | Tagging | Spans | Answering
@@ -41,7 +43,7 @@ class Scoring:
         return torch.autocast(self.device.partition(":")[0], dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
 
-def head_of(model: Pretraining, name: str = "the model") -> Head:
+def head_of(model: Network, name: str = "the model") -> Head:
     """The head that fine-tuning gave a model."""
     for head in model.heads.values():
         if isinstance(head, Head):
@@ -49,7 +51,7 @@ def head_of(model: Pretraining, name: str = "the model") -> Head:
     raise ArtefactError(f"{name} has no head to predict with; give it one with larvatus finetune")
 
 
-def states_of(model: Pretraining, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Tensor:
+def states_of(model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Tensor:
     """The encoder's vectors as the head wants them: z [N, D] of the last layer, or of all layers for a mix."""
     if head.mix is None:
         z_ND: Tensor = model.encoder(batch.tokens, limit=limit)
@@ -57,7 +59,7 @@ def states_of(model: Pretraining, batch: TrainingBatch[Tensor], head: Head, *, l
     return torch.stack(model.encoder(batch.tokens, hidden_states=True, limit=limit))
 
 
-def features_of(model: Pretraining, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Tensor:
+def features_of(model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Tensor:
     """What the head's `features` gives. Where [CLS] alone speaks, the rest of the last layer is not computed."""
     if isinstance(head, Classification) and head.config.pool == "cls" and head.mix is None:
         lengths_B = batch.tokens.lengths
@@ -65,7 +67,7 @@ def features_of(model: Pretraining, batch: TrainingBatch[Tensor], head: Head, *,
     return head.features(states_of(model, batch, head, limit=limit), batch)
 
 
-def loss_of(model: Pretraining, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Loss:
+def loss_of(model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Loss:
     """The head's loss on a batch."""
     if isinstance(head, Tagging):  # which may learn subwords, not features of words
         return head.loss(states_of(model, batch, head, limit=limit), batch, model.encoder)
@@ -81,7 +83,7 @@ def by_length(sequences: Sequences, budget: int) -> Iterator[Ints]:
 
 
 @torch.inference_mode()
-def score_sequences(model: Pretraining, sequences: Sequences, scoring: Scoring) -> Floats:
+def score_sequences(model: Network, sequences: Sequences, scoring: Scoring) -> Floats:
     """Scores in the order of the sequences: a row for each, for each of their words, or for each of their tokens."""
     head = head_of(model)
     model.eval()

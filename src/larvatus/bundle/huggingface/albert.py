@@ -23,7 +23,8 @@ from larvatus.bundle.huggingface.bert import EMBEDDINGS, FREE, Bert, BertSetting
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
-from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, SentenceOrderConfig, tag
+from larvatus.network import ObjectiveConfig, tag
+from larvatus.objectives import MaskedLMConfig, SentenceOrderConfig
 from larvatus.ranges import DropoutRate, Size
 
 LAYER = "albert.encoder.albert_layer_groups.0.albert_layers.0"

@@ -16,8 +16,9 @@ import msgspec
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
+from larvatus.network import ObjectiveConfig, tag
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, ObjectiveConfig, tag
+from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
 from larvatus.ranges import Deviation, DropoutRate, Epsilon, Layers, Size, SizeOrNone
 
 EMBEDDINGS = {

@@ -17,8 +17,9 @@ from larvatus.bundle.huggingface.bert import ACTIVATIONS
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
+from larvatus.network import tag
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, tag
+from larvatus.objectives import MaskedLMConfig
 from larvatus.ranges import Deviation, DropoutRate, Layers, Size
 
 EMBEDDINGS = {"words": "word_embeddings", "positions": "position_embeddings", "norm": "LayerNorm"}

@@ -18,7 +18,8 @@ from larvatus.bundle.huggingface.bert import FREE, Bert, BertSettings
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
-from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, ReplacedTokensConfig, tag
+from larvatus.network import ObjectiveConfig, tag
+from larvatus.objectives import MaskedLMConfig, ReplacedTokensConfig
 from larvatus.ranges import Size
 
 HEADS = {

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from larvatus.bundle.weights import Shape
 from larvatus.errors import ArtefactError, RecipeError, UsageError
+from larvatus.network import ObjectiveConfig
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import ObjectiveConfig
 from larvatus.ranges import Size, check_ranges
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ import msgspec
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.bundle.huggingface.task_heads import ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
+from larvatus.network import ObjectiveConfig, tag
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, ObjectiveConfig, tag
+from larvatus.objectives import MaskedLMConfig
 from larvatus.ranges import Deviation, DropoutRate, Epsilon, Layers, RotaryBase, Size, check_ranges
 
 BLOCK = {

@@ -20,7 +20,8 @@ from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, p
 from larvatus.bundle.huggingface.roberta import HEAD, PAD, UNUSED
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
-from larvatus.objectives import MaskedLMConfig, tag
+from larvatus.network import tag
+from larvatus.objectives import MaskedLMConfig
 from larvatus.ranges import Size
 
 BLOCK = {

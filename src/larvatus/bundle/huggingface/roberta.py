@@ -24,7 +24,8 @@ from larvatus.bundle.huggingface.bert import FREE, Bert, BertSettings
 from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
-from larvatus.objectives import MaskedLMConfig, tag
+from larvatus.network import tag
+from larvatus.objectives import MaskedLMConfig
 from larvatus.ranges import Size
 
 HEAD = {

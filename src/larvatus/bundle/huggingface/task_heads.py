@@ -22,7 +22,8 @@ import msgspec
 from larvatus.bundle import crf_file
 from larvatus.bundle.huggingface.layout import convert
 from larvatus.errors import ArtefactError
-from larvatus.objectives import AnsweringConfig, ClassificationConfig, ObjectiveConfig, SpansConfig, TaggingConfig, tag
+from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig, TaggingConfig
+from larvatus.network import ObjectiveConfig, tag
 from larvatus.ranges import Size
 
 TaskConfig = ClassificationConfig | TaggingConfig | AnsweringConfig | SpansConfig

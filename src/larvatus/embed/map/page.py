@@ -2,7 +2,7 @@
 
     path.write_text(map_page(result, colour="cluster"))
 
-One file of some hundred kilobytes for a thousand instances; see `embed/page.py` for what keeps it safe and offline.
+One file of some hundred kilobytes for a thousand instances; `embed/nearest/page.py` keeps it safe and offline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from larvatus.embed.map.instances import Instance
 from larvatus.embed.map.word_map import WordMap
-from larvatus.embed.page import asset, whole_page
+from larvatus.embed.nearest.page import asset, whole_page
 from larvatus.errors import UsageError, did_you_mean
 
 _EITHER_SIDE = 240

@@ -24,7 +24,7 @@ from larvatus.embed.map.clusters import MOST, can_cluster, cluster, context_word
 from larvatus.embed.map.instances import Found, Instance
 from larvatus.embed.map.project import Method, project
 from larvatus.embed.options import EmbedOptions, Pool
-from larvatus.embed.standardise import Standardiser
+from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
 from larvatus.nn.transformer import Transformer

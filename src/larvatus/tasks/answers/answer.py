@@ -27,7 +27,8 @@ from msgspec import Struct
 from larvatus.batch import Ints, edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
-from larvatus.objectives import Answering, AnsweringConfig, Pretraining
+from larvatus.heads import Answering, AnsweringConfig
+from larvatus.network import Network
 from larvatus.ranges import Count, Score, Size, check_ranges
 from larvatus.tasks.answers.passages import Asked, ask
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage
@@ -208,7 +209,7 @@ def chosen_text(passage: Alignment, found: Found, config: AnsweringConfig, thres
 
 
 def answer(
-    model: Pretraining,
+    model: Network,
     questions: Sequence[str],
     asked: Asked,
     *,
@@ -266,4 +267,4 @@ def answer_questions(
         raise UsageError(f"--length {length} is more than the model's {most} positions")
     asked = ask(bundle.tokenizer, pairs, limit=length or most, overlap=overlap, truncate=truncate)
     questions = [question for question, _ in pairs]
-    return answer(bundle.pretraining, questions, asked, scoring=scoring, decoding=decoding)
+    return answer(bundle.network, questions, asked, scoring=scoring, decoding=decoding)

@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
+from larvatus.heads import Answering
+from larvatus.labelled.records import Dataset, QuestionExample
 from larvatus.metrics.bootstrap import Doubles, Interval
 from larvatus.metrics.squad import BestThreshold, Version, question_scores
-from larvatus.objectives import Answering
 from larvatus.tasks.answers.finetune import AnswerOptions, HeldOutQuestions, encode_questions
-from larvatus.tasks.data.records import Dataset, QuestionExample
 from larvatus.tasks.evaluation.evaluated import Reading, plain, plain_metrics
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions, reading_of
 from larvatus.tasks.evaluation.resampled import Resampled
@@ -75,7 +75,7 @@ def evaluate_answers(
     bundle: Bundle, data: Dataset[QuestionExample], options: EvaluationOptions = EvaluationOptions()
 ) -> AnswerEvaluation:
     """A model that answers questions from passages."""
-    head = head_of(bundle.pretraining, str(bundle.path))
+    head = head_of(bundle.network, str(bundle.path))
     if not isinstance(head, Answering):
         raise UsageError(f"{bundle.path} does not answer questions; give it what it was fine-tuned for")
     config = head.config
@@ -84,9 +84,9 @@ def evaluate_answers(
         raise DataError(f"{hidden.place}: its answer is not given, so it cannot be scored; drop it")
     version: Version = "2.0" if config.null or any(one.impossible for one in data) else "1.1"
     asked = encode_questions(bundle, data.examples, options.settings, AnswerOptions())
-    bundle.pretraining.to(options.scoring.device)
+    bundle.network.to(options.scoring.device)
     held = HeldOutQuestions(asked, data.examples, config.null, "f1")
-    _, found = held.found(bundle.pretraining, options.scoring)
+    _, found = held.found(bundle.network, options.scoring)
     answers = held.texts(found, config, None)
     scores = [question_scores(one.golds, text, version=version) for one, text in zip(data, answers, strict=True)]
     exact, f1 = np.array(scores, np.float64).T

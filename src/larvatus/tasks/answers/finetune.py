@@ -23,9 +23,11 @@ from msgspec import Struct
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_answering
 from larvatus.errors import DataError, UsageError, did_you_mean
+from larvatus.heads import Answering, AnsweringConfig
+from larvatus.labelled.records import Dataset, QuestionExample
 from larvatus.metrics.calibration import COLDEST, HOTTEST
 from larvatus.metrics.squad import BestThreshold, best_threshold, question_scores
-from larvatus.objectives import Answering, AnsweringConfig, Pretraining
+from larvatus.network import Network
 from larvatus.ranges import Size, SizeOrNone, check_ranges
 from larvatus.targets import AnswerSpans
 from larvatus.tasks.answers.answer import (
@@ -39,14 +41,13 @@ from larvatus.tasks.answers.answer import (
     words_at,
 )
 from larvatus.tasks.answers.passages import Asked, AskedAndAnswered, EmptyWindows, answer_tokens, ask, with_answers
-from larvatus.tasks.choosing import Scores
-from larvatus.tasks.data.records import Dataset, QuestionExample
-from larvatus.tasks.finetune import Job, Tuned, parted, tuned_with_head, window_of
-from larvatus.tasks.heads import HeadOptions
+from larvatus.tasks.fit.choosing import Scores
+from larvatus.tasks.fit.finetune import Job, Tuned, parted, tuned_with_head, window_of
+from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.fit.loop import scoring_of
+from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.held_out import Calibration, judged, mean_loss
-from larvatus.tasks.loop import scoring_of
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
-from larvatus.tasks.settings import FineTuneConfig
 
 METRICS = ("f1", "exact-match")
 WITH_NULL = ("best-f1", "f1", "exact-match")
@@ -134,15 +135,15 @@ class HeldOutQuestions:
     empty: EmptyWindows = field(default_factory=EmptyWindows)
     """How much windows without the answer count in the loss."""
 
-    def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOutQuestions:
+    def read_once(self, model: Network, scoring: Scoring) -> HeldOutQuestions:
         """Frozen or not, the encoder is run each time: the vectors of all tokens would fill a disk."""
         return self
 
-    def found(self, model: Pretraining, scoring: Scoring) -> tuple[AnsweringConfig, list[Found]]:
+    def found(self, model: Network, scoring: Scoring) -> tuple[AnsweringConfig, list[Found]]:
         scores = score_sequences(model, self.asked.sequences, scoring)
         return self._decoded(model, scores)
 
-    def _decoded(self, model: Pretraining, scores: Floats) -> tuple[AnsweringConfig, list[Found]]:
+    def _decoded(self, model: Network, scores: Floats) -> tuple[AnsweringConfig, list[Found]]:
         head = head_of(model)
         assert isinstance(head, Answering)
         return head.config, list(decode(self.asked, scores, head.config, self.decoding))
@@ -153,7 +154,7 @@ class HeldOutQuestions:
         weighted = msgspec.structs.replace(self.empty, most=None)  # all windows are read, so all are counted
         return with_answers(self.asked, self.examples, weighted).targets(np.arange(len(self.asked.firsts)))
 
-    def predictions(self, model: Pretraining, scoring: Scoring) -> list[str]:
+    def predictions(self, model: Network, scoring: Scoring) -> list[str]:
         """The answer to each question, empty for none."""
         config, found = self.found(model, scoring)
         return self.texts(found, config, self.decoding.threshold)
@@ -162,7 +163,7 @@ class HeldOutQuestions:
         both = zip(self.asked.passages, found, strict=True)
         return [chosen_text(passage, one, config, threshold) for passage, one in both]
 
-    def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
+    def scores(self, model: Network, scoring: Scoring) -> Scores:
         scores = score_sequences(model, self.asked.sequences, scoring)
         config, found = self._decoded(model, scores)
         values = self._values(self.texts(found, config, self.decoding.threshold))
@@ -198,13 +199,13 @@ class HeldOutQuestions:
         lowest = min(finite, default=0.0) - 1.0
         return best_threshold(scored, against, golds=golds, predictions=predictions, lowest=lowest)
 
-    def threshold(self, model: Pretraining, scoring: Scoring) -> float:
+    def threshold(self, model: Network, scoring: Scoring) -> float:
         """The threshold of no answer that gives these questions the highest F1."""
         config, found = self.found(model, scoring)
         best = self.best(found, config).threshold
         return best if np.isfinite(best) else 0.0
 
-    def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
+    def calibration(self, model: Network, scoring: Scoring) -> Calibration:
         """A temperature that gives the right spans of these questions the highest likelihood among all legal ones."""
         head = head_of(model)
         assert isinstance(head, Answering)
@@ -330,7 +331,7 @@ def _described(data: AskedAndAnswered) -> str:
 
 def _with_threshold(tuned: Tuned, held: HeldOutQuestions, scoring: Scoring) -> Tuned:
     """The threshold of no answer fitted, and the scores that it gives."""
-    model = tuned.bundle.pretraining
+    model = tuned.bundle.network
     head = head_of(model)
     assert isinstance(head, Answering)
     head.config = msgspec.structs.replace(head.config, threshold=held.threshold(model, scoring))

@@ -22,11 +22,11 @@ from msgspec import Struct
 
 from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.errors import DataError, UsageError
+from larvatus.labelled.records import QuestionExample
 from larvatus.ranges import CountOrNone, Weight, check_ranges
 from larvatus.rng import stream
 from larvatus.targets import AnswerSpans
-from larvatus.tasks.data.records import QuestionExample
-from larvatus.tasks.sequences import Floats, Sequences
+from larvatus.tasks.read.sequences import Floats, Sequences
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.windows import windows

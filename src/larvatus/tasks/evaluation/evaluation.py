@@ -7,7 +7,7 @@
 
 Intervals are of 95%, by the bootstrap over examples. Long texts are windowed as in fine-tuning; where they are cut
 instead, words that were not read count as wrong and their entities as missed. So do labels that the model does not know
-(`tasks/unknown.py`). Calibration is that of the probabilities which `predict` gives, scores divided by the model's
+(`tasks/read/unknown.py`). Calibration is that of the probabilities which `predict` gives, scores divided by the model's
 temperature, over the examples whose label it knows.
 """
 
@@ -23,21 +23,21 @@ import numpy.typing as npt
 from larvatus.batch import Ints, edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
+from larvatus.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
+from larvatus.labelled.records import Dataset, TaggedExample, TextExample
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability, reliability_of
 from larvatus.metrics.classification import ClassCounts, confusion, f1_by_class, multi_label
 from larvatus.metrics.entities import entity_f1
 from larvatus.nn.buckets import IGNORE
-from larvatus.objectives import Classification, ClassificationConfig, Tagging, TaggingConfig
-from larvatus.tasks.classify import Merge, class_scores, probabilities
-from larvatus.tasks.data.records import Dataset, TaggedExample, TextExample
+from larvatus.tasks.classify.classify import Merge, class_scores, probabilities
 from larvatus.tasks.evaluation.evaluated import Calibration, Confused, Reading, TagEvaluation, TextEvaluation
 from larvatus.tasks.evaluation.resampled import resampled_classes, resampled_tags, resampled_words
-from larvatus.tasks.finetune import encode_tags, encode_texts
-from larvatus.tasks.schemes import in_scheme, scheme_of
+from larvatus.tasks.fit.finetune import encode_tags, encode_texts
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
-from larvatus.tasks.sequences import Sequences
-from larvatus.tasks.settings import FineTuneConfig
-from larvatus.tasks.tag import decode, tag_probabilities, words_read
+from larvatus.tasks.tag.schemes import in_scheme, scheme_of
+from larvatus.tasks.tag.tag import decode, tag_probabilities, words_read
 from larvatus.text.tag_schemes import Scheme, detect_scheme, find_illegal, read_entities, read_leniently
 
 
@@ -67,7 +67,7 @@ def evaluate_texts(
     bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions = EvaluationOptions()
 ) -> TextEvaluation:
     """A model that classifies texts or pairs, or gives them a number."""
-    head = head_of(bundle.pretraining, str(bundle.path))
+    head = head_of(bundle.network, str(bundle.path))
     if not isinstance(head, Classification):
         what = "tags words; give it words with tags" if isinstance(head, Tagging) else "does not classify texts"
         raise UsageError(f"{bundle.path} {what}, not texts with labels")
@@ -76,8 +76,8 @@ def evaluate_texts(
     unknown = encoded.unknown
     unknown.check(strict=options.strict)
     names = (*config.labels, *unknown.names)
-    bundle.pretraining.to(options.scoring.device)
-    scores = class_scores(bundle.pretraining, encoded.sequences, options.scoring, options.merge)
+    bundle.network.to(options.scoring.device)
+    scores = class_scores(bundle.network, encoded.sequences, options.scoring, options.merge)
     gold, found = unknown.added_to(encoded.labels, known=len(config.labels)), answers_of(scores, config)
     if found.ndim == 2:
         found = np.pad(found, ((0, 0), (0, len(unknown.names))))
@@ -138,7 +138,7 @@ def evaluate_tags(
     bundle: Bundle, data: Dataset[TaggedExample], options: EvaluationOptions = EvaluationOptions()
 ) -> TagEvaluation:
     """A model that tags words."""
-    head = head_of(bundle.pretraining, str(bundle.path))
+    head = head_of(bundle.network, str(bundle.path))
     if not isinstance(head, Tagging):
         classifies = isinstance(head, Classification)
         what = "classifies texts; give it texts with labels" if classifies else "does not tag words"
@@ -151,8 +151,8 @@ def evaluate_tags(
     unknown.check(strict=options.strict)
     names = (*config.labels, *unknown.names)
     gold = np.asarray(unknown.added_to(encoded.tags, known=len(config.labels)), np.int64)
-    bundle.pretraining.to(options.scoring.device)
-    scores = score_sequences(bundle.pretraining, encoded.sequences, options.scoring)
+    bundle.network.to(options.scoring.device)
+    scores = score_sequences(bundle.network, encoded.sequences, options.scoring)
     counts = words_read(encoded.sequences)
     found = decode(head, scores, counts)
     table = confusion(gold, found, classes=len(names))

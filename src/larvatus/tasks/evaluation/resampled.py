@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.heads.classification import Kind
 from larvatus.metrics import class_sums as sums_of
 from larvatus.metrics.bootstrap import Interval, Of, Score, bootstrap
 from larvatus.metrics.classification import divide
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.entities import Entities, entity_counts
-from larvatus.objectives.classification import Kind
 
 Doubles = npt.NDArray[np.float64]
 EntityPair = tuple[Sequence[Entities], Sequence[Entities]]

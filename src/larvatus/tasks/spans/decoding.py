@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.errors import DataError, UsageError
-from larvatus.objectives.spans import NULL, Decoding
+from larvatus.heads.spans import NULL, Decoding
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

@@ -22,18 +22,18 @@ import numpy.typing as npt
 from larvatus.batch import edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
+from larvatus.heads import Spans
+from larvatus.heads.spans import Decoding
+from larvatus.labelled.records import Dataset, SpannedWords
+from larvatus.labelled.spanned import BINARY, binary
 from larvatus.metrics.bootstrap import Doubles, Interval
 from larvatus.metrics.classification import F1, divide
 from larvatus.metrics.entities import Entities, EntityErrors
 from larvatus.metrics.spans import depths, span_f1
-from larvatus.objectives import Spans
-from larvatus.objectives.spans import Decoding
-from larvatus.tasks.data.records import Dataset, SpannedWords
-from larvatus.tasks.data.spanned import BINARY, binary
 from larvatus.tasks.evaluation.evaluated import Reading, class_rows, plain_metrics
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions, reading_of
 from larvatus.tasks.evaluation.resampled import Resampled, resampled_entities
-from larvatus.tasks.finetune import window_of
+from larvatus.tasks.fit.finetune import window_of
 from larvatus.tasks.scoring import head_of
 from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.sequences import SpanSequences
@@ -84,7 +84,7 @@ def evaluate_spans(
     bundle: Bundle, data: Dataset[SpannedWords], options: EvaluationOptions = EvaluationOptions()
 ) -> SpanEvaluation:
     """A model that finds spans; of one that only tells whether words are something, types are not asked for."""
-    head = head_of(bundle.pretraining, str(bundle.path))
+    head = head_of(bundle.network, str(bundle.path))
     if not isinstance(head, Spans):
         raise UsageError(f"{bundle.path} does not find spans; give it what it was fine-tuned for")
     config = head.config
@@ -96,8 +96,8 @@ def evaluate_spans(
     limit = window_of(bundle, options.settings)
     texts = spanned_texts(bundle.tokenizer, scored.examples, config, limit=limit, truncate=options.truncate)
     texts.unknown.check(strict=options.strict)
-    bundle.pretraining.to(options.scoring.device)
-    gold, found = HeldOutSpans(texts, config).both(bundle.pretraining, options.scoring)
+    bundle.network.to(options.scoring.device)
+    gold, found = HeldOutSpans(texts, config).both(bundle.network, options.scoring)
     score, rows = span_f1(gold, found), resampled_spans(gold, found)
     words = sum(len(one.words) for one in scored)
     return SpanEvaluation(

@@ -18,16 +18,16 @@ from msgspec import Struct
 
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
+from larvatus.heads import SpansConfig
+from larvatus.heads.relations import RelationsConfig
+from larvatus.heads.spans import Decoding
+from larvatus.labelled.records import Dataset, SpannedWords
+from larvatus.labelled.spanned import binary
 from larvatus.nn.span_scorer import Representation
-from larvatus.objectives import SpansConfig
-from larvatus.objectives.relations import RelationsConfig
-from larvatus.objectives.spans import Decoding
 from larvatus.ranges import PositiveShare, PositiveWeight, Size, SizeOrNone, check_ranges
-from larvatus.tasks.data.records import Dataset, SpannedWords
-from larvatus.tasks.data.spanned import binary
-from larvatus.tasks.finetune import Job, Tuned, parted, tell_unknown, tuned_with_head, window_of
-from larvatus.tasks.heads import HeadOptions
-from larvatus.tasks.loop import scoring_of
+from larvatus.tasks.fit.finetune import Job, Tuned, parted, tell_unknown, tuned_with_head, window_of
+from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.spans.held_out import HeldOutSpans, metric_of_spans
 from larvatus.tasks.spans.spans import SpannedTexts, spanned_texts, spans_head
 
@@ -89,7 +89,7 @@ def finetune_spans(
 
 def _with_threshold(tuned: Tuned, held: HeldOutSpans, job: Job, options: SpanOptions) -> Tuned:
     """The threshold fitted, and the scores that it gives."""
-    model, scoring = tuned.bundle.pretraining, scoring_of(job.runtime)
+    model, scoring = tuned.bundle.network, scoring_of(job.runtime)
     fitted = held.threshold(model, scoring, precision=options.least_precision)
     head = spans_head(model)
     head.config = msgspec.structs.replace(head.config, threshold=fitted.threshold)

@@ -19,11 +19,12 @@ import numpy as np
 
 from larvatus.batch import Ints
 from larvatus.errors import UsageError, did_you_mean
+from larvatus.heads import SpansConfig
+from larvatus.heads.spans import NULL
 from larvatus.metrics.relations import RelationScore, relation_f1
 from larvatus.metrics.spans import Span, SpanScore, span_f1
-from larvatus.objectives import Pretraining, SpansConfig
-from larvatus.objectives.spans import NULL
-from larvatus.tasks.choosing import Scores
+from larvatus.network import Network
+from larvatus.tasks.fit.choosing import Scores
 from larvatus.tasks.held_out import Calibration, calibration
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.spans.decoding import FLOOR, Candidates, SpanTuple, Threshold, calibrate_threshold, decode_spans
@@ -59,14 +60,14 @@ class HeldOutSpans:
             what = "spans" if self.metric not in RELATION_METRICS else "a head that looks for no relations"
             raise UsageError(f"--metric {self.metric} does not score {what}{did_you_mean(self.metric, known)}")
 
-    def both(self, model: Pretraining, scoring: Scoring) -> tuple[list[set[Span]], list[set[Span]]]:
+    def both(self, model: Network, scoring: Scoring) -> tuple[list[set[Span]], list[set[Span]]]:
         """Gold spans of each text, those that are longer than the longest too, and the model's."""
         return self._both(self._kept(model, scoring))
 
-    def score(self, model: Pretraining, scoring: Scoring) -> SpanScore:
+    def score(self, model: Network, scoring: Scoring) -> SpanScore:
         return span_f1(*self.both(model, scoring))
 
-    def _kept(self, model: Pretraining, scoring: Scoring) -> list[Candidates]:
+    def _kept(self, model: Network, scoring: Scoring) -> list[Candidates]:
         """The spans that are found, by text."""
         return _decoded(span_candidates(model, self.data.encoded, scoring), spans_head(model).config)
 
@@ -79,16 +80,16 @@ class HeldOutSpans:
     def _named(self, span: SpanTuple) -> tuple[int, int, str]:
         return span[0], span[1], (*self.config.labels, *self.data.unknown.names)[span[2]]
 
-    def relations(self, model: Pretraining, scoring: Scoring, *, given: bool = False) -> RelationScore:
+    def relations(self, model: Network, scoring: Scoring, *, given: bool = False) -> RelationScore:
         """Of all gold relations, those that were not learnt too; between spans that are found, or the gold spans."""
         return self._relation_score(model, self._given(model, scoring) if given else self._kept(model, scoring))
 
-    def _given(self, model: Pretraining, scoring: Scoring) -> list[Candidates]:
+    def _given(self, model: Network, scoring: Scoring) -> list[Candidates]:
         """The gold spans, by text, as far as they are looked at."""
         parts = [_gold_of(one) for one in scored_spans(model, self.data.encoded, scoring, self.data.learnt)]
         return by_text(parts, len(self.data))
 
-    def _relation_score(self, model: Pretraining, found: Sequence[Candidates]) -> RelationScore:
+    def _relation_score(self, model: Network, found: Sequence[Candidates]) -> RelationScore:
         head = spans_head(model)
         known = head.config.relations.labels if head.config.relations is not None else ()
         names = (*known, *self.data.unknown_relations.names)
@@ -99,7 +100,7 @@ class HeldOutSpans:
             guess.append({(spans[a], spans[b], names[label]) for a, b, label, _ in kept_relations(head, one)})
         return relation_f1(gold, guess)
 
-    def scores(self, model: Pretraining, scoring: Scoring) -> Scores:
+    def scores(self, model: Network, scoring: Scoring) -> Scores:
         """All metrics and the loss, from one pass over the texts."""
         config = spans_head(model).config
         likely, golds = [], []
@@ -120,7 +121,7 @@ class HeldOutSpans:
             values |= dict(zip(RELATION_METRICS, (joint, strict, given), strict=True))
         return Scores(metric=self.metric, values=values, validation_loss=total / size if size else math.nan)
 
-    def calibration(self, model: Pretraining, scoring: Scoring) -> Calibration:
+    def calibration(self, model: Network, scoring: Scoring) -> Calibration:
         """By which scores must be divided so that probabilities of NULL and the types are right on average."""
         parts = list(scored_spans(model, self.data.encoded, scoring, self.data.learnt))
         sizes = [len(part.gold) for part in parts]
@@ -129,18 +130,18 @@ class HeldOutSpans:
         logits, gold = (np.concatenate(arrays) for arrays in zip(*((p.scores, p.gold) for p in parts), strict=True))
         return calibration(logits, gold, kind="softmax", groups=np.repeat(np.arange(len(parts)), sizes))
 
-    def read_once(self, model: Pretraining, scoring: Scoring) -> HeldOutSpans:
+    def read_once(self, model: Network, scoring: Scoring) -> HeldOutSpans:
         """Frozen or not, the encoder is run each time."""
         return self
 
-    def threshold(self, model: Pretraining, scoring: Scoring, *, precision: float | None = None) -> Threshold:
+    def threshold(self, model: Network, scoring: Scoring, *, precision: float | None = None) -> Threshold:
         """The threshold with the best F1, or the lowest with a wished precision."""
         found = span_candidates(model, self.data.encoded, scoring, floor=FLOOR)
         return calibrate_threshold(
             found, [set(text) for text in self.data.gold], self.config.decoding, precision=precision
         )
 
-    def relation_threshold(self, model: Pretraining, scoring: Scoring) -> Threshold:
+    def relation_threshold(self, model: Network, scoring: Scoring) -> Threshold:
         """The threshold of relations with the best F1, between the spans that are found."""
         head = spans_head(model)
         found, gold = [], []

@@ -16,13 +16,13 @@ import torch
 
 from larvatus.batch import Ints, edges, runs
 from larvatus.errors import did_you_mean
+from larvatus.heads import Spans, SpansConfig
+from larvatus.labelled.records import SpannedWords
 from larvatus.nn.relation_scorer import distances, gaps
 from larvatus.nn.span_scorer import BUDGET
-from larvatus.objectives import Spans, SpansConfig
-from larvatus.tasks.data.records import SpannedWords
-from larvatus.tasks.sequences import gathered
+from larvatus.tasks.read.sequences import gathered
+from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, log_odds
-from larvatus.tasks.unknown import Unknown
 
 RelationTuple = tuple[SpanTuple, SpanTuple, int]
 """Head, tail, label."""

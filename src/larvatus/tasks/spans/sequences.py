@@ -17,7 +17,7 @@ import numpy as np
 
 from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.targets import WordSpans
-from larvatus.tasks.sequences import Sequences, gathered, word_sequences
+from larvatus.tasks.read.sequences import Sequences, gathered, word_sequences
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.windows import windows

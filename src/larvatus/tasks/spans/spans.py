@@ -19,16 +19,19 @@ import torch
 
 from larvatus.batch import Ints, TrainingBatch, edges
 from larvatus.errors import ArtefactError, did_you_mean
+from larvatus.heads import Spans, SpansConfig
+from larvatus.heads.spans import NULL
+from larvatus.labelled.records import SpannedWords
+from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.nn.relation_scorer import RelationScorer
 from larvatus.nn.span_index import SpanIndex
-from larvatus.objectives import Pretraining, Spans, SpansConfig
-from larvatus.objectives.spans import NULL
 from larvatus.targets import WordSpans
-from larvatus.tasks.data.records import SpannedWords
+from larvatus.tasks.read.sequences import Sequences
+from larvatus.tasks.read.unknown import Unknown
+from larvatus.tasks.read.words import align_examples
 from larvatus.tasks.results import Coverage, Entity, Relation, Spanned
 from larvatus.tasks.scoring import Floats, Scoring, by_length, head_of, states_of
-from larvatus.tasks.sequences import Sequences
 from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, decode_spans
 from larvatus.tasks.spans.relations import (
     RelationTuple,
@@ -38,8 +41,6 @@ from larvatus.tasks.spans.relations import (
     unknown_relations,
 )
 from larvatus.tasks.spans.sequences import GoldSpans, SpanSequences, span_sequences
-from larvatus.tasks.unknown import Unknown
-from larvatus.tasks.words import align_examples
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 
@@ -171,7 +172,7 @@ def unknown_types(examples: Sequence[SpannedWords], labels: Sequence[str]) -> Un
     return Unknown.of(found, total=sum(len(one.spans or ()) for one in examples), first=first)
 
 
-def spans_head(model: Pretraining) -> Spans:
+def spans_head(model: Network) -> Spans:
     head = head_of(model)
     if not isinstance(head, Spans):
         raise ArtefactError("the model has no head for spans; give it one with larvatus finetune spans")
@@ -199,7 +200,7 @@ class ScoredSpans:
 
 @torch.inference_mode()
 def scored_spans(
-    model: Pretraining, encoded: SpanSequences, scoring: Scoring, gold: GoldSpans | None = None
+    model: Network, encoded: SpanSequences, scoring: Scoring, gold: GoldSpans | None = None
 ) -> Iterator[ScoredSpans]:
     """Scores of NULL and the types for all spans, batch by batch, sequences of a length together."""
     head = spans_head(model)
@@ -250,7 +251,7 @@ def _sides(scorer: RelationScorer, z_WD: torch.Tensor, first: Ints, last: Ints, 
 
 
 def span_candidates(
-    model: Pretraining, encoded: SpanSequences, scoring: Scoring, *, floor: float | None = None
+    model: Network, encoded: SpanSequences, scoring: Scoring, *, floor: float | None = None
 ) -> list[Candidates]:
     """Spans of each example that are at least as sure as `floor` (the head's own threshold, where none is given)."""
     config = spans_head(model).config
@@ -278,7 +279,7 @@ def by_text(parts: Sequence[tuple[Ints, Candidates]], texts: int) -> list[Candid
 
 
 def given_spans(
-    model: Pretraining,
+    model: Network,
     encoded: SpanSequences,
     given: Sequence[Sequence[tuple[int, int]]],
     scoring: Scoring,
@@ -307,7 +308,7 @@ def given_spans(
     return answers
 
 
-def spans(model: Pretraining, found: Sequence[Alignment], encoded: SpanSequences, *, scoring: Scoring) -> list[Spanned]:
+def spans(model: Network, found: Sequence[Alignment], encoded: SpanSequences, *, scoring: Scoring) -> list[Spanned]:
     """The answers of a model for texts that are aligned and encoded already."""
     head, sequences = spans_head(model), encoded.sequences
     config = head.config

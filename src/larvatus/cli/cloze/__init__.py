@@ -1,0 +1,1 @@
+"""Commands that fill blanks and score texts."""

@@ -1,0 +1,228 @@
+"""`larvatus score "The cat sat." --model DIR`: how well a model expects texts; with --pairs, which of two."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from larvatus.cli.options import Device, Encoding, Json, ModelName, Overwrite
+from larvatus.cloze.masked_copies import Method
+from larvatus.cloze.pseudo_likelihood import score_texts
+from larvatus.cloze.scores import Score, Totals
+from larvatus.embed.bulk.bulk import model_fingerprint, settings_hash
+from larvatus.errors import DataError, UsageError
+from larvatus.evaluate.minimal_pairs import Normalise, PairRun
+from larvatus.evaluate.pair_files import GROUPS, read_pairs
+from larvatus.metrics.accuracy import Accuracy
+from larvatus.metrics.minimal_pairs import PairAccuracies
+from larvatus.model import Model, load
+from larvatus.outputs import check_outputs
+from larvatus.signals import resumable
+from larvatus.text.lines import numbered_lines
+
+LINES_AT_ONCE = 256
+
+
+def score(
+    model: ModelName,
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; - reads lines from standard input.")] = None,
+    file: Annotated[
+        list[str] | None, typer.Option("--file", metavar="FILE", help="Text, one a line, maybe compressed; repeatable.")
+    ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE", help="Minimal pairs: BLiMP's JSONL, or good<TAB>bad[<TAB>phenomenon] a line; repeatable."
+        ),
+    ] = None,
+    method: Annotated[
+        Method, typer.Option(help="Mask each token alone, or with the rest of its word (Kauf & Ivanova 2023).")
+    ] = "original",
+    normalise: Annotated[
+        Normalise, typer.Option(help="With --pairs: divide each sentence's score by its tokens or words.")
+    ] = "none",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --pairs: the scores of all pairs, as JSONL.")
+    ] = None,
+    overwrite: Overwrite = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run to --out that was interrupted.")] = False,
+    device: Device = "auto",
+    encoding: Encoding = None,  # holds while the command runs
+    as_json: Json = False,
+) -> None:
+    """Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon."""
+    _check(texts, file, pairs, normalise=normalise, out=out, resume=resume)
+    check_outputs(out, overwrite=overwrite, inputs=[model, *(pairs or ())])
+    loaded = load(model, device=device)
+    if pairs:
+        _pairs(
+            loaded, pairs, method=method, normalise=normalise, out=out, resume=resume, overwrite=overwrite,
+            as_json=as_json,
+        )  # fmt: skip
+        return
+    totals = Totals()
+    for labels, lines in _blocks(texts or [], file or []):
+        name = str(loaded.bundle.path)
+        for found in score_texts(loaded.network, loaded.tokenizer, lines, method=method, labels=labels, name=name):
+            totals = totals.plus(found)
+            if as_json:
+                print(json.dumps(found.to_dict(), ensure_ascii=False))
+            else:
+                _show(found)
+    if totals.texts > 1 and not as_json:
+        print(f"all {totals.texts:,} texts: {totals.line()}")
+
+
+def _check(
+    texts: Sequence[str] | None,
+    file: Sequence[str] | None,
+    pairs: Sequence[str] | None,
+    *,
+    normalise: Normalise,
+    out: Path | None,
+    resume: bool,
+) -> None:
+    if pairs and (texts or file):
+        raise UsageError("--pairs is scored by itself; leave out the texts")
+    if not (pairs or texts or file):
+        raise UsageError("nothing to score; give texts, - for standard input, --file or --pairs")
+    if not pairs and (out is not None or resume or normalise != "none"):
+        raise UsageError("--out, --resume and --normalise are for --pairs; scores of texts go to standard output")
+    if resume and out is None:
+        raise UsageError("--resume needs --out, the file of the run that was interrupted")
+    if resume and pairs and "-" in pairs:
+        raise UsageError("standard input cannot be read again; --resume wants files")
+
+
+def _blocks(texts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """Texts as given, then lines that are not blank, some at a time, each with what messages call it."""
+    given = [text for text in texts if text != "-"]
+    if given:
+        yield [f"text {number} of {len(given)}" for number in range(1, len(given) + 1)], given
+    for name in [*(text for text in texts if text == "-"), *names]:
+        shown = "standard input" if name == "-" else name
+        lines = ((f"{shown}:{number}", line) for number, line in numbered_lines(name) if line.strip())
+        block = list(islice(lines, LINES_AT_ONCE))
+        if not block:
+            raise DataError(f"{shown} has no text to score; give one text a line")
+        while block:
+            yield [label for label, _ in block], [line for _, line in block]
+            block = list(islice(lines, LINES_AT_ONCE))
+
+
+def _show(found: Score) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(justify="right")
+    table.add_column(style="bold")
+    table.add_column(style="dim")
+    pieces: list[list[str]] = [[] for _ in found.word_spans]
+    for piece, word in zip(found.pieces, found.words_of_tokens.tolist(), strict=True):
+        if word >= 0:
+            pieces[word].append(piece)
+    for word, own in zip(found.words, pieces, strict=True):
+        table.add_row(f"{word.score:.3f}", Text(word.text), Text(" ".join(own) if len(own) > 1 else ""))
+    console.print(table)
+    console.print(Text(Totals().plus(found).line()))
+    for note in found.notes:
+        console.print(Text(f"note: {note}"))
+
+
+def _pairs(
+    loaded: Model,
+    names: Sequence[str],
+    *,
+    method: Method,
+    normalise: Normalise,
+    out: Path | None,
+    resume: bool,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    read = read_pairs(names)
+    begun = time.monotonic()
+    with _Bar(Console(stderr=True), len(read)) as bar:
+        run = PairRun(loaded.network, loaded.tokenizer, read, method, normalise, str(loaded.bundle.path), bar.update)
+        if out is None:
+            result = run.finish()
+        else:
+            settings = {
+                "method": method,
+                "normalise": normalise,
+                "model": model_fingerprint(loaded.bundle.path, loaded.tokenizer),
+                "tokenizer": settings_hash(loaded.tokenizer),
+            }
+            with resumable("the same command with --resume goes on from what was written"):
+                result = run.to_file(out, settings, resume=resume, overwrite=overwrite)
+    seconds = time.monotonic() - begun
+    if as_json:
+        told = {"method": method, "normalise": normalise, "pairs": len(read), "seconds": seconds, **asdict(result)}
+        print(json.dumps(told, ensure_ascii=False, indent=2))
+    else:
+        _show_pairs(result)
+        rate = (len(read) - (bar.before or 0)) / max(seconds, 1e-9)
+        print(f"{len(read):,} pairs ({method}) · {rate:,.1f} pairs/s" + (f" · all scores in {out}" if out else ""))
+
+
+def _show_pairs(result: PairAccuracies) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    for name in GROUPS:
+        if name not in result.by:
+            continue
+        table = Table(box=None, pad_edge=False)
+        table.add_column(GROUPS[name])
+        for heading in ("pairs", "right", "95%"):
+            table.add_column(heading, justify="right")
+        for group, found in result.by[name].items():
+            table.add_row(Text(group), *_cells(found))
+        console.print(table, "")
+    overall = result.overall
+    share, interval = _cells(overall)[1:]
+    print(f"overall: {share} right ({interval}) · {result.ties:,} ties, counted as wrong")
+
+
+def _cells(found: Accuracy) -> tuple[str, str, str]:
+    return f"{found.total:,}", f"{found.share:.1%}", f"{100 * found.low:.1f}–{100 * found.high:.1f}"
+
+
+class _Bar:
+    """Pairs done, rate and time left: a line that changes on a terminal, a plain line now and then elsewhere."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total = console, total
+        columns: tuple[Any, ...] = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("scoring", total=total)
+        self._begun = self._said = time.monotonic()
+        self.before: int | None = None
+        """Pairs that an interrupted run had done: not in the rate."""
+
+    def __enter__(self) -> _Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, done: int) -> None:
+        now = time.monotonic()
+        if self.before is None:
+            self.before, self._begun = done, now
+        rate = (done - self.before) / max(1e-9, now - self._begun)
+        line = f"{done:,} of {self._total:,} pairs · {rate:,.1f} pairs/s"
+        self._bar.update(self._task, completed=done, description=line)
+        if not self._console.is_terminal and now - self._said > 30:
+            self._said = now
+            print(line, file=sys.stderr)

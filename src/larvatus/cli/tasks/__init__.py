@@ -1,0 +1,1 @@
+"""Commands about labelled examples: fine-tune, predict, evaluate."""

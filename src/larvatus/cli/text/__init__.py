@@ -1,0 +1,1 @@
+"""Commands about text: vocabularies and corpora."""

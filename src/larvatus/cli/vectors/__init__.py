@@ -1,0 +1,1 @@
+"""Commands about vectors of words in context."""

@@ -1,0 +1,263 @@
+"""`larvatus attention`: what the heads of a model look at, in a sentence or over a corpus, and which ones it needs.
+
+larvatus attention "The cat sat on the mat." --model DIR --out attention.html --png head.png --layer 3 --head 1
+larvatus attention --corpus TEXT --model DIR
+larvatus attention importance --corpus TEXT --model DIR --prune 1:2,3:1 --out DIR2
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from larvatus.bundle.directory import check_model_directory
+from larvatus.cli.left_out import say_counts, say_left_out
+from larvatus.cli.numbers import HEAD, LAYER, PASSAGE, TOKENS, ranged
+from larvatus.cli.options import (
+    Device,
+    Encoding,
+    Json,
+    ModelName,
+    OnBad,
+    Overwrite,
+    Sentences,
+    Split,
+    TextField,
+    encoding_of,
+)
+from larvatus.corpus import BuildOptions
+from larvatus.errors import ArtefactError, UsageError
+from larvatus.evaluate.languages import held_out_text, open_text
+from larvatus.model import Model, load
+from larvatus.outputs import check_outputs, write_output
+from larvatus.plots import check_can_draw
+from larvatus.probe.attention import TextAttention, check_head
+from larvatus.probe.attention_page import attention_page
+from larvatus.probe.attention_picture import draw_head, draw_heads
+from larvatus.probe.heads import HeadStatistics, head_statistics, read_passages, text_statistics
+from larvatus.probe.importance import Head, Importance, head_importance, masked_losses
+from larvatus.probe.prune import prune_heads, read_heads
+from larvatus.ranges import COUNT
+from larvatus.text.readers import ReadOptions, Skipped, read_documents
+
+
+class _ShowByDefault(typer.core.TyperGroup):
+    """`attention "a text"` is `attention show "a text"`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ShowByDefault,
+    no_args_is_help=True,
+    help='What attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
+)
+
+
+@app.command("show")
+def show(
+    model: ModelName,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A sentence; or give --corpus.")] = None,
+    corpus: Annotated[list[str] | None, typer.Option(help="Text for the table of heads; repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="A page to explore, such as heads.html.")] = None,
+    png: Annotated[
+        Path | None, typer.Option("--png", metavar="FILE", help="Heat map of --layer and --head, or of all heads.")
+    ] = None,
+    overwrite: Overwrite = False,
+    layer: Annotated[int | None, ranged(LAYER, help="Counted from 1.")] = None,
+    head: Annotated[int | None, ranged(HEAD, help="Counted from 1.")] = None,
+    limit: Annotated[int, ranged(COUNT, help="Passages of the corpus.")] = 1_000,
+    length: Annotated[int, ranged(PASSAGE, help="Tokens of a passage, at most.")] = 128,
+    device: Device = "auto",
+    on_bad: OnBad = "fail",
+    encoding: Encoding = None,
+    split: Split = "blank-line",
+    text_field: TextField = "text",
+    as_json: Json = False,
+) -> None:
+    """Entropy, distance and targets of every head, with its type (Clark et al. 2019); pages and pictures of a text."""
+    if (text is None) == (not corpus):
+        raise UsageError('give one of the two: a text such as "The cat sat on the mat.", or --corpus PATH')
+    if corpus and (out or png or layer is not None or head is not None):
+        raise UsageError(
+            "--out, --png, --layer and --head show one text, not a corpus; give a text, or leave them away"
+        )
+    if (layer is None) != (head is None):
+        raise UsageError("--layer and --head go together; give both, or none for all heads")
+    if png:
+        check_can_draw()
+    check_outputs(out, png, overwrite=overwrite, inputs=[model])
+    loaded = load(model, device=device)
+    config = loaded.encoder.config
+    if layer is not None and head is not None:
+        check_head(layer, head, layers=config.layers, heads=config.heads)
+    if text is not None:
+        found = loaded.attention(text)
+        _write(found, out, png, layer, head)
+        _show_text(found, layer, head, [str(path) for path in (out, png) if path], as_json=as_json)
+        return
+    reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
+    rows, counts = _over_corpus(loaded, corpus or [], reading, limit=limit, length=min(length, config.max_positions))
+    if as_json:
+        print(json.dumps({**counts, "heads": [row.to_dict() for row in rows]}, indent=1))
+        return
+    said = f"{counts['passages']:,} passages, {counts['tokens']:,} tokens read"
+    _print_heads(rows, said)
+
+
+def _over_corpus(
+    loaded: Model, corpus: Sequence[str], reading: ReadOptions, *, limit: int, length: int
+) -> tuple[list[HeadStatistics], dict[str, int]]:
+    skipped = Skipped()
+    documents = read_documents(list(corpus), options=reading, skipped=skipped)
+    passages = list(islice(read_passages(documents, loaded.tokenizer, length=length, most=limit), limit))
+    say_left_out(skipped)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("passages", total=len(passages))
+        rows = head_statistics(loaded.encoder, passages, lambda done: bar.advance(task, done))
+    return rows, {"passages": len(passages), "tokens": sum(len(passage.ids) for passage in passages)}
+
+
+def _write(found: TextAttention, out: Path | None, png: Path | None, layer: int | None, head: int | None) -> None:
+    if out:
+        write_output(out, attention_page(found, layer=layer or 1, head=head or 1))
+    if png and layer is not None and head is not None:
+        draw_head(found, png, layer=layer, head=head)
+    elif png:
+        draw_heads(found, png)
+
+
+def _show_text(
+    found: TextAttention, layer: int | None, head: int | None, written: Sequence[str], *, as_json: bool
+) -> None:
+    rows = text_statistics(found)
+    if as_json:
+        result: dict[str, Any] = {
+            "text": found.text,
+            "tokens": list(found.tokens),
+            "heads": [row.to_dict() for row in rows],
+        }
+        if layer is not None and head is not None:
+            result["weights"] = {"layer": layer, "head": head, "rows": found.head(layer, head).tolist()}
+        print(json.dumps(result, ensure_ascii=False, indent=1))
+        return
+    chosen = rows if layer is None else [row for row in rows if (row.layer, row.head) == (layer, head)]
+    _print_heads(chosen, f"{len(found.tokens):,} tokens")
+    if written:
+        print(f"wrote {', '.join(written)}")
+
+
+_NAMES = {
+    "uniform": "of",
+    "distance": "dist.",
+    "previous": "prev.",
+    "cls": "\\[CLS]",
+    "separator": "\\[SEP]",
+    "punctuation": "punct.",
+}
+_SHARES = ("self", "previous", "next", "cls", "separator", "punctuation")
+
+
+def _print_heads(rows: Sequence[HeadStatistics], title: str) -> None:
+    print(title)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("head")
+    table.add_column("type")
+    numbers = ("entropy", "uniform", "distance")
+    for name in (*numbers, *_SHARES):
+        table.add_column(_NAMES.get(name, name), justify="right", no_wrap=True)
+    for row in rows:
+        fields = row.to_dict()
+        shares = [f"{fields[name]:.1%}" for name in _SHARES]
+        table.add_row(f"{row.layer}-{row.head}", row.type, *(f"{fields[name]:.2f}" for name in numbers), *shares)
+    Console(highlight=False).print(table)
+
+
+@app.command("importance")
+def importance(
+    model: ModelName,
+    corpus: Annotated[list[str], typer.Option(help="Held-out text, or a built corpus; repeatable.")],
+    tokens: Annotated[int, ranged(TOKENS, help="Read no more.")] = 32_768,
+    prune: Annotated[
+        str | None, typer.Option(metavar="L:H,…", help="Heads to mask for good, layer:head, in a model of its own.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the pruned model.")] = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    sentences: Sentences = "library",
+    on_bad: OnBad = "fail",
+    encoding: Encoding = None,
+    split: Split = "blank-line",
+    text_field: TextField = "text",
+    as_json: Json = False,
+) -> None:
+    """How much the masked-lm loss on held-out text grows when a head is masked, each alone (Michel et al. 2019)."""
+    if (prune is None) != (out is None):
+        raise UsageError("--prune and --out go together: which heads to mask for good, and where to write the model")
+    heads = read_heads(prune) if prune is not None else []
+    if out is not None:
+        check_model_directory(out, overwrite=overwrite, inputs=[model, *corpus])
+    loaded = load(model, device=device)
+    config = loaded.encoder.config
+    if "masked-lm" not in loaded.network.objectives:
+        raise ArtefactError(
+            f"{loaded.bundle.path} has no masked-lm head, whose loss tells what attention heads are worth; use a model "
+            "pretrained with masked-lm"
+        )
+    for layer, head in heads:
+        check_head(layer, head, layers=config.layers, heads=config.heads)
+    reading = ReadOptions(encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field)
+    console = Console(stderr=True)
+    with tempfile.TemporaryDirectory() as folder:
+        options = BuildOptions(sentences=sentences, reading=reading)
+        opened = open_text(corpus, loaded.tokenizer, Path(folder) / "corpus", options)
+        held_out = held_out_text(loaded.bundle, opened, tokens=tokens)
+    say_counts(opened.manifest.skipped)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("heads", total=1 + config.layers * config.heads)
+        found = head_importance(loaded.network, held_out, lambda: bar.advance(task))
+    pruned = None
+    if out is not None:
+        losses, counts = masked_losses(loaded.network, held_out, heads)
+        prune_heads(loaded.bundle, heads, out, source=model)
+        pruned = float(losses.sum() / counts.sum())
+    _show_importance(found, heads, pruned, out, as_json=as_json)
+
+
+def _show_importance(
+    found: Importance, heads: Sequence[Head], pruned: float | None, out: Path | None, *, as_json: bool
+) -> None:
+    if as_json:
+        result = msgspec.to_builtins(found)
+        for row in result["rows"]:
+            row["error"] = row["error"] if row["error"] == row["error"] else None
+        if out is not None:
+            result["pruned"] = {"heads": [f"{a}:{b}" for a, b in heads], "loss": pruned, "path": str(out)}
+        print(json.dumps(result, indent=1))
+        return
+    title = f"masked loss {found.loss:.4f} on {found.hidden:,} hidden of {found.tokens:,} tokens; with a head masked:"
+    print(title)
+    table = Table(box=None, pad_edge=False)
+    for name in ("head", "loss", "change", "±"):
+        table.add_column(name, justify="left" if name == "head" else "right")
+    for row in sorted(found.rows, key=lambda row: -row.change):
+        table.add_row(f"{row.layer}-{row.head}", f"{row.loss:.4f}", f"{row.change:+.4f}", f"{row.error:.4f}")
+    Console(highlight=False).print(table)
+    if out is not None:
+        names = ", ".join(f"{layer}-{head}" for layer, head in heads)
+        print(f"without {names} together: masked loss {pruned:.4f} ({(pruned or 0) - found.loss:+.4f})")
+        print(f"saved {out}: their columns of the output projection are zero, shapes stay")

@@ -1,0 +1,322 @@
+"""`larvatus senses build|tag|evaluate|show`: which sense of WordNet a word has in its context."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from larvatus.cli.left_out import say_left_out
+from larvatus.cli.numbers import ranged
+from larvatus.cli.options import Device, Json, ModelName
+from larvatus.embed.bulk.bulk import model_fingerprint
+from larvatus.embed.options import EmbedOptions, Pool
+from larvatus.embed.senses.build import build_senses
+from larvatus.embed.senses.evaluate import SetResult, evaluate_set
+from larvatus.embed.senses.inventory import SenseInventory
+from larvatus.embed.senses.neighbours import SenseEntry, describe
+from larvatus.embed.senses.running import find_instances, find_tagged
+from larvatus.embed.senses.semcor import read_semcor
+from larvatus.embed.senses.tagged import Reading, Sentence
+from larvatus.embed.senses.tagger import SenseTagger, TaggedWord, TagOptions
+from larvatus.embed.senses.unified import gold_of, read_keys, read_unified
+from larvatus.embed.senses.wordnet import NAMES, WordNet
+from larvatus.errors import ArtefactError, DataError, UsageError
+from larvatus.metrics.sense_f1 import sense_f1
+from larvatus.model import load
+from larvatus.ranges import COUNT_OR_NONE, WEIGHT
+from larvatus.text.readers import Skipped, read_documents
+
+app = typer.Typer(no_args_is_help=True, help="Word senses: vectors from tagged text, and the nearest sense of a word.")
+
+Wordnet = Annotated[
+    str | None,
+    typer.Option("--wordnet", metavar="DIR", help="Folder of WordNet's database files [Debian's /usr/share/wordnet]."),
+]
+Senses = Annotated[str, typer.Option("--senses", metavar="DIR", help="Sense vectors, of larvatus senses build.")]
+Backoff = Annotated[
+    str,
+    typer.Option(help="Steps for senses without tagged words, of synset, hypernym, lexname, first-sense; or none."),
+]
+Standardise = Annotated[
+    bool, typer.Option("--standardise", help="Standardise vectors by the tagged words' mean and deviation.")
+]
+Discourse = Annotated[
+    bool, typer.Option("--discourse", help="One sense per discourse: a lemma has the same in all of a document.")
+]
+Prior = Annotated[float, ranged(WEIGHT, help="Weight of log P(sense | lemma) beside the cosine.")]
+EVERY = "synset,hypernym,lexname,first-sense"
+
+
+@app.command()
+def build(
+    corpus: Annotated[str, typer.Argument(metavar="SEMCOR", help="SemCor: a folder, or its .tar.xz.")],
+    model: ModelName,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the sense vectors.")],
+    wordnet: Wordnet = None,
+    layers: Annotated[
+        str, typer.Option(help="last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all.")
+    ] = "last",
+    pool: Annotated[Pool, typer.Option(help="Subwords of a word: mean, sum, max, first or last.")] = "mean",
+    names: Annotated[
+        bool, typer.Option("--names", help="Count names tagged by their class (person, group, …) as that word.")
+    ] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """A vector for each sense: the mean of the words that are tagged with it."""
+    if os.path.lexists(out):
+        raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
+    options = EmbedOptions(unit="span", layers=layers, pool=pool)
+    database = WordNet.open(wordnet)
+    loaded = load(model, device=device)
+    reading = Reading()
+    with _Bar(Console(stderr=True)) as bar:
+        inventory = build_senses(
+            loaded.encoder,
+            loaded.tokenizer,
+            read_semcor(corpus, database, reading, names=names),
+            options,
+            wordnet=database,
+            reading=reading,
+            model=(model_fingerprint(loaded.bundle.path, loaded.tokenizer), model),
+            progress=bar.update,
+        )
+    inventory.save(out)
+    origin = inventory.origin
+    summary = {
+        "path": str(out),
+        "senses": len(inventory),
+        "words": origin.instances,
+        "sentences": origin.sentences,
+        "unknown_tags": origin.unknown,
+        "unknown_most": dict(reading.unknown.most_common(5)),
+    }
+    if as_json:
+        _print_json(summary)
+        return
+    some = ", ".join(f"{key} ({count:,})" for key, count in reading.unknown.most_common(3))
+    print(f"{out}: {len(inventory):,} senses from {origin.instances:,} words of {origin.sentences:,} sentences")
+    if origin.unknown:
+        print(f"left out: {origin.unknown:,} tags that this WordNet has not: {some}, …")
+
+
+@app.command()
+def tag(
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; - for standard input.")] = None,
+    *,
+    model: ModelName,
+    senses: Senses,
+    wordnet: Wordnet = None,
+    file: Annotated[
+        list[str] | None, typer.Option("--file", help="Text, JSONL, Parquet, or a .data.xml test set; repeatable.")
+    ] = None,
+    pos: Annotated[bool, typer.Option("--pos", help="Words carry their part of speech: the/DET bank/NOUN.")] = False,
+    backoff: Backoff = EVERY,
+    standardise: Standardise = False,
+    discourse: Discourse = False,
+    prior: Prior = 0.0,
+    device: Device = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a document.")] = False,
+) -> None:
+    """The senses of all words of a text that WordNet knows. Of a test set: a line of id and sense key for each word."""
+    if not texts and not file:
+        raise UsageError('nothing to tag; give a text, - for standard input, or --file: larvatus senses tag "a bank" …')
+    tagger = _tagger(model, senses, wordnet, _options(backoff, standardise, discourse, prior), device)
+    console = Console(soft_wrap=True, highlight=False)
+    for name in (one for one in file or () if _is_test_set(one)):
+        for word in tagger.tag_sentences(list(read_unified(name))):
+            if as_json:
+                print(json.dumps(word.to_dict(), ensure_ascii=False))
+            elif word.key:
+                print(word.id, word.key)
+    plain = [one for one in file or () if not _is_test_set(one)]
+    seen = len(file or ()) - len(plain)
+    for text, sentences in _documents(texts or (), plain, tagger, pos):
+        seen += 1
+        words = tagger.tag_sentences(sentences)
+        if as_json:
+            print(json.dumps({"text": text, "words": [word.to_dict() for word in words]}, ensure_ascii=False))
+        elif words:
+            console.print(_words_table(words, tagger.wordnet))
+        else:
+            console.print(Text(f"no word of this text is in WordNet: {text.strip()[:60]}"))
+    if not seen:
+        raise DataError("there is no text to tag: what was given is empty")
+
+
+@app.command()
+def evaluate(
+    sets: Annotated[list[str], typer.Argument(metavar="FILES...", help=".data.xml files, gold keys beside them.")],
+    model: Annotated[str | None, typer.Option("--model", help="Model that the senses were built with.")] = None,
+    senses: Annotated[str | None, typer.Option("--senses", metavar="DIR", help="Sense vectors.")] = None,
+    wordnet: Wordnet = None,
+    gold: Annotated[str | None, typer.Option("--gold", metavar="FILE", help="Gold keys of the one file named.")] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option("--keys", metavar="FILE", help="Score these answers of any system; no model is needed."),
+    ] = None,
+    backoff: Backoff = EVERY,
+    standardise: Standardise = False,
+    discourse: Discourse = False,
+    prior: Prior = 0.0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Precision, recall and F1 on test sets of the unified evaluation framework, beside the two baselines."""
+    if gold and len(sets) > 1:
+        raise UsageError("--gold is for one file; leave it away and lay each set's gold keys beside it")
+    if keys:
+        if len(sets) > 1:
+            raise UsageError("--keys are the answers to one file; name that file alone")
+        _score_keys(sets[0], gold, keys, as_json)
+        return
+    if not model or not senses:
+        raise UsageError("--model and --senses are wanted, or --keys with the answers of a system")
+    tagger = _tagger(model, senses, wordnet, _options(backoff, standardise, discourse, prior), device)
+    results = [evaluate_set(name, tagger, gold) for name in sets]
+    if as_json:
+        _print_json([result.to_dict() for result in results])
+    else:
+        _show_results(results, Console(soft_wrap=True, highlight=False))
+
+
+@app.command()
+def show(
+    word: Annotated[str, typer.Argument(help="A word or phrase, inflected or not.")],
+    wordnet: Wordnet = None,
+    senses: Annotated[str | None, typer.Option("--senses", metavar="DIR", help="Sense vectors.")] = None,
+    nearest: Annotated[int, ranged(COUNT_OR_NONE, help="Nearest senses to show of each.")] = 3,
+    standardise: Standardise = False,
+    as_json: Json = False,
+) -> None:
+    """The senses of a word: gloss, how often each was tagged, and which senses lie nearest."""
+    inventory = SenseInventory.load(senses) if senses else None
+    entries = describe(word, WordNet.open(wordnet), inventory, nearest=nearest, standardise=standardise)
+    if as_json:
+        _print_json([entry.to_dict() for entry in entries])
+    else:
+        _show_entries(entries, Console(soft_wrap=True, highlight=False))
+
+
+def _tagger(model: str, senses: str, wordnet: str | None, options: TagOptions, device: str) -> SenseTagger:
+    loaded = load(model, device=device)
+    return loaded.senses(senses, wordnet=wordnet, options=options)
+
+
+def _options(backoff: str, standardise: bool, discourse: bool, prior: float) -> TagOptions:
+    steps: Any = () if backoff.strip() == "none" else tuple(step.strip() for step in backoff.split(","))
+    return TagOptions(backoff=steps, standardise=standardise, discourse=discourse, prior=prior)
+
+
+def _is_test_set(name: str) -> bool:
+    return ".data.xml" in Path(name).name
+
+
+def _documents(
+    texts: Sequence[str], files: Sequence[str], tagger: SenseTagger, pos: bool
+) -> Iterator[tuple[str, list[Sentence]]]:
+    """Each text with its sentences; standard input is read as a file is."""
+    given = ((text, "") for text in texts if text != "-")
+    paths = [*(["-"] if "-" in texts else []), *files]
+    skipped = Skipped()
+    found = read_documents(paths, skipped=skipped) if paths else ()
+    named = ((one.text, f"{one.source}:{one.line}: ") for one in found)
+    for text, where in chain(given, named):
+        if pos:
+            yield find_tagged(text, tagger.wordnet, where=where)
+        else:
+            yield text, find_instances(text, tagger.wordnet)
+    say_left_out(skipped)
+
+
+def _score_keys(name: str, gold: str | None, keys: str, as_json: bool) -> None:
+    score = sense_f1(read_keys(gold or gold_of(name)), read_keys(keys))
+    if as_json:
+        _print_json({"precision": score.precision, "recall": score.recall, "f1": score.f1, "answered": score.answered})
+    else:
+        print(
+            f"P {score.precision:.1%}  R {score.recall:.1%}  F1 {score.f1:.1%}  ({score.answered:,} of {score.total:,})"
+        )
+
+
+def _words_table(words: Sequence[TaggedWord], wordnet: WordNet) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("word", "sense", "from", "cosine", "meaning"):
+        table.add_column(name, justify="right" if name == "cosine" else "left", no_wrap=name != "meaning")
+    for word in words:
+        meaning = wordnet.synset(word.synset).definition if word.synset else ""
+        cosine = "" if word.similarity is None else f"{word.similarity:.3f}"
+        table.add_row(Text(word.text), Text(word.key or "–"), word.how or "–", cosine, Text(meaning))
+    return table
+
+
+def _show_results(results: Sequence[SetResult], console: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    names = ("set", "words", "answered", "P", "R", "F1", "first sense", "most frequent")
+    for name in names:
+        table.add_column(name, justify="left" if name == "set" else "right")
+    for one in results:
+        score = one.score
+        figures = [score.precision, score.recall, score.f1, one.first_sense.f1, one.most_frequent.f1]
+        row = [one.name, f"{score.total:,}", f"{score.answered:,}", *(f"{100 * figure:.1f}" for figure in figures)]
+        table.add_row(*row)
+    console.print(table)
+    for one in results:
+        rests = ", ".join(f"{how} {count:,} ({right / count:.1%})" for how, (count, right) in one.rungs.items())
+        kinds = ", ".join(f"{NAMES[pos]} {100 * score.f1:.1f}" for pos, score in one.by_pos.items())  # type: ignore[index]
+        console.print(Text(f"{one.name}: {kinds} · answers by rung (right): {rests}"))
+        if one.unknown:
+            console.print(Text(f"{one.name}: {one.unknown:,} gold keys are not in this WordNet"))
+
+
+def _show_entries(entries: Sequence[SenseEntry], console: Console) -> None:
+    for entry in entries:
+        tagged = "" if entry.count is None else f" · {entry.count:,} tagged"
+        rung = f" · vector by {entry.rung}" if entry.rung not in (None, "sense") else ""
+        others = ", ".join(word.replace("_", " ") for word in entry.words)
+        console.print(Text(f"{entry.key}  {entry.lexname}{tagged}{rung}", style="bold"))
+        console.print(Text(f"    {others}: {entry.definition}"))
+        if entry.nearest:
+            console.print(Text("    near " + ", ".join(f"{key} {cosine:.2f}" for key, cosine in entry.nearest)))
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+class _Bar:
+    """Counts and rate while it runs: a line that changes on a terminal, a plain line now and then elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._begun, self._said = console, time.monotonic(), time.monotonic()
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("reading")
+
+    def __enter__(self) -> _Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, reading: Reading) -> None:
+        now = time.monotonic()
+        rate = reading.sentences / max(1e-9, now - self._begun)
+        line = f"{reading.sentences:,} sentences · {reading.instances:,} tagged words · {rate:,.0f} sentences/s"
+        self._bar.update(self._task, description=line)
+        if not self._console.is_terminal and now - self._said > 30:
+            self._said = now
+            print(line, file=sys.stderr)

@@ -1,0 +1,277 @@
+"""`larvatus similar`: how alike word instances are, and where a corpus uses a word in the same meaning.
+
+larvatus similar "the *bank* of the river" "the *bank* raised its rates" --model runs/mine
+larvatus similar "the *bank* of the river" --in texts/ --top 10 --model runs/mine
+larvatus similar index texts/ --word bank --out bank.index --model runs/mine
+larvatus similar evaluate scws scws.tsv.xz --model runs/mine
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from larvatus.cli.left_out import say_left_out
+from larvatus.cli.numbers import TOP, ranged
+from larvatus.cli.options import (
+    Device,
+    Encoding,
+    Json,
+    Language,
+    ModelName,
+    OnBad,
+    Sentences,
+    Split,
+    Standardise,
+    TextField,
+    encoding_of,
+)
+from larvatus.cli.text.counting import Counting
+from larvatus.corpus.sources import fingerprint
+from larvatus.embed.bulk.bulk import settings_hash
+from larvatus.embed.nearest.concordance import DocumentFilter, Wanted
+from larvatus.embed.nearest.index import build_index
+from larvatus.embed.nearest.search import SearchOptions, open_place, search
+from larvatus.embed.options import EmbedOptions, Pool
+from larvatus.embed.passages import PassageOptions, passages
+from larvatus.embed.similarity import Instance, instance, similarities
+from larvatus.errors import DataError, UsageError, printable
+from larvatus.evaluate.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
+from larvatus.model import Model, load
+from larvatus.ranges import BETWEEN, digits
+from larvatus.signals import resumable
+from larvatus.text.readers import ReadOptions, Skipped
+
+DEFAULT = "words"
+
+
+class _Group(typer.core.TyperGroup):
+    """What names no other command is the text of the first one: `larvatus similar TEXT TEXT`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = [DEFAULT, *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Cosine between word instances, nearest instances in a corpus. TEXTS come first: the command is then `words`.",
+    no_args_is_help=True,
+)
+LayersAsked = Annotated[
+    str | None, typer.Option("--layers", help="last, last4 (mean), last4-sum, a number (0: embeddings), or weights.")
+]
+PoolAsked = Annotated[Pool | None, typer.Option("--pool", help="Subwords: mean, sum, max, first or last.")]
+
+
+@app.command(DEFAULT)
+def words(
+    texts: Annotated[list[str], typer.Argument(metavar="TEXTS...", help='"the *bank* of the river": one word marked.')],
+    model: ModelName,
+    word: Annotated[str | None, typer.Option(help="The word, if it is not marked; with --in: the one to find.")] = None,
+    span: Annotated[
+        list[str] | None, typer.Option(metavar="START:END", help="Characters of the word, one for each text.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--in", metavar="CORPUS", help="Text, an index, or a file of embed --unit word; repeatable."),
+    ] = None,
+    top: Annotated[int, ranged(TOP, help="Nearest instances to show.")] = 10,
+    any_word: Annotated[bool, typer.Option("--any-word", help="With --in: instances of all words.")] = False,
+    layers: LayersAsked = None,
+    pool: PoolAsked = None,
+    standardise: Standardise = None,
+    device: Device = "auto",
+    language: Language = "en",
+    sentences: Sentences = "library",
+    on_bad: OnBad = "fail",
+    encoding: Encoding = None,
+    split: Split = "blank-line",
+    text_field: TextField = "text",
+    as_json: Json = False,
+) -> None:
+    """Cosines between marked words; with --in, the instances in a corpus that are nearest to the marked one."""
+    spans = _spans(span, texts)
+    marked = [instance(text, own, word=word) for text, own in zip(texts, spans, strict=True)]
+    if where and len(marked) != 1:
+        raise UsageError(f"--in searches for one word instance, and {len(marked)} texts are given; give one")
+    loaded = load(model, device=device)
+    standardiser = loaded.standardiser(standardise)
+    if not where:
+        if any_word:
+            raise UsageError("--any-word says what to search in a corpus; name it with --in")
+        options = EmbedOptions(unit="span", layers=layers or "last", pool=pool or "mean", standardise=standardiser)
+        found = similarities(loaded.encoder, loaded.tokenizer, marked, options)
+        print(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else found)
+        return
+    asked = SearchOptions(
+        top=top,
+        word=word,
+        any_word=any_word,
+        layers=layers,
+        pool=pool,
+        standardise=standardiser,
+        passages=_reading(split, text_field, on_bad, encoding, sentences, language),
+    )
+    _show_nearest(loaded, marked[0], where, asked, as_json=as_json)
+
+
+def _show_nearest(loaded: Model, marked: Instance, where: list[str], asked: SearchOptions, *, as_json: bool) -> None:
+    skipped = Skipped()
+    with Counting("instances") as progress:
+        nearest = search(
+            loaded.encoder,
+            loaded.tokenizer,
+            marked,
+            open_place(where),
+            asked,
+            model=loaded.fingerprint,
+            find=loaded.standardiser,
+            progress=progress,
+            skipped=skipped,
+        )
+    say_left_out(skipped)
+    if as_json:
+        print(json.dumps(nearest.to_dict(), ensure_ascii=False, indent=2))
+    else:
+        print(f"{marked}: nearest of {nearest.searched:,} instances")
+        print(nearest)
+
+
+@app.command("index")
+def index(
+    corpus: Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Files, directories or globs of text.")],
+    model: ModelName,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The new index.")],
+    word: Annotated[list[str] | None, typer.Option(help="A word to index; repeatable. all: every word.")] = None,
+    words: Annotated[Path | None, typer.Option("--words", metavar="FILE", help="Words to index, one a line.")] = None,
+    layers: LayersAsked = None,
+    pool: PoolAsked = None,
+    standardise: Standardise = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
+    device: Device = "auto",
+    language: Language = "en",
+    sentences: Sentences = "library",
+    on_bad: OnBad = "fail",
+    encoding: Encoding = None,
+    split: Split = "blank-line",
+    text_field: TextField = "text",
+    as_json: Json = False,
+) -> None:
+    """Vectors of a word's instances in a corpus, or of all words, to be searched with --in DIR."""
+    wanted = _wanted(word, words)
+    inputs = fingerprint(corpus)
+    if inputs is None and resume:
+        raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
+    loaded = load(model, device=device)
+    standardiser = loaded.standardiser(standardise)
+    options = EmbedOptions(unit="span", layers=layers or "last", pool=pool or "mean", standardise=standardiser)
+    reading = _reading(split, text_field, on_bad, encoding, sentences, language)
+    settings = {
+        "model": loaded.fingerprint,
+        "tokenizer": settings_hash(loaded.tokenizer),
+        "layers": options.layers,
+        "pool": options.pool,
+        "standardise": standardiser.checksum if standardiser else None,
+        "inputs": inputs,
+        "words": sorted(wanted.words) if wanted.words is not None else None,
+        **msgspec.to_builtins(reading),
+    }
+    chosen, skipped = DocumentFilter(wanted), Skipped()
+    with Counting("instances") as progress, resumable("the same command with --resume goes on"):
+        built = build_index(
+            loaded.encoder,
+            loaded.tokenizer,
+            passages(corpus, reading, skipped, chosen),
+            chosen,
+            out,
+            options,
+            settings=settings,
+            resume=resume,
+            progress=progress,
+        )
+    say_left_out(skipped)
+    if as_json:
+        print(json.dumps({"path": str(out), **msgspec.to_builtins(built)}, ensure_ascii=False, indent=2))
+    else:
+        print(f"{printable(str(out))}: {built.instances:,} instances of {built.words:,} words")
+        print(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
+
+
+@app.command("evaluate")
+def evaluate(
+    benchmark: Annotated[Literal["scws", "wic"], typer.Argument(help="scws or wic.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="scws.tsv or wic.jsonl, also .xz .gz .zst.")],
+    model: ModelName,
+    layers: Annotated[
+        list[str] | None, typer.Option("--layers", help="As in embed; repeatable. Every layer by default.")
+    ] = None,
+    pool: PoolAsked = None,
+    standardise: Standardise = None,
+    train: Annotated[float, ranged(BETWEEN, help="WiC: share of the pairs that the threshold is fitted on.")] = 0.5,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Similarity in context against people: SCWS (Spearman's ρ) or WiC (accuracy)."""
+    loaded = load(model, device=device)
+    options = EvaluationOptions(
+        layers=tuple(layers) if layers else None,
+        pool=pool or "mean",
+        standardise=loaded.standardiser(standardise),
+        train=train,
+    )
+    judge = evaluate_scws if benchmark == "scws" else evaluate_wic
+    result = judge(loaded.encoder, loaded.tokenizer, file, options)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+        return
+    table = Table(title=f"{benchmark}: {result.pairs:,} pairs", title_justify="left", box=None, pad_edge=False)
+    for name in ("layers", result.measure, *(("± ",) if benchmark == "wic" else ())):
+        table.add_column(name.strip(), justify="right")
+    for score in result.scores:
+        table.add_row(score.layers, f"{score.value:.4f}", *([f"{score.error:.4f}"] if score.error else []))
+    Console(soft_wrap=True).print(table)
+    for note in result.notes:
+        print(f"note: {note}")
+
+
+def _spans(given: list[str] | None, texts: list[str]) -> list[tuple[int, int] | None]:
+    if not given:
+        return [None] * len(texts)
+    if len(given) != len(texts):
+        raise UsageError(f"{len(texts)} texts, but {len(given)} spans; give --span START:END once for each text")
+    spans: list[tuple[int, int] | None] = []
+    for one in given:
+        start, end = (digits(part) for part in (one.partition(":")[0], one.partition(":")[2]))
+        if start is None or end is None:
+            raise UsageError(f"--span {one:.60} is not START:END, such as 4:8")
+        spans.append((start, end))
+    return spans
+
+
+def _wanted(word: list[str] | None, words: Path | None) -> Wanted:
+    if bool(word) == bool(words):
+        raise UsageError("say which words to index: --word bank, --words FILE, or --word all")
+    if word == ["all"]:
+        return Wanted.of(None)
+    if words is not None:
+        try:
+            word = words.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as fault:
+            raise DataError(f"{words} cannot be read as text: {fault}") from fault
+    return Wanted.of(word)
+
+
+def _reading(
+    split: Any, text_field: str, on_bad: Any, encoding: str | None, sentences: Any, language: str
+) -> PassageOptions:
+    reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
+    return PassageOptions(reading=reading, sentences=sentences, language=language)

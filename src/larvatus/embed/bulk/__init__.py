@@ -1,0 +1,1 @@
+"""Vectors of whole corpora: parts that resume, tables and vector files."""

@@ -1,0 +1,189 @@
+"""Vectors of a corpus that need not fit into memory: files of text in, one file of vectors out.
+
+    embed_files(encoder, tokenizer, ["texts/"], Path("vectors.parquet"), BulkOptions(…), model=fingerprint)
+
+Text streams through the model in blocks of some hundred thousand characters, cut by the text alone, so a run that was
+killed and goes on computes the same batches and ends with the same file. Memory holds one block (or one document, where
+its words or tokens are wanted and it is longer).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from larvatus import files
+from larvatus.bundle.weights import find_weights
+from larvatus.corpus.sources import fingerprint, left_out
+from larvatus.embed.bulk.parts import Number, Parts, Piece, Stand, rows, schema
+from larvatus.embed.bulk.tables import assemble, check_format
+from larvatus.embed.layers import LayerMix
+from larvatus.embed.nearest.marks import read_marks
+from larvatus.embed.options import EmbedOptions
+from larvatus.embed.passages import breaks_lines
+from larvatus.embed.results import Vectors
+from larvatus.embed.vectors import embed_texts
+from larvatus.errors import DataError, UsageError
+from larvatus.nn.memory import saying_what_to_lower
+from larvatus.nn.transformer import Transformer
+from larvatus.outputs import check_outputs
+from larvatus.text.readers import ReadOptions, Skipped, read_documents
+from larvatus.text.sentences import Mode, sentence_spans
+from larvatus.text.tokenizer import Tokenizer
+
+CHARACTERS = 1 << 18
+"""Of a block, and so of a part: about 50,000 words."""
+
+
+class BulkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    embed: EmbedOptions = EmbedOptions()
+    reading: ReadOptions = ReadOptions()
+    sentences: Mode = "library"
+    """How documents are cut for unit "sentence"; each sentence is read by itself."""
+    language: str = "en"
+    """Language of text that does not say its own, for cutting sentences."""
+    number: Number = "float32"
+    """Type of the numbers in the file."""
+
+
+class BulkSummary(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    stand: Stand
+    size: int
+    """Numbers of a vector."""
+    resumed: int
+    """Units that stood before, of an interrupted run."""
+    skipped: dict[str, int]
+
+
+def embed_files(
+    encoder: Transformer,
+    tokenizer: Tokenizer,
+    paths: Sequence[str],
+    out: Path,
+    options: BulkOptions,
+    *,
+    model: str,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[Stand], None] = lambda _: None,
+) -> BulkSummary:
+    """Write the vectors of all units of all files. `model` says which weights these are, see `model_fingerprint`."""
+    check_format(out)
+    if LayerMix.read(options.embed.layers, layers=encoder.config.layers).stacked:
+        raise UsageError("a file holds one vector a unit, and layers = all gives several; name one layer or a mix")
+    directory = out.with_name(out.name + ".parts")
+    ended = resume and not overwrite and directory.exists() and out.exists()  # killed after its last step but one
+    check_outputs(out, overwrite=overwrite or ended)
+    inputs = fingerprint(paths)
+    if inputs is None and resume:
+        raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
+    parts = Parts(directory, _settings(options, model, inputs) | {"tokenizer": settings_hash(tokenizer)})
+    kind = schema(encoder.config.hidden, options.number)
+    skipped = Skipped()
+    with files.locked(directory), _removed_when_empty(directory):
+        if ended:
+            stand = parts.removed()
+            return BulkSummary(path=str(out), stand=stand, size=encoder.config.hidden, resumed=stand.units, skipped={})
+        begun = stand = parts.open(resume=resume)
+        for block in _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)):
+            with saying_what_to_lower("take a smaller --model or one layer; --resume goes on from here"):
+                found = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
+            stand = _after(stand, block, found)
+            parts.add(rows(block, found, kind), stand)
+            progress(stand)
+        if not stand.pieces:
+            raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
+        assemble(parts, out, kind, stand.units)
+        parts.remove()
+    return BulkSummary(
+        path=str(out), stand=stand, size=encoder.config.hidden, resumed=begun.units, skipped=left_out(skipped)
+    )
+
+
+@contextmanager
+def _removed_when_empty(directory: Path) -> Iterator[None]:
+    """A run that fails before its first part leaves nothing behind."""
+    try:
+        yield
+    except BaseException:
+        if not any(directory.glob("*.arrow")):
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def model_fingerprint(directory: Path, tokenizer: Tokenizer) -> str:
+    """Two directories with the same one give the same vectors: weights, settings and vocabulary."""
+    digest = hashlib.sha256(tokenizer.fingerprint.encode())
+    root = files.standing(directory)
+    for path in [root / "config.json", *find_weights(root)]:
+        digest.update(files.sha256(path).encode())
+    return digest.hexdigest()
+
+
+def settings_hash(tokenizer: Tokenizer) -> str:
+    """Of what a tokenizer's files say besides `tokenizer.json`: special tokens, how texts are dressed."""
+    said = json.dumps([tokenizer.config, vars(tokenizer.special)], sort_keys=True, default=str)
+    return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()
+
+
+def _settings(options: BulkOptions, model: str, inputs: str | None) -> dict[str, Any]:
+    """All that a vector or its place depends on."""
+    standardise = options.embed.standardise
+    plain = msgspec.structs.replace(options.embed, standardise=None)
+    asked: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(options, embed=plain))
+    embed = asked.pop("embed")
+    if standardise is not None:
+        embed["standardise"] = {"name": standardise.name, "sha256": standardise.checksum}
+    return {**embed, **asked.pop("reading"), **asked, "model": model, "inputs": inputs, "characters": CHARACTERS}
+
+
+def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Iterator[Piece]:
+    """Documents, or their sentences."""
+    for number, document in enumerate(read_documents(paths, options=options.reading, skipped=skipped)):
+        text, source, line = document.text, document.source, document.line
+        lines = breaks_lines(document)
+        if options.embed.unit == "sentence":
+            language = document.language or options.language
+            for unit, (start, end) in enumerate(sentence_spans(text, language=language, mode=options.sentences)):
+                first = line + text.count("\n", 0, start) if lines else line
+                yield Piece(text[start:end], number, source, first, unit, start, lines)
+            continue
+        if options.embed.unit == "span":
+            try:
+                read_marks(text)
+            except UsageError as fault:
+                raise DataError(f"{source}:{line}: {fault}") from fault
+        yield Piece(text, number, source, line, lines=lines)
+
+
+def _blocks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
+    block: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        block.append(piece)
+        size += len(piece.text)
+        if size >= CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _after(stand: Stand, block: Sequence[Piece], found: Sequence[Vectors]) -> Stand:
+    return Stand(
+        pieces=stand.pieces + len(block),
+        documents=block[-1].document + 1,
+        units=stand.units + sum(map(len, found)),
+        missing=stand.missing + sum(len(vectors.missing) for vectors in found),
+        tokens=stand.tokens + sum(vectors.tokens for vectors in found),
+        windows=stand.windows + sum(vectors.windows for vectors in found),
+    )

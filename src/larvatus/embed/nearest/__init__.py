@@ -1,0 +1,1 @@
+"""The nearest instances in a corpus: index, search, concordance."""

@@ -1,0 +1,153 @@
+"""Answering a question from a passage (Rajpurkar et al. 2016; Devlin et al. 2019, §4.2 and 4.3).
+
+The answer is a span of the passage. Two learned vectors, S and E, say where it starts and ends:
+
+    P_start(i) = exp(S·z_i) / Σ_j exp(S·z_j)        score(i, j) = S·z_i + E·z_j,  j ≥ i
+
+Learning, the loss is the mean of the two cross-entropies, over all tokens of a sequence; a sequence that does not hold
+the answer learns the span of [CLS] alone. With `null` (SQuAD 2) that span also answers: that there is no answer.
+N tokens, B sequences, D hidden size.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.batch import TrainingBatch
+from larvatus.heads.classification import DENSE, Dense
+from larvatus.nn.buckets import IGNORE
+from larvatus.nn.dropout import Dropout
+from larvatus.nn.layer_mix import LayerMix
+from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.objectives.loss import Loss
+from larvatus.ranges import DropoutRate, Score, Size, Temperature, Weight, check_ranges
+from larvatus.targets import AnswerSpans
+
+
+class AnsweringConfig(Struct, tag_field="type", tag="answering", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    needs: ClassVar = AnswerSpans
+    labels: ClassVar[tuple[str, str]] = ("start", "end")
+
+    null: bool = False
+    """Whether the passage may not answer the question, which [CLS] then says (SQuAD 2)."""
+    threshold: Score = 0.0
+    """With `null`: by how much the score of [CLS] must exceed that of the best span for there to be no answer."""
+    longest: Size = 30
+    """Tokens of the longest answer."""
+    whole_words: bool = True
+    """Whether an answer that begins or ends inside a word is widened to the word; not so where people mark parts of
+    words, as they do of Korean, whose particles are written together with the noun."""
+    dense: Dense = "none"
+    """A layer before the scores, in families that have one (ModernBERT)."""
+    dense_norm: bool = False
+    """A norm after it."""
+    dropout: DropoutRate = 0.0
+    mix: bool = False
+    """A learned mix of all layers in place of the last (ELMo)."""
+    temperature: Temperature = 1.0
+    """Scores are divided by it to give probabilities (fitted on held-out examples)."""
+    weight: Weight = 1.0
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "answering: ")
+
+    def build(self, model: TransformerConfig, vocabulary: int) -> Answering:
+        return Answering(self, model)
+
+
+class Answering(nn.Module):
+    needs = AnswerSpans
+
+    def __init__(self, config: AnsweringConfig, model: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.mix = LayerMix(model.layers) if config.mix else None
+        biases = model.biases
+        self.dense = nn.Linear(model.hidden, model.hidden, bias=biases) if config.dense != "none" else None
+        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=biases) if config.dense_norm else None
+        self.dropout = Dropout(config.dropout)
+        self.classifier = nn.Linear(model.hidden, 2)  # S and E
+
+    def features(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """What the scores are told from: the vectors of all tokens as they are."""
+        return states
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Start and end score of each token: [N, D] (or a stack of layers) → [N, 2]."""
+        x_ND = self.mix(x) if self.mix is not None else x
+        if self.dense is not None:
+            x_ND = DENSE[self.config.dense](self.dense(x_ND))
+        if self.norm is not None:
+            x_ND = self.norm(x_ND)
+        scores_N2: Tensor = self.classifier(self.dropout(x_ND))
+        return scores_N2.float() if scores_N2.dtype == torch.bfloat16 else scores_N2
+
+    def scores(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """Start and end score of each token, from the encoder's vectors: → [N, 2]."""
+        return self.logits(self.features(states, batch))
+
+    def size(self, targets: AnswerSpans[Any]) -> float:
+        """By how much the sum of losses is divided: sequences, each counted with its weight."""
+        return float((targets.weights * (targets.starts != IGNORE)).sum())
+
+    def forward(self, x: Tensor, targets: AnswerSpans[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from features."""
+        return self.score_loss(self.logits(x), targets, accuracy=accuracy)
+
+    def score_loss(self, scores_N2: Tensor, targets: AnswerSpans[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from the scores of tokens. Right is a sequence whose start and end both are."""
+        known_B = targets.starts != IGNORE
+        weights_B = targets.weights.to(scores_N2.dtype) * known_B
+        places_B2 = torch.stack([targets.starts, targets.ends], dim=1).clamp(min=0)
+        losses_B2 = segment_cross_entropy(scores_N2, places_B2, targets.lengths)
+        right = None
+        if accuracy:
+            right = ((segment_argmax(scores_N2, targets.lengths) == places_B2).all(1) & known_B).sum()
+        return Loss(
+            total=(losses_B2.mean(1) * weights_B).sum(),
+            count=weights_B.sum(),
+            correct=right,
+            weight=self.config.weight,
+        )
+
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+        loss: Loss = self(self.features(z_ND, batch), batch.targets[AnswerSpans], accuracy=accuracy)
+        return loss
+
+
+def _owners(scores_NK: Tensor, lengths_B: Tensor) -> Tensor:
+    """[N, K] the sequence of each token."""
+    owner_N = torch.repeat_interleave(
+        torch.arange(len(lengths_B), device=lengths_B.device), lengths_B, output_size=len(scores_NK)
+    )
+    return owner_N[:, None].expand_as(scores_NK)
+
+
+def _highest(scores_NK: Tensor, owner_NK: Tensor, sequences: int) -> Tensor:
+    start_BK = scores_NK.new_full((sequences, scores_NK.shape[1]), -torch.inf)
+    return start_BK.scatter_reduce(0, owner_NK, scores_NK, "amax")
+
+
+def segment_cross_entropy(scores_NK: Tensor, places_BK: Tensor, lengths_B: Tensor) -> Tensor:
+    """−log softmax over the tokens of each sequence, at one place of it: K softmaxes side by side, unpadded. [B, K]"""
+    owner_NK = _owners(scores_NK, lengths_B)
+    highest_BK = _highest(scores_NK.detach(), owner_NK, len(lengths_B))
+    shifted_NK = scores_NK - highest_BK.gather(0, owner_NK)
+    sums_BK = torch.zeros_like(highest_BK).scatter_add(0, owner_NK, shifted_NK.exp())
+    firsts_B = lengths_B.cumsum(0) - lengths_B
+    return sums_BK.log() - shifted_NK.gather(0, firsts_B[:, None] + places_BK)
+
+
+def segment_argmax(scores_NK: Tensor, lengths_B: Tensor) -> Tensor:
+    """The place of the highest score in each sequence, the first of equals: [B, K]."""
+    owner_NK = _owners(scores_NK, lengths_B)
+    best_NK = scores_NK == _highest(scores_NK, owner_NK, len(lengths_B)).gather(0, owner_NK)
+    row_N1 = torch.arange(len(scores_NK), device=scores_NK.device)[:, None]
+    rows_NK = torch.where(best_NK, row_N1, len(scores_NK))
+    start_BK = rows_NK.new_full((len(lengths_B), scores_NK.shape[1]), len(scores_NK))
+    firsts_B = lengths_B.cumsum(0) - lengths_B
+    return start_BK.scatter_reduce(0, owner_NK, rows_NK, "amin") - firsts_B[:, None]

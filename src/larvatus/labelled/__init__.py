@@ -1,0 +1,1 @@
+"""Labelled examples: records, readers of files, GLUE, checks, splits. No torch."""

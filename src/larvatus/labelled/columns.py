@@ -1,0 +1,180 @@
+"""Which column is the text, which its pair, which the label: asked for by name or number, or guessed, and said.
+
+By name first (`column_names`): premise and hypothesis, sentence1 and sentence2, label, score, Quality, …. What names do
+not tell, contents do: the column of the longest values is the text, a second one like it its pair, and the column of
+the fewest values that change from row to row the label. So CoLA's four columns without a header are read as
+``text = column 4, label = column 2``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from larvatus.errors import DataError, did_you_mean
+from larvatus.labelled.column_names import IDS, LABELS, PAIRS, TEXTS, first_of, plain
+from larvatus.labelled.header import is_number
+from larvatus.labelled.tables import Table
+from larvatus.ranges import digits
+
+FEW = 200
+"""Classes beyond which a column is not guessed to be the label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Columns by name, or by number from 1; None: guessed. Where `text` is given alone, there is no pair."""
+
+    text: str | int | None = None
+    pair: str | int | None = None
+    label: str | int | None = None
+    id: str | int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The columns of one table, by name."""
+
+    text: str
+    pair: str | None
+    label: str | None
+    id: str | None
+
+    def describe(self, table: Table, said_of_label: str = "") -> str:
+        """``text = sentence1, pair = sentence2, label = label (2 classes)``"""
+        parts = {"text": self.text, "pair": self.pair, "label": self.label}
+        prefix = "" if table.header else "column "
+        told = [f"{role} = {prefix}{name}" for role, name in parts.items() if name is not None]
+        return ", ".join(told) + (f" ({said_of_label})" if said_of_label and self.label is not None else "")
+
+
+def find_columns(table: Table, asked: Columns = Columns(), *, labelled: bool = True) -> Found:
+    """The columns as asked for, the rest as guessed. Without `labelled` no label is looked for."""
+    text, pair, label, own = (
+        None if name is None else named_column(table, name, role)
+        for role, name in (("text", asked.text), ("pair", asked.pair), ("label", asked.label), ("id", asked.id))
+    )
+    named = table.columns if table.header else ()
+    own = own or first_of(IDS, named)
+    if labelled and label is None:
+        label = first_of(LABELS, tuple(name for name in named if name not in (text, pair)))
+    if text is None:
+        text, guessed = _texts(table, taken={name for name in (pair, label, own) if name})
+        pair = pair or guessed
+    if labelled and label is None:
+        label = _label(table, taken={name for name in (text, pair, own) if name})
+    return Found(text=text, pair=pair, label=label if labelled else None, id=own)
+
+
+def named_column(table: Table, asked: str | int, role: str) -> str:
+    """The column of that name, or of that number from 1."""
+    columns = table.columns
+    if isinstance(asked, str) and asked in columns:
+        return asked
+    if isinstance(asked, int) or asked.isdigit():
+        number = asked if isinstance(asked, int) else digits(asked) or 0
+        if not 1 <= number <= len(columns):
+            raise DataError(f"{table.name} has {len(columns)} columns, no column {asked!s:.40} for the {role}")
+        return columns[number - 1]
+    close = [column for column in columns if plain(column) == plain(asked)]
+    hint = f"; did you mean {close[0]}?" if close else did_you_mean(asked, columns)
+    if not table.header:
+        hint = f"; it has no header: give a number, 1 to {len(columns)}"
+    raise DataError(f"{table.name} has no column {asked!r} for the {role}{hint}")
+
+
+def _texts(table: Table, taken: set[str]) -> tuple[str, str | None]:
+    named = {plain(name): name for name in reversed(table.columns) if name not in taken} if table.header else {}
+    for first, second in PAIRS:
+        if first in named and second in named:
+            return named[first], named[second]
+    for name in TEXTS:
+        if name in named and _of(table, named[name], _is_text):
+            return named[name], None
+    lengths = {
+        name: _mean_length(table, name)
+        for name in table.columns
+        if name not in taken and _of(table, name, _is_text) and not _of(table, name, _is_numeral)
+    }
+    if not lengths:
+        raise DataError(
+            f"{table.name}: no column holds text (it has {', '.join(table.columns)}); name it: --text COLUMN"
+        )
+    longest = max(lengths, key=lambda name: lengths[name])
+    others = [name for name in lengths if name != longest and _like(table, name, lengths[name], lengths[longest])]
+    if not others:
+        return longest, None
+    other = max(others, key=lambda name: lengths[name])
+    first, second = sorted((longest, other), key=table.columns.index)
+    return first, second
+
+
+def _label(table: Table, taken: set[str]) -> str:
+    rest = [name for name in table.columns if name not in taken]
+    candidates = [name for name in rest if _could_be_label(table, name)] or (rest if len(rest) == 1 else [])
+    if not candidates:
+        numbers = [name for name in rest if _of(table, name, _is_numeral)]
+        candidates = [name for name in numbers if _of(table, name, _has_point)]
+    if not candidates:
+        raise DataError(
+            f"{table.name}: no column looks like a label (it has {', '.join(table.columns)}); name it: --label COLUMN"
+        )
+    return min(candidates, key=lambda name: (*_rank(table, name), -table.columns.index(name)))
+
+
+def _values(table: Table, name: str) -> list[Any]:
+    return [row.get(name) for row in table.sample]
+
+
+def _of(table: Table, name: str, holds: Callable[[Any], bool]) -> bool:
+    """Whether something holds of all values of a column that are there."""
+    values = [value for value in _values(table, name) if value is not None and value != ""]
+    return bool(values) and all(holds(value) for value in values)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_numeral(value: Any) -> bool:
+    return is_number(value) if isinstance(value, str) else isinstance(value, int | float)
+
+
+def _has_point(value: Any) -> bool:
+    return "." in value if isinstance(value, str) else isinstance(value, float)
+
+
+def _mean_length(table: Table, name: str) -> float:
+    return sum(len(value or "") for value in _values(table, name)) / len(table.sample)
+
+
+def _like(table: Table, name: str, length: float, longest: float) -> bool:
+    """Whether a column is text like the longest one: not short, not of few values, words or an unspaced script."""
+    values = _values(table, name)
+    distinct = len(set(values))
+    if length < longest / 5 or (len(values) > 40 and distinct < max(20, len(values) / 20)):
+        return False
+    spaced = sum(" " in (value or "").strip() for value in values) > len(values) / 2
+    return spaced or sum(not (value or "").isascii() for value in values) > len(values) / 2
+
+
+def _could_be_label(table: Table, name: str) -> bool:
+    values = _values(table, name)
+    if any(isinstance(value, list) for value in values):
+        return all(isinstance(value, list) and all(isinstance(one, str | int) for one in value) for value in values)
+    if any(isinstance(value, dict) for value in values):
+        return False
+    distinct = len(set(values))
+    return 2 <= distinct <= max(2, min(FEW, len(values) // 2))
+
+
+def _rank(table: Table, name: str) -> tuple[bool, bool, int]:
+    """Labels have no empty cells, change from row to row (a source comes in runs), and are few."""
+    values = [str(value) for value in _values(table, name)]
+    counts = Counter(values)
+    by_chance = 1 - sum((count / len(values)) ** 2 for count in counts.values())
+    changes = sum(one != other for one, other in pairwise(values)) / max(1, len(values) - 1)
+    return "" in counts or "None" in counts, changes < by_chance / 4, len(counts)

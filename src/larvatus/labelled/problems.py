@@ -1,0 +1,62 @@
+"""Faults of labelled data: raised at once with their place, or collected and reported.
+
+Every reader takes ``problems``. Without it the first fault is a `DataError`, ``train.conll:1042: 3 words but 2 tags``.
+With it, what cannot be used is set aside and noted under its kind, and reading goes on: nothing is dropped unsaid.
+
+    problems = Problems()
+    dataset = read_texts("train.csv", problems=problems)
+    print(problems)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from larvatus.errors import DataError
+from larvatus.labelled.records import Place
+
+KEPT = 20
+"""Faults of one kind whose places are kept; more are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    place: Place
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+@dataclass
+class Problems:
+    """What reading found wrong, by kind. It grows while reading goes on."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[Problem]] = field(default_factory=dict)
+
+    def add(self, kind: str, place: Place, message: str) -> None:
+        self.counts[kind] += 1
+        kept = self.examples.setdefault(kind, [])
+        if len(kept) < KEPT:
+            kept.append(Problem(place, message))
+
+    def __len__(self) -> int:
+        return self.counts.total()
+
+    def __str__(self) -> str:
+        return " · ".join(f"{count:,} × {kind}" for kind, count in self.counts.most_common()) or "no problems"
+
+
+def cause(problems: Problems | None) -> str:
+    """Why nothing is left, to end an error with: the first fault that was set aside."""
+    first = next((kept[0] for kept in problems.examples.values()), None) if problems is not None else None
+    return f" ({first})" if first is not None else ""
+
+
+def fault(problems: Problems | None, kind: str, place: Place, message: str) -> None:
+    """Note a fault, or raise it where nobody collects."""
+    if problems is None:
+        raise DataError(f"{place}: {message}")
+    problems.add(kind, place, message)

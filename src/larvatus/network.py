@@ -1,0 +1,166 @@
+"""An encoder with the objectives it is trained on.
+
+    tiny = TransformerConfig(layers=2, hidden=128, heads=2)
+    model = Network.build(tiny, [MaskedLMConfig(), NextSentenceConfig()], 30522, seed=1)
+    losses = model(batch)                         # {"masked-lm": Loss, "next-sentence": Loss}
+    total, losses = model.loss(batch, counts)     # one number to call backward on
+
+With replaced-tokens, masked-lm belongs to a generator of the model's own, which shares its embeddings:
+
+    batch → generator → masked-lm loss, samples → batch with samples → encoder → the other losses
+
+Adding an objective means one file beside this one and its line in `ObjectiveConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+
+from larvatus.batch import TrainingBatch
+from larvatus.errors import DataError, RecipeError
+from larvatus.heads.answering import Answering, AnsweringConfig
+from larvatus.heads.classification import Classification, ClassificationConfig
+from larvatus.heads.spans import Spans, SpansConfig
+from larvatus.heads.tagging import Tagging, TaggingConfig
+from larvatus.nn.initialise import initialise
+from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.objectives.loss import Loss, combine
+from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
+from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
+from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, generator_model, replaced
+from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
+from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
+
+ObjectiveConfig = (
+    MaskedLMConfig
+    | NextSentenceConfig
+    | SpanBoundaryConfig
+    | SentenceOrderConfig
+    | ReplacedTokensConfig
+    | ClassificationConfig
+    | TaggingConfig
+    | AnsweringConfig
+    | SpansConfig
+)
+Objective = (
+    MaskedLM
+    | NextSentence
+    | SpanBoundary
+    | SentenceOrder
+    | ReplacedTokensHead
+    | Classification
+    | Tagging
+    | Answering
+    | Spans
+)
+
+
+def tag(config: Struct) -> str:
+    """The name an objective has in recipes, losses and weights: ``masked-lm``."""
+    return str(config.__struct_config__.tag)
+
+
+def generator_of(model: TransformerConfig, objectives: Sequence[ObjectiveConfig]) -> TransformerConfig | None:
+    """The generator that the objectives ask for; None where they need none."""
+    widths = [config.generator for config in objectives if isinstance(config, ReplacedTokensConfig)]
+    if not any(widths):
+        return None
+    if not any(isinstance(config, MaskedLMConfig) for config in objectives):
+        raise RecipeError(
+            "replaced-tokens has a generator, which learns by masked-lm, but there is none; "
+            'add [[objectives]] with type = "masked-lm"'
+        )
+    return generator_model(model, widths[0])
+
+
+class Network(nn.Module):
+    generator: Network | None
+    """Fills the blanks of the batch before the encoder reads it (ELECTRA); its embeddings are the encoder's."""
+
+    def __init__(self, model: TransformerConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> None:
+        """Weights as torch makes them: `build` initialises them as published, loading replaces them."""
+        super().__init__()
+        names = [tag(config) for config in objectives]
+        if len(set(names)) < len(names):
+            raise RecipeError(f"an objective is named twice: {', '.join(names)}; name each once, with a weight")
+        narrow = generator_of(model, objectives)
+        own = [config for config in objectives if narrow is None or not isinstance(config, MaskedLMConfig)]
+        self.encoder = Transformer(model, vocabulary)
+        self.objectives = nn.ModuleDict({tag(config): config.build(model, vocabulary) for config in own})
+        self.generator = None
+        if narrow is not None:
+            self.attach(Network(narrow, [config for config in objectives if config not in own], vocabulary))
+
+    def attach(self, generator: Network) -> None:
+        """Have a generator, and share the embeddings with it."""
+        generator.encoder.embeddings.share(self.encoder.embeddings)
+        self.generator = generator
+
+    @classmethod
+    def empty(cls, model: TransformerConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> Network:
+        """On CPU with memory but no values, without a single random draw: for weights that come from elsewhere."""
+        with torch.device("meta"):
+            shell = cls(model, objectives, vocabulary)
+        return shell.to_empty(device="cpu")
+
+    @classmethod
+    def build(
+        cls, model: TransformerConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int, seed: int
+    ) -> Network:
+        """Initialised as published; the same numbers for the same seed, on every machine."""
+        built = cls.empty(model, objectives, vocabulary)
+        initialise(built, seed=seed, std=model.init)
+        return built
+
+    @property
+    def heads(self) -> Mapping[str, Objective]:
+        """The objectives with their types, the generator's too."""
+        own = cast(Mapping[str, Objective], self.objectives)
+        return {**self.generator.heads, **own} if self.generator is not None else own
+
+    @property
+    def filler(self) -> Network | None:
+        """What can fill blanks: the part with the masked-lm head."""
+        return self if "masked-lm" in self.objectives else self.generator
+
+    def own_state(self) -> dict[str, Tensor]:
+        """The weights without the generator's."""
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("generator.")}
+
+    def forward(
+        self, batch: TrainingBatch[Tensor], *, accuracy: bool = False, limit: int | None = None
+    ) -> dict[str, Loss]:
+        """Losses by objective; `limit` as in `Transformer`."""
+        for name, objective in self.heads.items():
+            if objective.needs not in batch.targets:
+                raise DataError(
+                    f"{name} needs {objective.needs.what}, but the batch has none; check packing and corruption"
+                )
+        losses = {}
+        if self.generator is not None:
+            losses["masked-lm"], samples_M = self.generator.sample(batch, accuracy=accuracy, limit=limit)
+            batch = replaced(batch, samples_M)
+        z_ND = self.encoder(batch.tokens, limit=limit)
+        for name, objective in cast(Mapping[str, Objective], self.objectives).items():
+            losses[name] = objective.loss(z_ND, batch, self.encoder, accuracy=accuracy)
+        return losses
+
+    def sample(
+        self, batch: TrainingBatch[Tensor], *, accuracy: bool = False, limit: int | None = None
+    ) -> tuple[Loss, Tensor]:
+        """The masked-lm loss, and a sample for each hidden token, as the batch's draws decide."""
+        head = self.objectives["masked-lm"]
+        assert isinstance(head, MaskedLM)
+        return head.loss_and_samples(self.encoder(batch.tokens, limit=limit), batch, self.encoder, accuracy=accuracy)
+
+    def loss(
+        self, batch: TrainingBatch[Tensor], counts: Mapping[str, float], *, limit: int | None = None
+    ) -> tuple[Tensor, dict[str, Loss]]:
+        """What to call `backward` on for one microbatch, when its whole step makes `counts` predictions."""
+        losses = self(batch, limit=limit)
+        return combine(losses, counts), losses

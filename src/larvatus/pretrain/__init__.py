@@ -1,0 +1,1 @@
+"""Pretraining: preparing text, adapting a model, budgets, the run, held-out evaluation."""

@@ -1,0 +1,144 @@
+"""How to go on training a model that exists: its own shape and vocabulary, and a recipe's way of training.
+
+    adapted_recipe(load_bundle("runs/base"))                 its own recipe, as `larvatus.json` tells it
+    adapted_recipe(load_bundle("bert-base"))                 no such file: the packaged recipe that is nearest to it
+    adapted_recipe(load_bundle("bert-base"), "spanbert")     the one that is named
+
+Model and vocabulary are what they are: a setting that contradicts them is refused, but for dropout. Packaged recipes
+are made for training from nothing; for going on, batch and rate are held to those of task-adaptive pretraining
+(Gururangan et al. 2020, appendix: 256 sequences, 1e-4), unless `--set` says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.bundle.directory import Bundle
+from larvatus.bundle.manifest import NAME as MANIFEST
+from larvatus.errors import RecipeError, UsageError
+from larvatus.network import tag
+from larvatus.recipes import Recipe, edited_recipe, read_recipe, recipe_names, recipe_of, recipe_table
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.vocabulary import TokenizerConfig
+
+EPOCHS = 3.0
+"""How often the new text is read where no budget is given."""
+MOST_SEQUENCES, HIGHEST_RATE = 256, 1e-4
+FREE = ("dropout", "attention_dropout")
+"""Settings of a model that may change while it is trained on."""
+
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Adapted:
+    recipe: Recipe
+    why: str
+    """Where the way of training comes from, in a user's words."""
+
+
+def adapted_recipe(
+    bundle: Bundle, name: str | None = None, *, size: str | None = None, settings: Sequence[str] = ()
+) -> Adapted:
+    """The recipe that goes on from a model directory."""
+    where = name or str(bundle.path / MANIFEST)
+    if name is not None:
+        table, why = recipe_table(read_recipe(name)), f"as the recipe {name} says"
+    elif bundle.recipe is not None:
+        table, why = dict(bundle.recipe), "as its own recipe says"
+    else:
+        name = where = _nearest(bundle)
+        table, why = recipe_table(read_recipe(name)), f"as the recipe {name} says, the nearest to it"
+    table = _of_this_model(table, bundle)
+    if name is not None and not name.endswith(".toml"):
+        why += _gentler(table)
+    try:
+        recipe = edited_recipe(table, size=size, settings=settings, where=where)
+    except RecipeError as fault:
+        if name is None:
+            raise RecipeError(f"{fault}; or name a recipe: larvatus pretrain bert --from {bundle.path} …") from None
+        raise
+    _refuse_contradictions(recipe, bundle)
+    return Adapted(recipe, why)
+
+
+def _of_this_model(table: Table, bundle: Bundle) -> Table:
+    """The recipe's table with the model and the vocabulary of the directory."""
+    vocabulary = _described(bundle.tokenizer, table.get("tokenizer"))
+    model = msgspec.to_builtins(bundle.model)
+    return {**msgspec.json.decode(msgspec.json.encode(table)), "model": model, "tokenizer": vocabulary}
+
+
+def _described(tokenizer: Tokenizer, told: Any) -> Any:
+    """A vocabulary in the recipe's words, as far as it can be told from the outside."""
+    kinds = {tag(config): config for config in get_args(TokenizerConfig)}
+    if tokenizer.kind not in kinds:
+        return told
+    table = dict(told) if isinstance(told, dict) and told.get("type") == tokenizer.kind else {"type": tokenizer.kind}
+    facts = {"size": tokenizer.size, "lowercase": tokenizer.lowercase}
+    return table | {name: value for name, value in facts.items() if name in kinds[tokenizer.kind].__struct_fields__}
+
+
+def _gentler(table: Table) -> str:
+    """Hold batch and rate of a packaged recipe to what suits going on; what was changed, in words."""
+    said = []
+    if table["batch"] > MOST_SEQUENCES:
+        said.append(f"batch {table['batch']:,} → {MOST_SEQUENCES}")
+        table["batch"] = MOST_SEQUENCES
+    if table["optimizer"]["rate"] > HIGHEST_RATE:
+        said.append(f"rate {table['optimizer']['rate']:g} → {HIGHEST_RATE:g}")
+        table["optimizer"]["rate"] = HIGHEST_RATE
+    return f" ({', '.join(said)}, as for task-adaptive pretraining; --set says otherwise)" if said else ""
+
+
+def _refuse_contradictions(recipe: Recipe, bundle: Bundle) -> None:
+    asked = {"model": recipe.model, "tokenizer": recipe.tokenizer}
+    there = {"model": bundle.model, "tokenizer": _described(bundle.tokenizer, None)}
+    for part, settings in asked.items():
+        own = there[part] if isinstance(there[part], dict) else msgspec.to_builtins(there[part])
+        for field, value in msgspec.to_builtins(settings).items():
+            if own is not None and field in own and value != own[field] and (part, field) not in _free():
+                free = " and ".join(f"model.{name}" for name in FREE)
+                raise UsageError(
+                    f"{part}.{field} = {value} contradicts --from {bundle.path}, where it is {own[field]}; "
+                    f"leave it (or --size) away: of the model, {free} alone can be set"
+                )
+
+
+def _free() -> set[tuple[str, str]]:
+    return {("model", name) for name in FREE}
+
+
+def _nearest(bundle: Bundle) -> str:
+    """The packaged recipe whose architecture, vocabulary and objectives differ least from the directory's."""
+    distances = []
+    for name in recipe_names():
+        table = recipe_table(read_recipe(name))
+        try:
+            recipe_of(_of_this_model(table, bundle), where=name)
+        except RecipeError:  # it cannot be trained with this model: two segments wanted, and it has none
+            continue
+        distances.append((_distance(read_recipe(name), bundle), name))
+    if not distances:
+        raise RecipeError(f"no packaged recipe can train {bundle.path}; name a TOML file of your own")
+    return min(distances)[1]
+
+
+def _distance(recipe: Recipe, bundle: Bundle) -> int:
+    theirs, ours = _traits(bundle.model), _traits(recipe.model)
+    distance = sum(1 for field in ours if theirs[field] != ours[field])
+    distance += int(tag(recipe.tokenizer) != bundle.tokenizer.kind)
+    heads = {tag(config) for config in bundle.objectives}
+    wanted = {tag(config) for config in recipe.objectives}
+    return distance + (len(heads ^ wanted) if heads else 0)
+
+
+def _traits(model: Struct) -> Table:
+    """What kind of model it is, whatever its size: words as they are, numbers as present or not."""
+    fields = {name: getattr(model, name) for name in model.__struct_fields__ if name not in FREE}
+    return {name: value if isinstance(value, str) else bool(value) for name, value in fields.items()}

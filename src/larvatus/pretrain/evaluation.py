@@ -1,0 +1,192 @@
+"""Held-out evaluation: loss, perplexity and accuracy with fixed masks, against what unigram counts alone would guess.
+
+Counts are kept, never logits. The masks are those of epoch 0 of the stream "valid": the same at every evaluation of
+every run, so perplexities compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from larvatus.batch import Ints, MaskedTokens, TrainingBatch
+from larvatus.engine.settings import Runtime
+from larvatus.network import Network
+from larvatus.nn.device import on_device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One objective on held-out text."""
+
+    loss: float
+    accuracy: float
+    count: int
+    guess_accuracy: float | None = None
+    """Of a yes-or-no objective: share of the commoner answer, so what always giving that one gets right."""
+    guess_loss: float | None = None
+    """Loss of always giving the share of yes as its probability: the entropy of the answers."""
+
+    def __str__(self) -> str:
+        if self.guess_accuracy is None or self.guess_loss is None:
+            return f"loss {self.loss:.3f}, right {self.accuracy:.1%}"
+        return (
+            f"loss {self.loss:.3f} (constant guess {self.guess_loss:.3f}), "
+            f"right {self.accuracy:.1%} (constant guess {self.guess_accuracy:.1%})"
+        )
+
+    @classmethod
+    def of(cls, *, loss: float, right: float, count: int, positive: float | None) -> Score:
+        """From sums over `count` predictions; `positive` says how many answers were yes, where that is the question."""
+        count = max(count, 1)
+        sound = cls(loss=loss / count, accuracy=right / count, count=count)
+        if positive is None:
+            return sound
+        shares = (positive / count, 1 - positive / count)
+        entropy = -sum(share * math.log(share) for share in shares if share > 0)
+        return replace(sound, guess_accuracy=max(shares), guess_loss=entropy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """All objectives on held-out text."""
+
+    scores: dict[str, Score]
+    tokens: int
+    guess_accuracy: float | None = None
+    """Share of hidden tokens that the most frequent token of the training text would get right."""
+    guess_loss: float | None = None
+    """Loss of predicting every hidden token from the unigram counts of the training text."""
+    languages: dict[str, HeldOut] = field(default_factory=dict)
+    """The same language by language, where there are several."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        words = []
+        if masked := self.scores.get("masked-lm"):
+            guess = f" (unigram guess {self.guess_accuracy:.1%})" if self.guess_accuracy is not None else ""
+            words.append(f"masked loss {masked.loss:.3f}")
+            words.append(f"perplexity {perplexity(masked.loss):,.1f}")
+            words.append(f"masked tokens right {masked.accuracy:.1%}{guess}")
+        if pairs := self.scores.get("next-sentence"):
+            words.append(f"next sentence right {pairs.accuracy:.1%}")
+        others = {n: s for n, s in self.scores.items() if n not in ("masked-lm", "next-sentence")}
+        words += [f"{name} {score}" for name, score in others.items()]
+        return " · ".join(words)
+
+
+def perplexity(loss: float) -> float:
+    return math.exp(min(loss, 700.0))
+
+
+def together(languages: Mapping[str, HeldOut]) -> HeldOut:
+    """Results of several languages as one: means over all their predictions."""
+    scores = {}
+    for name in sorted({name for result in languages.values() for name in result.scores}):
+        parts = [result.scores[name] for result in languages.values() if name in result.scores]
+        count = sum(part.count for part in parts)
+        scores[name] = Score(
+            loss=math.fsum(part.loss * part.count for part in parts) / count,
+            accuracy=math.fsum(part.accuracy * part.count for part in parts) / count,
+            count=count,
+        )
+    guessed = [r for r in languages.values() if r.guess_loss is not None and "masked-lm" in r.scores]
+    weights = [result.scores["masked-lm"].count for result in guessed]
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        if not weights:
+            return None
+        return math.fsum(w * v for w, v in zip(weights, values, strict=True) if v is not None) / sum(weights)
+
+    return HeldOut(
+        scores=scores,
+        tokens=sum(result.tokens for result in languages.values()),
+        guess_accuracy=mean([result.guess_accuracy for result in guessed]),
+        guess_loss=mean([result.guess_loss for result in guessed]),
+        languages=dict(languages),
+    )
+
+
+def evaluate(
+    model: Network,
+    batches: Iterable[TrainingBatch[Ints]],
+    *,
+    runtime: Runtime,
+    limit: int,
+    counts: npt.NDArray[np.int64] | None = None,
+    smoothing: float = 1.0,
+) -> HeldOut:
+    """Every batch once, dropout off. `counts` are the unigram counts that the guess is made from, smoothed."""
+    totals: defaultdict[str, float] = defaultdict(float)
+    tokens = 0
+    guess = UnigramGuess(counts, smoothing) if counts is not None else None
+    was_training = model.training
+    model.eval()
+    try:
+        with (
+            torch.inference_mode(),
+            torch.autocast(
+                "cuda" if runtime.cuda else "cpu", dtype=torch.bfloat16, enabled=runtime.precision == "bf16"
+            ),
+        ):
+            for batch in batches:
+                tokens += batch.tokens.size
+                if guess and MaskedTokens in batch.targets:
+                    guess.see(batch.targets[MaskedTokens].ids)
+                for name, loss in model(on_device(batch, runtime.device), accuracy=True, limit=limit).items():
+                    totals[f"{name}/loss"] += float(loss.total)
+                    totals[f"{name}/count"] += int(loss.count)
+                    totals[f"{name}/right"] += int(loss.correct)
+                    if loss.positive is not None:
+                        totals[f"{name}/positive"] += int(loss.positive)
+    finally:
+        model.train(was_training)
+    names = sorted({key.partition("/")[0] for key in totals})
+    scores = {
+        name: Score.of(
+            loss=totals[f"{name}/loss"],
+            right=totals[f"{name}/right"],
+            count=int(totals[f"{name}/count"]),
+            positive=totals.get(f"{name}/positive"),
+        )
+        for name in names
+    }
+    return HeldOut(
+        scores=scores,
+        tokens=tokens,
+        guess_accuracy=guess.accuracy if guess and guess.seen else None,
+        guess_loss=guess.loss if guess and guess.seen else None,
+    )
+
+
+class UnigramGuess:
+    """The baseline that knows only how frequent each token was in some text (add-one smoothed, or as is given)."""
+
+    def __init__(self, counts: npt.NDArray[np.int64], smoothing: float = 1.0) -> None:
+        self._best = int(np.argmax(counts))
+        with np.errstate(divide="ignore"):  # without smoothing, what never came is infinitely surprising
+            self._surprise = -np.log((counts + smoothing) / (counts.sum() + smoothing * len(counts)))
+        self.seen = self._right = 0
+        self._loss = 0.0
+
+    def see(self, ids: Ints) -> None:
+        self.seen += len(ids)
+        self._right += int((ids == self._best).sum())
+        self._loss += float(self._surprise[ids].sum())
+
+    @property
+    def accuracy(self) -> float:
+        return self._right / max(self.seen, 1)
+
+    @property
+    def loss(self) -> float:
+        return self._loss / max(self.seen, 1)

@@ -1,0 +1,1 @@
+"""Classifying texts and pairs of texts."""

@@ -1,0 +1,174 @@
+"""Classifying texts and pairs (chapter §11.4.1 and 11.4.2): labelled examples as training batches, scores as answers.
+
+Learning, every window of a long text carries the text's label and counts 1 / windows. Answering, the scores of its
+windows are merged: their mean, or for each class the highest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.errors import DataError, did_you_mean
+from larvatus.heads import Classification, ClassificationConfig
+from larvatus.labelled.records import TextExample
+from larvatus.network import Network
+from larvatus.nn.buckets import IGNORE
+from larvatus.ranges import Range, shown
+from larvatus.targets import ClassTargets
+from larvatus.tasks.read.sequences import Sequences, TextOrPair
+from larvatus.tasks.read.unknown import Unknown
+from larvatus.tasks.results import Classified, Coverage
+from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+
+VALUES = Range(-1e15, 1e15)
+"""Of a regression: their squares must be finite too."""
+
+
+Merge = Literal["mean", "max"]
+YES = 0.5
+"""A label holds from this probability on."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledTexts:
+    """Training examples of classification."""
+
+    sequences: Sequences
+    labels: npt.NDArray[np.generic]  # [E] classes or numbers, [E, K] yes and no; IGNORE of a class that is unknown
+    unknown: Unknown = field(default_factory=Unknown)
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        sequences = self.sequences.of(examples)
+        return TrainingBatch(tokens=self.sequences.batch(sequences), targets={ClassTargets: self.targets(examples)})
+
+    def targets(self, examples: Ints) -> ClassTargets[Any]:
+        """The labels of some examples' windows, each with its share of the example."""
+        parts, labels = self.sequences.parts[examples], self.labels[examples]
+        shares = (1.0 / np.maximum(parts, 1)).astype(np.float32)
+        if len(self.unknown) and labels.ndim == 1:  # no loss is defined of them
+            shares, labels = np.where(labels == IGNORE, np.float32(0), shares), np.where(labels == IGNORE, 0, labels)
+        return ClassTargets(labels=np.repeat(labels, parts, axis=0), weights=np.repeat(shares, parts))
+
+
+def label_array(examples: Sequence[TextExample], config: ClassificationConfig) -> npt.NDArray[np.generic]:
+    """What a model of these classes is to say of each example: [E], or [E, K] for labels.
+
+    A class that the model does not know is IGNORE, a label that it does not know is left out; see `unknown_texts`.
+    """
+    ids = {label: number for number, label in enumerate(config.labels)}
+    if config.kind == "regression":
+        return np.array([_number(example) for example in examples], dtype=np.float32)
+    if config.kind == "multi-class":
+        return np.array([ids.get(_label(example, example.label), IGNORE) for example in examples], dtype=np.int64)
+    rows = np.zeros((len(examples), len(ids)), dtype=np.float32)
+    for row, example in zip(rows, examples, strict=True):
+        for label in _labels(example):
+            if label in ids:
+                row[ids[label]] = 1.0
+    return rows
+
+
+def unknown_texts(examples: Sequence[TextExample], config: ClassificationConfig) -> Unknown:
+    """The labels of the examples that are none of the model's."""
+    if config.kind == "regression":
+        return Unknown()
+    ids = set(config.labels)
+    found = [(number, label) for number, one in enumerate(examples) for label in _labels(one) if label not in ids]
+    first = ""
+    if found:
+        number, label = found[0]
+        first = f"{examples[number].place} is labelled {label!r}, which the model does not know"
+        first += did_you_mean(label, ids)
+    total = len(examples) if config.kind == "multi-class" else sum(len(_labels(one)) for one in examples)
+    return Unknown.of(found, total=total, first=first)
+
+
+def _labels(example: TextExample) -> tuple[str, ...]:
+    """The class or the labels of an example."""
+    if isinstance(example.label, tuple):
+        return example.label
+    return () if example.label is None else (_label(example, example.label),)
+
+
+def _number(example: TextExample) -> float:
+    try:
+        value = float(example.label)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError) as fault:
+        label = shown(example.label)
+        raise DataError(f"{example.place}: the label {label} is not a number, as regression wants") from fault
+    VALUES.check(value, f"{example.place}: the label", DataError)
+    return value
+
+
+def _label(example: TextExample, label: object) -> str:
+    if label is None:
+        raise DataError(f"{example.place} has no label; give it one, or leave the example out")
+    if not isinstance(label, str):
+        raise DataError(f"{example.place} is labelled {label!r}, which is no class; give its name")
+    return label
+
+
+def texts_of(examples: Sequence[TextExample]) -> list[TextOrPair]:
+    """Texts and pairs as the model reads them."""
+    return [one.text if one.pair is None else (one.text, one.pair) for one in examples]
+
+
+def merged(scores_SK: Floats, parts: Ints, merge: Merge = "mean") -> Floats:
+    """Scores of examples from those of their windows: [S, K] → [E, K]."""
+    starts = edges(parts)[:-1]
+    if merge == "max":
+        return np.maximum.reduceat(scores_SK, starts, axis=0) if len(parts) else scores_SK
+    sums = np.add.reduceat(scores_SK, starts, axis=0) if len(parts) else scores_SK
+    return np.asarray(sums / parts[:, None], dtype=np.float32)
+
+
+def class_scores(model: Network, sequences: Sequences, scoring: Scoring, merge: Merge = "mean") -> Floats:
+    """Scores of every class for every example: [E, K]."""
+    return merged(score_sequences(model, sequences, scoring), sequences.parts, merge)
+
+
+def probabilities(head: Classification, scores_EK: Floats) -> Floats:
+    """Calibrated probabilities; the number itself for a regression."""
+    found: Floats = head.probabilities(torch.from_numpy(scores_EK)).numpy()
+    return found
+
+
+def classify(
+    model: Network,
+    texts: Sequence[TextOrPair],
+    sequences: Sequences,
+    *,
+    scoring: Scoring,
+    merge: Merge = "mean",
+) -> list[Classified]:
+    """The answers of a model for texts that are encoded already."""
+    head = head_of(model)
+    assert isinstance(head, Classification)
+    found = probabilities(head, class_scores(model, sequences, scoring, merge))
+    coverage = zip(sequences.tokens.tolist(), sequences.read.tolist(), sequences.parts.tolist(), strict=True)
+    return [
+        _answer(text, row, Coverage(tokens=tokens, read=read, windows=windows), head.config)
+        for text, row, (tokens, read, windows) in zip(texts, found.tolist(), coverage, strict=True)
+    ]
+
+
+def _answer(text: TextOrPair, row: list[float], coverage: Coverage, config: ClassificationConfig) -> Classified:
+    first, second = (text, None) if isinstance(text, str) else text
+    if config.kind == "regression":
+        return Classified(text=first, pair=second, value=row[0], probabilities={}, coverage=coverage)
+    named = dict(zip(config.labels, row, strict=True))
+    if config.kind == "multi-class":
+        best = max(named, key=named.__getitem__)
+        return Classified(text=first, pair=second, label=best, probabilities=named, coverage=coverage)
+    holds = tuple(label for label, share in named.items() if share >= YES)
+    return Classified(text=first, pair=second, labels=holds, probabilities=named, coverage=coverage)

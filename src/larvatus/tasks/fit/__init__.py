@@ -1,0 +1,1 @@
+"""Fine-tuning: settings, the loop, runs that resume, saving."""

@@ -1,0 +1,181 @@
+"""The card of a fine-tuned model: what it answers, what it learnt from, what it is worth, and for whom it is not.
+
+text = task_card(tuned, name="runs/mine", parent="bert-base")
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from larvatus.bundle.card import number, table
+from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig, TaggingConfig
+from larvatus.network import ObjectiveConfig
+from larvatus.tasks.fit.finetune import Tuned
+from larvatus.version import VERSION
+
+MOST_LABELS = 40
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """A set of examples, as the card names it."""
+
+    name: str
+    examples: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{number(self.examples)} examples of `{self.name}`, SHA-256 of their contents `{self.sha256}`"
+
+
+def task_card(
+    tuned: Tuned, *, name: str, parent: str, train: DataFacts, dev: DataFacts | None, transformers: bool
+) -> str:
+    """The whole README.md."""
+    config = tuned.bundle.objectives[0]
+    parts = [
+        _front_matter(config, parent, transformers=transformers),
+        _introduction(tuned, config, name=name, parent=parent),
+        _usage(config, name, transformers=transformers),
+        _labels(tuned, config),
+        _relations(tuned, config),
+        "\n".join(["## Data", "", f"Trained on {train}.", *([f"Held out: {dev}."] if dev else [])]),
+        table("Training", _training(tuned)),
+        "\n".join(_results(tuned)),
+        "\n".join(_limitations(tuned)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How a card speaks of a kind of head."""
+
+    what: str
+    pipeline: str
+    auto: str | None
+    """The class of `transformers` that loads it."""
+    example: str
+
+
+KINDS: dict[type, _Kind] = {
+    ClassificationConfig: _Kind(
+        "classifies texts", "text-classification", "AutoModelForSequenceClassification", '"Some text."'
+    ),
+    TaggingConfig: _Kind("tags words", "token-classification", "AutoModelForTokenClassification", '"Some text."'),
+    SpansConfig: _Kind("finds spans of words, nested ones too", "token-classification", None, '"Some text."'),
+    AnsweringConfig: _Kind(
+        "answers questions from passages",
+        "question-answering",
+        "AutoModelForQuestionAnswering",
+        '("A question?", "A passage that answers it.")',
+    ),
+}
+
+
+def _front_matter(config: ObjectiveConfig, parent: str, *, transformers: bool) -> str:
+    return "\n".join(
+        [
+            "---",
+            f"library_name: {'transformers' if transformers else 'larvatus'}",
+            f"pipeline_tag: {KINDS[type(config)].pipeline}",
+            f"base_model: {json.dumps(parent, ensure_ascii=False)}",
+            "tags:",
+            "- larvatus",
+            "---",
+        ]
+    )
+
+
+def _introduction(tuned: Tuned, config: ObjectiveConfig, *, name: str, parent: str) -> str:
+    parameters = sum(p.numel() for p in tuned.bundle.network.parameters())
+    return (
+        f"# {name}\n\nAn encoder of {number(parameters)} parameters that {KINDS[type(config)].what}: `{parent}`, "
+        f"fine-tuned by Larvatus {VERSION}. Settings, lineage and the checksum of every file are in `larvatus.json`."
+    )
+
+
+def _usage(config: ObjectiveConfig, name: str, *, transformers: bool) -> str:
+    kind = KINDS[type(config)]
+    lines = ["## How to use it", "", "```python", "import larvatus as lv", ""]
+    lines += [f"model = lv.load({json.dumps(name)})", f"print(model.predict({kind.example}))", "```", ""]
+    if not transformers:
+        return "\n".join([*lines, "No architecture of `transformers` expresses this model; only Larvatus loads it."])
+    lines.append(f"`transformers` loads the directory too: `{kind.auto}.from_pretrained`.")
+    temperature = getattr(config, "temperature", 1.0)
+    if getattr(config, "crf", False):
+        lines.append("It gives the scores of single words, without the CRF of `crf.safetensors`.")
+    elif temperature != 1.0:
+        lines.append(f"Its scores are not calibrated: divide them by {temperature:.3f} for the same probabilities.")
+    return "\n".join(lines)
+
+
+def _labels(tuned: Tuned, config: ObjectiveConfig) -> str:
+    names = getattr(config, "labels", ())
+    counts = tuned.train.labels()
+    shown = {name: counts.get(name, 0) for name in names[:MOST_LABELS]}
+    more = f"and {len(names) - MOST_LABELS} more" if len(names) > MOST_LABELS else ""
+    return table("Labels in training", shown, note=more) if counts else ""
+
+
+def _relations(tuned: Tuned, config: ObjectiveConfig) -> str:
+    if not isinstance(config, SpansConfig) or config.relations is None:
+        return ""
+    counts = Counter(label for example in tuned.train for _, _, label in example.relations)
+    shown = {name: counts[name] for name in config.relations.labels[:MOST_LABELS]}
+    return table("Relations between spans in training", shown)
+
+
+def _training(tuned: Tuned) -> dict[str, str | int | float]:
+    run = next(run for run in tuned.runs if run.seed == tuned.kept)
+    config = tuned.config
+    facts: dict[str, str | int | float] = {
+        "what was trained": config.trained.word,
+        "parameters trained": tuned.trained,
+        "epochs": config.epochs or 0,
+        "batch": config.batch,
+        "rate": config.peak,
+        "steps": run.steps,
+        "seconds of training": round(run.seconds, 1),
+        "seeds": ", ".join(str(run.seed) for run in tuned.runs),
+        "seed of these weights": tuned.kept,
+    }
+    if tuned.windows[0]:
+        facts["texts longer than a window"] = f"{tuned.windows[0]:,}, read in {tuned.windows[1]:,} windows"
+    return facts
+
+
+def _results(tuned: Tuned) -> Iterator[str]:
+    if tuned.scores is None:
+        return
+    many = len(tuned.runs) > 1
+    heads = ["", "these weights", *(["mean of seeds", "deviation"] if many else [])]
+    yield from ("## Held-out results", "", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|")
+    for name, value in tuned.scores.values.items():
+        mean, deviation = tuned.spread[name]
+        yield f"| {name} | {value:.4f} |" + (f" {mean:.4f} | {deviation:.4f} |" if many else "")
+    if line := tuned.calibration.line:
+        yield ""
+        yield f"Its {line}. A temperature is fitted on one half of these examples and measured on the other."
+    if many and tuned.fitted:
+        yield ""
+        yield "These weights are scored with the threshold that was fitted for them, the means of seeds before that."
+    yield ""
+    yield (
+        f"{'Epoch and seed were' if many else 'The epoch was'} chosen by {tuned.metric} on the same held-out examples, "
+        "so figures are a little flattering; take a test set that nobody has looked at for a claim."
+    )
+
+
+def _limitations(tuned: Tuned) -> Iterator[str]:
+    yield from ("## Limitations", "")
+    yield "- It knows the labels above and no others, and repeats the gaps, errors and biases of its examples."
+    if tuned.scores is None:
+        yield "- Nothing was measured on held-out examples."
+    if tuned.calibration.temperature != 1.0:
+        yield "- Probabilities were calibrated on the held-out examples; on other text they may mean less."
+    elif getattr(tuned.bundle.objectives[0], "kind", None) != "regression":
+        yield "- Its probabilities are not calibrated."

@@ -1,0 +1,187 @@
+"""Frozen features, computed once: when the head alone learns, no epoch reads the encoder (Devlin et al. 2019, §5.3).
+
+    features = Features.build(model, data, Scoring(device="cpu"))
+    loss = features.loss(head, chosen, on_device(data.batch(chosen), "cpu"))      # as through the encoder
+
+What is kept is what the head's `features` gives, in float32: a row for each sequence, word, or token of answers, of the
+last layer, or of all layers where the head mixes them; for a tagger that learns subwords, a row for each of those. The
+rows lie in a temporary file without a name, mapped into memory: however the process ends, the file is gone with it.
+
+Held-out examples, which are scored again and again, have features too: ``build(…, learning=False).scores(head)``.
+Features are the encoder's alone: heads of the same kind that start from other seeds may share them.
+E examples, S sequences, R rows, D hidden size, K classes or tags.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from larvatus.batch import Ints, TrainingBatch, edges, runs
+from larvatus.errors import ArtefactError
+from larvatus.heads import Answering, Spans, Tagging
+from larvatus.network import Network
+from larvatus.nn.device import on_device
+from larvatus.objectives import Loss
+from larvatus.targets import WordSpans, WordTags
+from larvatus.tasks.read.sequences import gathered
+from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, states_of
+
+
+class Examples(Protocol):
+    """Examples by number."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        """Some of them, in this order, each of one or more sequences."""
+
+
+class Features:
+    def __init__(self, sizes: Sizes, rows: Floats, scoring: Scoring) -> None:
+        self.sizes, self.scoring = sizes, scoring
+        self.rows = rows  # [R, D], or [R, layers + 1, D] for a mix
+        self._starts = edges(sizes.rows)[:-1]  # [E] first row of each example
+
+    @classmethod
+    @torch.inference_mode()
+    def build(
+        cls,
+        model: Network,
+        data: Examples,
+        scoring: Scoring,
+        *,
+        learning: bool = True,
+        progress: Callable[[int, int], None] = lambda done, all: None,
+    ) -> Features:
+        """Read all examples once, short ones first, for `loss`, or where they are not for learning, for `scores`.
+
+        `progress` is told tokens read and tokens in all. Leaves the encoder in evaluation mode.
+        """
+        head, config = head_of(model), model.encoder.config
+        model.encoder.eval()
+        sizes = Sizes.of(data, head, learning=learning)
+        depth = () if head.mix is None else (config.layers + 1,)
+        features = cls(sizes, _mapped((int(sizes.rows.sum()), *depth, config.hidden)), scoring)
+        order = np.argsort(sizes.tokens, kind="stable")
+        done = 0
+        for first, last in runs(sizes.tokens[order], scoring.budget):
+            chosen = order[first:last]
+            found = []
+            for part in data.batch(chosen).cuts(scoring.budget):  # more than one if a single example is longer
+                batch = on_device(part, scoring.device)
+                with scoring.autocast():
+                    states = states_of(model, batch, head, limit=int(part.tokens.lengths.max()))
+                    if sizes.subwords:
+                        found.append(states.index_select(0, batch.targets[WordTags].rows))
+                    else:
+                        found.append(head.features(states, batch))
+            x = torch.cat(found, dim=-2)
+            own = x if head.mix is None else x.transpose(0, 1)
+            features.rows[features._rows_of(chosen)] = own.float().cpu().numpy()
+            done += int(sizes.tokens[chosen].sum())
+            progress(done, int(sizes.tokens.sum()))
+        return features
+
+    def _rows_of(self, examples: Ints) -> Ints:
+        return gathered(self._starts[examples], self.sizes.rows[examples])
+
+    def _take(self, rows: Ints | slice) -> Tensor:
+        x = torch.from_numpy(np.array(self.rows[rows])).to(self.scoring.device)
+        return x if x.ndim == 2 else x.transpose(0, 1)
+
+    def of(self, examples: Ints) -> Tensor:
+        """What `head.features` gives for a batch of these examples: [rows, D], or [layers + 1, rows, D] for a mix."""
+        return self._take(self._rows_of(np.asarray(examples, np.int64)))
+
+    def loss(self, head: Head, examples: Ints, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss of the head on a batch of these examples; the tokens of the batch are not read."""
+        assert self.sizes.subwords == _learns_subwords(head), "these features are not for learning"
+        targets = batch.targets[head.needs]
+        if self.sizes.subwords:
+            targets = subword_targets(targets)
+        loss: Loss = head(self.of(examples), targets, accuracy=accuracy)
+        return loss
+
+    @torch.inference_mode()
+    def scores(self, head: Head) -> Floats:
+        """What `score_sequences` gives for all examples: scores of each sequence or of each word, in their order."""
+        assert not self.sizes.subwords, "these features are for learning"
+        assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans/spans.py)"
+        head.eval()
+        units, border = self.sizes.units, edges(self.sizes.units)
+        scores = np.zeros((len(self.rows), len(head.config.labels)), np.float32)
+        for first, last in runs(units, self.scoring.budget):
+            own = slice(int(border[first]), int(border[last]))
+            with self.scoring.autocast():
+                if isinstance(head, Tagging):
+                    counts = torch.from_numpy(units[first:last]).to(self.scoring.device)
+                    found = head.logits(self._take(own), counts)
+                else:
+                    found = head.logits(self._take(own))
+            scores[own] = found.float().cpu().numpy()
+        return scores
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    tokens: Ints  # [E]
+    rows: Ints  # [E]
+    units: Ints  # [S] what each sequence has to be scored: itself, its words, or its tokens
+    subwords: bool
+    """Whether a row is a subword."""
+
+    @classmethod
+    def of(cls, data: Examples, head: Head, *, learning: bool) -> Sizes:
+        subwords = learning and _learns_subwords(head)
+        tokens, rows, units = [], [], [np.empty(0, np.int64)]
+        for number in range(len(data)):
+            batch = data.batch(np.array([number]))
+            words: WordTags[Ints] | WordSpans[Ints] | None = None
+            if isinstance(head, Tagging | Spans):
+                words = batch.targets[head.needs]
+            units.append(np.ones(batch.tokens.count, np.int64) if words is None else words.counts)
+            if isinstance(head, Answering):
+                units[-1] = batch.tokens.lengths
+            rows.append(len(words.rows) if words is not None and subwords else int(units[-1].sum()))
+            tokens.append(batch.tokens.size)
+        return cls(
+            tokens=np.array(tokens, np.int64),
+            rows=np.array(rows, np.int64),
+            units=np.concatenate(units),
+            subwords=subwords,
+        )
+
+
+def _learns_subwords(head: Head) -> bool:
+    return isinstance(head, Tagging) and not head.config.whole_words
+
+
+def subword_targets(words: WordTags[Tensor]) -> WordTags[Tensor]:
+    """Every (token, word) pair as a word of its own, with the tag of its word."""
+    pairs = torch.arange(len(words.words), device=words.words.device)
+    sequence_W = torch.repeat_interleave(torch.arange(len(words.counts), device=words.counts.device), words.counts)
+    counts = torch.bincount(sequence_W[words.words], minlength=len(words.counts))
+    return WordTags(rows=words.rows, words=pairs, tags=words.tags[words.words], counts=counts)
+
+
+def _mapped(shape: tuple[int, ...]) -> Floats:
+    """Zeros on disk."""
+    size, place = 4 * int(np.prod(shape)), tempfile.gettempdir()
+    if size == 0:
+        return np.zeros(shape, np.float32)
+    free = shutil.disk_usage(place).free
+    if size > free:
+        raise ArtefactError(
+            f"frozen features take {size / 1e9:,.1f} GB, but {place} has {free / 1e9:,.1f} GB left; "
+            "set TMPDIR to a larger disk, or train last1 instead of the head"
+        )
+    with tempfile.TemporaryFile() as file:  # the map outlives it
+        return np.memmap(file, np.float32, "w+", shape=shape)

@@ -1,0 +1,389 @@
+"""A fine-tuning run, from labelled examples to a model directory: head, encode, train, calibrate, score.
+
+    tuned = finetune_texts(bundle, train, dev, Job(seeds=(0, 1, 2)))
+    tuned.bundle, tuned.scores, tuned.runs
+
+Several seeds train several models, of which the one with the best held-out score is kept; their mean and deviation are
+told, since a single run of a small set says little (Dodge et al. 2020).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from larvatus.bundle.directory import Bundle
+from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
+from larvatus.bundle.huggingface.task_heads import TaskConfig
+from larvatus.engine.settings import Runtime
+from larvatus.errors import Preempted, UsageError
+from larvatus.heads import ClassificationConfig, TaggingConfig
+from larvatus.labelled.records import Dataset, Example, TaggedExample, TextExample
+from larvatus.labelled.split import hold_out
+from larvatus.nn.lora import merge_lora, parameter_counts
+from larvatus.ranges import SEED
+from larvatus.signals import Stop
+from larvatus.tasks.classify.classify import LabelledTexts, Merge, label_array, texts_of, unknown_texts
+from larvatus.tasks.fit.checkpoint import Keeper, SeedRun
+from larvatus.tasks.fit.choosing import Epoch, Scores, compare, stuck
+from larvatus.tasks.fit.features import Examples, Features
+from larvatus.tasks.fit.head_options import HeadOptions, classification_head, tagging_head
+from larvatus.tasks.fit.loop import FineTuning, Fit, Fitting, scoring_of
+from larvatus.tasks.fit.plan import balance, plan
+from larvatus.tasks.fit.pooling import Pooling, pooling_of
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.trained import trainable
+from larvatus.tasks.held_out import (
+    Calibration,
+    HeldOut,
+    HeldOutTags,
+    HeldOutTexts,
+    calibrated,
+    metric_of_tags,
+    metric_of_texts,
+)
+from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
+from larvatus.tasks.read.unknown import Unknown
+from larvatus.tasks.read.words import align_examples
+from larvatus.tasks.tag.schemes import in_scheme, scheme_of
+from larvatus.tasks.tag.tag import TaggedWords, tag_array, unknown_tags
+from larvatus.text.tag_schemes import Scheme
+
+Spread = dict[str, tuple[float, float]]
+"""Mean and deviation of each metric over the seeds."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what while it runs."""
+
+    say: Callable[[str], None] = lambda line: None
+    epoch: Callable[[int, Epoch], None] = lambda seed, epoch: None
+    progress: Callable[[int, int, float, float], None] = lambda step, steps, loss, speed: None
+    stop: Stop = field(default_factory=Stop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """How to fine-tune; what is in `config` and `head` decides the result, the rest does not."""
+
+    config: FineTuneConfig = field(default_factory=FineTuneConfig)
+    head: HeadOptions = field(default_factory=HeadOptions)
+    runtime: Runtime = field(default_factory=Runtime)
+    seeds: tuple[int, ...] = (0,)
+    metric: str | None = None
+    """That decides which weights are kept; None: by the task."""
+    merge: Merge = "mean"
+    """How the windows of a long text answer together."""
+    repair: bool = False
+    """Illegal sequences of tags are read as conlleval does, not refused."""
+    strict: bool = False
+    """Held-out labels that training lacks are refused, not counted as wrong."""
+    hold_out: bool = True
+    """Whether some training examples are held out where no others are given."""
+    watch: Watch = field(default_factory=Watch)
+    keeper: Keeper | None = None
+    """Saves the run under way; without it, a run that is stopped is lost."""
+
+    def __post_init__(self) -> None:
+        for seed in self.seeds:
+            SEED.check(seed, "seed")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise UsageError(f"seeds must be one or more, each once, not {list(self.seeds)}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tuned:
+    """A fine-tuned model, and how it came about."""
+
+    bundle: Bundle
+    metric: str
+    config: FineTuneConfig
+    """As it was in the end: rates, epochs."""
+    runs: tuple[SeedRun, ...]
+    kept: int
+    """The seed whose weights these are."""
+    scores: Scores | None
+    """Of those weights, on the held-out examples."""
+    train: Any
+    dev: Any
+    """The data sets."""
+    held_out: HeldOut | None
+    calibration: Calibration
+    taken: tuple[str, ...]
+    """Parameters of the head that the model had already."""
+    trained: int
+    """Parameters that learnt."""
+    windows: tuple[int, int]
+    """Training examples that are longer than a window, and their windows."""
+
+    @property
+    def spread(self) -> Spread:
+        return spread_of(self.runs)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether `scores` are under a threshold that was fitted after training, and those of `runs` are not."""
+        config = self.bundle.objectives[0]
+        return self.scores is not None and hasattr(config, "threshold") and getattr(config, "null", True)
+
+
+def spread_of(runs: Sequence[SeedRun]) -> Spread:
+    """Mean and deviation of each metric over the seeds, each with its best weights."""
+    found = [run.best.scores.values for run in runs if run.best and run.best.scores]
+    if not found:
+        return {}
+    return {
+        name: (
+            statistics.fmean(own := [values[name] for values in found]),
+            statistics.stdev(own) if len(own) > 1 else 0.0,
+        )
+        for name in found[0]
+    }
+
+
+class Encoded(Examples, Protocol):
+    """Examples, and the sequences that they are read as."""
+
+    @property
+    def sequences(self) -> Sequences: ...
+
+
+def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, job: Job) -> Tuned:
+    """Classify texts or pairs."""
+    train, dev = parted(train, dev, job)
+    config, pooling = pooled_head(bundle, train, job)
+    job.watch.say(balance(train))
+    job.watch.say(pooling.describe())
+    linear = config.dense == "none" and not config.mix
+    job = dataclasses.replace(job, config=job.config.settled("classify", len(train), linear=linear))
+    data = encode_texts(bundle, train, config, job.config)
+    counts = [train.labels()[label] for label in config.labels]
+    metric = metric_of_texts(config, counts, job.metric)
+    held = HeldOutTexts(encode_texts(bundle, dev, config, job.config), config, metric, job.merge) if dev else None
+    if held and dev:
+        tell_unknown(job, dev.source, held.data.unknown, ("texts", "labelled with classes"))
+    return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
+
+
+def pooled_head(bundle: Bundle, train: Dataset[TextExample], job: Job) -> tuple[ClassificationConfig, Pooling]:
+    """The head that the texts ask for, and what it reads of a text."""
+    natural = natural_classification(bundle)
+    config = classification_head(train, job.head, natural=natural)
+    asked = None if job.head.pool is None else config.pool
+    pooling = pooling_of(
+        bundle,
+        labels=config.labels,
+        trained=job.config.trained.what,
+        family=natural.get("pool", "cls"),
+        asked=asked,
+    )
+    if pooling.pool == config.pool or job.head.dense is not None:
+        return msgspec.structs.replace(config, pool=pooling.pool), pooling
+    # the family's layer before the classes was made for what the family pools
+    return msgspec.structs.replace(config, pool=pooling.pool, dense="none", dense_norm=False), pooling
+
+
+def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job) -> Tuned:
+    """Tag words."""
+    train, dev = parted(train, dev, job)
+    written = scheme_of(train)
+    scheme: Scheme = job.head.scheme or ("BIO" if written == "IOB1" else written)
+    train = in_scheme(train, scheme, source=written, repair=job.repair)
+    dev = in_scheme(dev, scheme, source=written, repair=job.repair) if dev else None
+    config = tagging_head(train, job.head, scheme=scheme, natural=natural_tagging(bundle))
+    job.watch.say(balance(train, scheme))
+    job = dataclasses.replace(job, config=job.config.settled("tag", len(train)))
+    data = encode_tags(bundle, train, config, job.config)
+    metric = metric_of_tags(config, job.metric)
+    held = HeldOutTags(encode_tags(bundle, dev, config, job.config), config, metric) if dev else None
+    if held and dev:
+        tell_unknown(job, dev.source, held.data.unknown, ("words", "tagged with tags"))
+    return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
+
+
+def parted(
+    train: Dataset[Example], dev: Dataset[Example] | None, job: Job
+) -> tuple[Dataset[Example], Dataset[Example] | None]:
+    """Training and held-out examples; where none are given, a tenth of the training ones (`data/split.py`)."""
+    if dev is not None or not job.hold_out:
+        if dev is None and (len(job.seeds) > 1 or job.config.patience or job.metric):
+            raise UsageError("several seeds, patience and a metric want held-out examples; leave out --no-dev")
+        return train, dev
+    parts = hold_out(train)
+    job.watch.say(f"no held-out examples were given: {parts.said}")
+    return parts.train, parts.held_out
+
+
+def tell_unknown(job: Job, source: str, unknown: Unknown, what: tuple[str, str], fate: str = "count as wrong") -> None:
+    """Say which held-out labels the model will not know, or refuse them."""
+    unknown.check(strict=job.strict)
+    if unknown.names:
+        job.watch.say(f"{source}: {unknown.note(*what, fate=fate)}")
+
+
+def window_of(bundle: Bundle, config: FineTuneConfig) -> int:
+    """Tokens of a window."""
+    most = bundle.model.max_positions
+    if config.length is not None and config.length > most:
+        raise UsageError(f"--length {config.length} is more than the model's {most} positions")
+    return config.length or most
+
+
+def encode_texts(
+    bundle: Bundle, data: Dataset[TextExample], config: ClassificationConfig, settings: FineTuneConfig
+) -> LabelledTexts:
+    labels = label_array(data.examples, config)
+    limit = window_of(bundle, settings)
+    sequences = text_sequences(bundle.tokenizer, texts_of(data.examples), limit=limit, truncate=settings.truncate)
+    return LabelledTexts(sequences, labels, unknown_texts(data.examples, config))
+
+
+def encode_tags(
+    bundle: Bundle, data: Dataset[TaggedExample], config: TaggingConfig, settings: FineTuneConfig
+) -> TaggedWords:
+    found = align_examples(bundle.tokenizer, data.examples, spacing=config.spacing)
+    limit = window_of(bundle, settings)
+    sequences = word_sequences(bundle.tokenizer, found, limit=limit, truncate=settings.truncate)
+    tags = tag_array(data.examples, sequences, config.labels)
+    return TaggedWords(sequences, tags, unknown_tags(data.examples, sequences, config.labels))
+
+
+def tuned_with_head(
+    bundle: Bundle,
+    config: TaskConfig,
+    data: Encoded,
+    job: Job,
+    *,
+    held: HeldOut | None,
+    train: Any,
+    dev: Any,
+) -> Tuned:
+    """Train the head that the config says, for each seed; keep the best and calibrate it."""
+    scoring = scoring_of(job.runtime)
+    trained = trained_parameters(bundle, config, job.config)
+    long = data.sequences.parts > 1
+    windows = int(long.sum()), int(data.sequences.parts[long].sum())
+    for line in plan(bundle, config, job.config, examples=len(data), trained=trained, windows=windows):
+        job.watch.say(line)
+    keeper = job.keeper or Keeper(Path(), {})
+    features, scored = None, held
+    for seed in job.seeds:
+        if keeper.is_done(seed):
+            continue
+        fresh, _ = with_head(bundle, config, seed=seed)
+        fresh.network.to(job.runtime.device)
+        if job.config.trained.what == "head" and features is None:  # all seeds have the same frozen encoder
+            features = Features.build(fresh.network, data, scoring)
+            scored = held.read_once(fresh.network, scoring) if held is not None else None
+        training = _train(fresh, data, job, held=scored, seed=seed, features=features)
+        run = _run(seed, training.fit)
+        merge_lora(fresh.network.encoder)
+        keeper.finish(run, fresh.network, best=all(_better(run, other) for other in keeper.done))
+    assert keeper.kept is not None
+    run = next(run for run in keeper.done if run.seed == keeper.kept[0])
+    tuned, taken = with_head(bundle, config, seed=run.seed)
+    tuned.network.load_state_dict(keeper.kept[1])
+    tuned.network.to(job.runtime.device)
+    scores = run.best.scores if run.best is not None else None
+    calibration = Calibration()
+    if held is not None:
+        calibration = held.calibration(tuned.network, scoring)
+        head = calibrated(tuned.network, calibration.temperature)
+        tuned = dataclasses.replace(tuned, objectives=(head.config,))
+    return Tuned(
+        bundle=tuned,
+        metric=held.metric if held is not None else "",
+        config=job.config,
+        runs=tuple(keeper.done),
+        kept=run.seed,
+        scores=scores,
+        train=train,
+        dev=dev,
+        held_out=held,
+        calibration=calibration,
+        taken=taken,
+        trained=trained,
+        windows=windows,
+    )
+
+
+def _train(
+    fresh: Bundle, data: Examples, job: Job, *, held: HeldOut | None, seed: int, features: Features | None
+) -> FineTuning:
+    model, scoring = fresh.network, scoring_of(job.runtime)
+
+    def pause() -> None:
+        if job.keeper is not None and job.keeper.due():
+            job.keeper.save(training, seed)
+
+    fitting = Fitting(
+        config=job.config,
+        runtime=job.runtime,
+        seed=seed,
+        evaluate=(lambda: held.scores(model, scoring)) if held is not None else None,
+        report=lambda epoch: job.watch.epoch(seed, epoch),
+        progress=job.watch.progress,
+        stop=job.watch.stop,
+        pause=pause,
+    )
+    training = FineTuning(model, data, fitting, features)
+    if job.keeper is not None:
+        job.keeper.restore(training, seed)
+    training.run()
+    if not training.finished:
+        raise Preempted(_stopped(training, job, seed))
+    for line in _remarks(training):
+        job.watch.say(line)
+    training.keep_best()
+    return training
+
+
+def _remarks(training: FineTuning) -> Iterator[str]:
+    """What is to be known of a run that ended before its last step, or learnt nothing that its metric sees."""
+    fit = training.fit
+    if fit.step < training.steps:
+        yield (
+            f"stopped at step {fit.step:,} of {training.steps:,}: the last {fit.waited} evaluations brought neither a "
+            "better score nor a lower validation loss (--patience 0 trains to the end)"
+        )
+    if (line := stuck(fit.history)) is not None:
+        yield line
+
+
+def _stopped(training: FineTuning, job: Job, seed: int) -> str:
+    where = f"{job.watch.stop.by} stopped it at step {training.fit.step:,} of {training.steps:,}"
+    if job.keeper is None:
+        return f"{where}, which was not saved"
+    with job.watch.stop.noting():
+        job.keeper.save(training, seed)
+    return f"{where}, where it was saved; the same command with --resume goes on from there"
+
+
+def trained_parameters(bundle: Bundle, head: TaskConfig, config: FineTuneConfig) -> int:
+    """How many numbers learn."""
+    shell, _ = with_head(bundle, head, seed=0)
+    trainable(shell.network, config.trained, decay=0.0, seed=0)
+    return parameter_counts(shell.network).trained
+
+
+def _run(seed: int, fit: Fit) -> SeedRun:
+    return SeedRun(
+        seed=seed,
+        steps=fit.step,
+        seconds=round(fit.seconds, 3),
+        history=tuple(fit.history),
+        best=fit.best_epoch,
+    )
+
+
+def _better(one: SeedRun, other: SeedRun) -> bool:
+    """By the metric that decides, then by validation loss; of equal seeds the first is kept."""
+    mine, theirs = (run.best.scores if run.best is not None else None for run in (one, other))
+    return compare(mine, theirs) > 0

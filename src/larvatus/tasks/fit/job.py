@@ -1,0 +1,52 @@
+"""A fine-tuning job from settings by name, as `larvatus.finetune` takes them.
+
+    job_of({"epochs": 3, "trained": "lora", "crf": True, "seeds": 3})
+
+A name belongs to the training (`FineTuneConfig`), to what is trained (`TrainedConfig`), to the head (`HeadOptions`) or
+to the run (`Job`); one that belongs nowhere is refused, with the nearest that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from larvatus.engine.settings import Runtime
+from larvatus.errors import UsageError, did_you_mean
+from larvatus.tasks.fit.finetune import Job
+from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.fit.trained import TrainedConfig
+
+TRAINED = ("layer_decay", "head_rate", "crf_rate", "embeddings")
+RUN = ("metric", "merge", "repair", "strict", "hold_out", "watch")
+RUNTIME = ("device", "precision", "microbatch")
+
+
+def job_of(settings: Mapping[str, Any]) -> Job:
+    given = dict(settings)
+    config = set(FineTuneConfig.__struct_fields__) - {"trained"}
+    head = set(HeadOptions.__struct_fields__)
+    known = {*config, *head, *TRAINED, *RUN, *RUNTIME, "trained", "seed", "seeds"}
+    for name in given:
+        if name not in known:
+            raise UsageError(f"finetune has no setting {name!r}{did_you_mean(name, known)}")
+
+    def take(names: Any) -> dict[str, Any]:
+        return {name: given[name] for name in names if name in given}
+
+    try:
+        first = msgspec.convert(given.get("seed", 0), int)
+        seeds = msgspec.convert(given.get("seeds", 1), int | tuple[int, ...])
+        trained = TrainedConfig.read(msgspec.convert(given.get("trained", "all"), str), **take(TRAINED))
+        return Job(
+            config=msgspec.convert({**take(config), "trained": trained}, FineTuneConfig, from_attributes=True),
+            head=msgspec.convert(take(head), HeadOptions),
+            runtime=Runtime.here(compile=False, **take(RUNTIME)),
+            seeds=tuple(range(first, first + seeds)) if isinstance(seeds, int) else seeds,
+            **take(RUN),
+        )
+    except msgspec.ValidationError as fault:
+        raise UsageError(f"finetune: {fault}") from fault

@@ -1,0 +1,278 @@
+"""A fine-tuning run with a directory of its own: locked, resumable, saved; and the learning curve beside it.
+
+    tuned = run(Order(task="tag", model="bert-base", train=train, dev=dev, out=Path("runs/mine")), job)
+
+What stands in the directory already is never overwritten: a run that was stopped goes on with `resume`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from larvatus import files
+from larvatus.bundle.contents import model_contents
+from larvatus.bundle.directory import CONFIG, Bundle, check_model_directory
+from larvatus.bundle.manifest import NAME as MANIFEST
+from larvatus.engine.snapshot import NEW_RUN
+from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
+from larvatus.labelled.check import UNSEEN, check
+from larvatus.labelled.read import read_tagged, read_texts
+from larvatus.labelled.records import TaggedExample, TextExample
+from larvatus.labelled.spanned import read_spanned
+from larvatus.labelled.squad import read_questions
+from larvatus.nn.memory import saying_what_to_lower
+from larvatus.outputs import check_outputs, remove_run
+from larvatus.regular_files import is_there, only_regular, refuse_link
+from larvatus.signals import listening, resumable
+from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
+from larvatus.tasks.fit.checkpoint import FOLDER, Keeper, refuse_another
+from larvatus.tasks.fit.curve import part
+from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune_tags, finetune_texts, parted
+from larvatus.tasks.fit.save import HISTORY, contents_hash, save_tuned
+from larvatus.tasks.fit.settings import Task
+from larvatus.tasks.spans.finetune import SpanOptions, finetune_spans
+from larvatus.vouched import read_vouched, write_vouched
+
+FINETUNE: dict[Task, Callable[..., Tuned]] = {
+    "classify": finetune_texts,
+    "tag": finetune_tags,
+    "spans": finetune_spans,
+    "answer": finetune_answers,
+}
+READ: dict[Task, Callable[..., Any]] = {
+    "classify": read_texts,
+    "tag": read_tagged,
+    "spans": read_spanned,
+    "answer": read_questions,
+}
+OPTIONS: dict[Task, type[Struct]] = {"spans": SpanOptions, "answer": AnswerOptions}
+"""What may be set of a task besides, by name."""
+LOWER = (
+    "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume goes on from there"
+)
+CURVE = "curve.json"
+
+
+def options_of(task: Task, settings: Mapping[str, Any]) -> Struct | None:
+    """What is set of a task by name; None of a task that has nothing of its own.
+
+    Values may be strings, as the command line gives them.
+    """
+    kind = OPTIONS.get(task)
+    if kind is None:
+        if settings:
+            raise UsageError(f"finetune {task} has no settings of its own; {next(iter(settings))} is none of its flags")
+        return None
+    for name in settings:
+        if name not in kind.__struct_fields__:
+            raise UsageError(f"finetune {task} has no setting {name!r}{did_you_mean(name, kind.__struct_fields__)}")
+    try:
+        return msgspec.convert(dict(settings), kind, strict=False)
+    except msgspec.ValidationError as fault:
+        raise UsageError(f"finetune {task}: {fault}") from fault
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Order:
+    """What to fine-tune, on what, and where to."""
+
+    task: Task
+    bundle: Bundle
+    name: str
+    """Of the model that is fine-tuned, as the user gave it."""
+    train: Any
+    dev: Any
+    out: Path
+    options: Struct | None = None
+    """Of the task, one of `OPTIONS`."""
+    resume: bool = False
+    overwrite: bool = False
+    """Begin anew where a run or a model stands."""
+    curve: tuple[float, ...] = ()
+    """Shares of the training examples to train with as well."""
+
+    def finetune(self, train: Any, job: Job) -> Tuned:
+        more = [] if self.options is None else [self.options]
+        return FINETUNE[self.task](self.bundle, train, self.dev, job, *more)
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    examples: int
+    metric: str
+    mean: float
+    deviation: float
+    """Over the seeds."""
+
+
+def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda point: None) -> Tuned:
+    """Carry out an order; `point` is told of each share of a learning curve."""
+    with (
+        listening() as stop,
+        resumable(lambda: _way_on(order.out)),
+        files.locked(order.out),
+        _under_way(order, job.watch.say),
+        saying_what_to_lower(LOWER),
+    ):
+        job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop))
+        for line in doubts(order.train, order.dev):
+            job.watch.say(line)
+        identity = _identity(order, job)
+        train, dev = parted(order.train, order.dev, job)
+        order = dataclasses.replace(order, train=train, dev=dev)
+        keeper = Keeper.open(order.out, identity, resume=order.resume, say=job.watch.say, runtime=job.runtime)
+        points = _curve(order, job, identity, point)
+        whole = dataclasses.replace(job, keeper=keeper)
+        tuned = order.finetune(order.train, whole)
+        with stop.noting():
+            save_tuned(order.out, tuned, parent=order.name)
+            if order.curve:
+                points.append(_point(tuned))
+                point(points[-1])
+                files.write_json(order.out / CURVE, [dataclasses.asdict(one) for one in points])
+            keeper.clear()
+    return tuned
+
+
+def _way_on(out: Path) -> str:
+    """How a run that was stopped outside its training goes on."""
+    return f"the same command {'with --resume goes on from what was saved' if is_begun(out) else 'starts it again'}"
+
+
+def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[CurvePoint], None]) -> list[CurvePoint]:
+    """What shares of the examples come to; those that are done are kept for a resume."""
+    path = order.out / FOLDER / CURVE
+    points = _points_before(path, order, identity) if order.resume and is_there(path) else []
+    quiet = dataclasses.replace(job, watch=Watch(progress=job.watch.progress, stop=job.watch.stop))
+
+    def keep() -> None:
+        write_vouched(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
+
+    for share in order.curve[len(points) :]:
+        keep()
+        try:
+            points.append(_point(order.finetune(part(order.train, share), quiet)))
+        except Preempted as fault:
+            again = "the same command with --resume trains this part of the curve anew, and what comes after"
+            raise Preempted(f"{fault}; {again}") from fault
+        keep()
+        point(points[-1])
+    return points
+
+
+def _points_before(path: Path, order: Order, identity: dict[str, Any]) -> list[CurvePoint]:
+    held = read_vouched(path, way=NEW_RUN)
+    try:
+        refuse_another(order.out, held["identity"], identity)
+        return [CurvePoint(**one) for one in held["points"]]
+    except (AttributeError, KeyError, TypeError) as fault:
+        raise ArtefactError(f"{path} is not the curve of a run: {fault}; start anew in another --out") from fault
+
+
+def doubts(train: Any, dev: Any) -> list[str]:
+    """What a check of the data warns of, a line each; what would stop training is raised by the training itself."""
+    if not isinstance(train.examples[0], TextExample | TaggedExample):
+        return []
+    warnings = [one for one in check(train, dev).warnings if one.name != UNSEEN]  # the training says how many
+    return [f"data: {one.message}" for one in warnings] + (["larvatus data check shows where"] if warnings else [])
+
+
+def _point(tuned: Tuned) -> CurvePoint:
+    mean, deviation = tuned.spread.get(tuned.metric, (float("nan"), 0.0))
+    return CurvePoint(len(tuned.train), tuned.metric, mean, deviation)
+
+
+def is_begun(out: Path) -> bool:
+    """Whether a run there was begun and has not ended."""
+    return (out / FOLDER).is_dir()
+
+
+def is_done(out: Path) -> bool:
+    """Whether a run there has ended with a model."""
+    return (out / MANIFEST).is_file()
+
+
+@contextmanager
+def _under_way(order: Order, say: Callable[[str], None]) -> Iterator[None]:
+    """The folder of checkpoints says that a run was begun and has not ended: what else stands there is its own."""
+    only_regular(order.out, (FOLDER, CURVE, "metrics.jsonl"))
+    inputs = [order.bundle.path]
+    refuse_what_is_there(order.out, resume=order.resume, overwrite=order.overwrite, inputs=inputs)
+    if order.overwrite:
+        remove_run(order.out)
+    folder = order.out / FOLDER
+    if order.resume and not _checkpoints(folder):
+        say(f"{order.out} holds no checkpoint yet: starting at the beginning")
+    files.sweep(order.out)
+    files.sweep(folder)
+    with files.saying_what_is_full(folder):
+        folder.mkdir(exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # not empty: there is something to go on with
+            folder.rmdir()
+
+
+def _checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
+
+
+def refuse_what_is_there(out: Path, *, resume: bool, overwrite: bool, inputs: Sequence[str | Path] = ()) -> None:
+    """A directory with a run or a model in it is only touched by a resume, or to begin anew."""
+    if overwrite and resume:
+        raise UsageError("--resume goes on with a run and --overwrite begins anew; give one of them")
+    folder = out / FOLDER
+    refuse_link(folder)
+    held = _checkpoints(folder)
+    others = [name for name in held if not name.startswith("seed-") and name != CURVE]
+    if others:
+        raise ArtefactError(f"{folder} is of another kind of run ({others[0]}); choose another --out")
+    begun = resume and is_begun(out)
+    if not begun and not overwrite:
+        there = [name for name in (MANIFEST, CONFIG) if (out / name).exists()] + ([FOLDER] if held else [])
+        if there:
+            way = "go on with --resume, begin anew" if there[0] == FOLDER else "begin anew"
+            raise ArtefactError(
+                f"{out} already holds a model or a run ({there[0]}); {way} with --overwrite, or choose another --out"
+            )
+    check_model_directory(out, overwrite=overwrite or begun, inputs=inputs)
+    for name in (HISTORY, CURVE):
+        check_outputs(out / name, overwrite=overwrite or begun, parents=True)
+
+
+def _hash(groups: list[str | None]) -> str | None:
+    """Which examples are of one group; None where none have one."""
+    return hashlib.sha256(msgspec.json.encode(groups)).hexdigest() if any(groups) else None
+
+
+def _identity(order: Order, job: Job) -> dict[str, Any]:
+    """All that the result depends on."""
+    identity = {
+        "task": order.task,
+        "model": model_contents(order.bundle.path),
+        "train": contents_hash(order.train),
+        "dev": contents_hash(order.dev) if order.dev is not None else None,
+        "settings": msgspec.to_builtins(job.config),
+        "head": msgspec.to_builtins(job.head),
+        "options": msgspec.to_builtins(order.options),
+        "seeds": list(job.seeds),
+        "metric": job.metric,
+        "merge": job.merge,
+        "repair": job.repair,
+        "hold_out": job.hold_out,
+        "groups": _hash([order.train.groups.get(example.place) for example in order.train.examples]),
+        "curve": list(order.curve),
+        "precision": job.runtime.precision,
+    }
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))
+    return found

@@ -1,0 +1,92 @@
+"""A fine-tuned model as a directory: Hugging Face's own layout where there is one, with its card and its history.
+
+save_tuned(Path("runs/mine"), tuned, parent="bert-base")
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from larvatus import files
+from larvatus.bundle.directory import architecture_of, save_bundle
+from larvatus.bundle.huggingface import layout_for
+from larvatus.bundle.huggingface.native import Native
+from larvatus.bundle.weights import find_weights
+from larvatus.errors import ArtefactError
+from larvatus.labelled.records import QuestionExample, SpannedWords, TaggedExample, TextExample
+from larvatus.tasks.fit.card import DataFacts, task_card
+from larvatus.tasks.fit.checkpoint import SeedRun
+from larvatus.tasks.fit.finetune import Tuned
+
+HISTORY = "finetuning.json"
+"""Scores of every evaluation of every seed, beside the model."""
+
+
+def contents_hash(data: Any) -> str:
+    """SHA-256 of what the examples say, whatever file they came from."""
+    digest = hashlib.sha256()
+    for example in data.examples:
+        said: Any = repr(example)
+        if isinstance(example, TextExample):
+            said = [example.text, example.pair, example.label]
+        elif isinstance(example, TaggedExample):
+            said = [example.words, example.tags]
+        elif isinstance(example, SpannedWords):
+            said = [example.words, example.spans, *([example.relations] if example.relations else [])]
+        elif isinstance(example, QuestionExample):
+            said = [example.question, example.passage, example.answers, example.impossible]
+        digest.update(msgspec.json.encode(said) + b"\n")
+    return digest.hexdigest()
+
+
+def facts_of(data: Any) -> DataFacts:
+    return DataFacts(data.source, len(data), contents_hash(data))
+
+
+def read_history(out: Path) -> tuple[SeedRun, ...]:
+    """What each seed of a finished run came to."""
+    try:
+        return msgspec.convert(files.read_json(out / HISTORY)["runs"], tuple[SeedRun, ...])
+    except (KeyError, TypeError, msgspec.ValidationError) as fault:
+        raise ArtefactError(f"{out / HISTORY} is not the history of a fine-tuning: {fault}") from fault
+
+
+def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
+    """Write the model, its card, and the history of its training."""
+    bundle = tuned.bundle
+    train, dev = facts_of(tuned.train), facts_of(tuned.dev) if tuned.dev is not None else None
+    architecture = architecture_of(bundle.network, bundle.model, bundle.objectives)
+    layout = layout_for(
+        architecture, pad=bundle.tokenizer.pad_id, vocabulary=bundle.tokenizer.kind, family=bundle.family
+    )
+    lineage = {
+        "parent": parent,
+        "parent_lineage": bundle.lineage,
+        "parent_weights": {path.name: files.sha256(path) for path in find_weights(bundle.path)},
+        "train": msgspec.to_builtins(train),
+        "dev": msgspec.to_builtins(dev),
+        "settings": msgspec.to_builtins(tuned.config),
+        "seeds": [run.seed for run in tuned.runs],
+        "kept": tuned.kept,
+        "metric": tuned.metric,
+        "scores": tuned.scores.values if tuned.scores is not None else {},
+    }
+    card = task_card(
+        tuned, name=out.name, parent=parent, train=train, dev=dev, transformers=not isinstance(layout, Native)
+    )
+    files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(tuned.runs), "kept": tuned.kept})
+    save_bundle(
+        out,
+        network=bundle.network.cpu(),
+        model_config=bundle.model,
+        objective_configs=bundle.objectives,
+        tokenizer=bundle.tokenizer,
+        recipe=bundle.recipe,
+        lineage=lineage,
+        card=card,
+        family=bundle.family,
+    )

@@ -1,0 +1,104 @@
+"""How a model is fine-tuned: epochs, batch, rates, and what is trained. The defaults are what `larvatus finetune` uses.
+
+    FineTuneConfig(epochs=3, batch=16, trained=TrainedConfig.read("lora"))
+
+Small sets want many epochs and bias-corrected Adam (Mosbach et al. 2021, Zhang et al. 2021): where nothing is said,
+epochs are as many as make a number of updates, from 3 to 20. Rates of classify and tag were chosen on development sets
+of GLUE and of tagging, with a small encoder (6 layers, 384 hidden); those of spans and answers, and of what is trained
+in part, were hardly tried.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.ranges import Clip, Count, CountOrNone, Decay, DropoutRate, LearningRate, Size, check_ranges
+from larvatus.recipes.training import OptimizerConfig, ScheduleConfig
+from larvatus.tasks.fit.trained import TrainedConfig
+
+Task = Literal["classify", "tag", "spans", "answer"]
+FEWEST, MOST = 3, 20
+"""Epochs."""
+
+
+class Usual(NamedTuple):
+    """What a task has where nothing else is said."""
+
+    rate: float
+    head_rate: float
+    steps: int
+    """As many epochs as make so many updates."""
+
+
+USUAL: dict[Task, Usual] = {
+    "classify": Usual(5e-5, 1.0, 1_500),
+    "tag": Usual(1e-4, 10.0, 4_000),
+    "spans": Usual(1e-4, 5.0, 4_000),
+    "answer": Usual(1e-4, 1.0, 1_500),
+}
+FASTER = {"all": 1.0, "last": 2.0, "lora": 10.0}
+"""What is trained in part may move faster."""
+HEAD_RATE = 1e-3
+"""Of a head alone, over a frozen encoder."""
+LINEAR_HEAD_RATE = 1e-2
+"""Of one that is a single linear layer over the pooled text."""
+
+
+class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    epochs: Count | None = None
+    """Passes over the training examples; None: by their number."""
+    batch: Size = 32
+    """Texts of a step."""
+    rate: LearningRate | None = None
+    """Peak learning rate; None: by what is trained."""
+    decay: Decay = 0.01
+    """Weight decay of matrices; 0: none."""
+    clip: Clip = 1.0
+    """Largest norm of the gradient; 0: not clipped."""
+    warmup: DropoutRate = 0.1
+    """Share of all steps over which the rate rises."""
+    patience: CountOrNone | None = None
+    """Evaluations without a gain, in score or in validation loss, after which training ends; 0: never early; None: half
+    of all, but 10 at least."""
+    evaluations: Count = 2
+    """How often held-out examples are scored in an epoch."""
+    length: Size | None = None
+    """Tokens of a window, special ones included; None: as many as the model has positions."""
+    truncate: bool = False
+    """Read the first window of long texts alone."""
+    trained: TrainedConfig = TrainedConfig()
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    def settled(self, task: Task, examples: int, *, linear: bool = False) -> FineTuneConfig:
+        """The same with what suits the task and so many examples, wherever nothing was said."""
+        usual = USUAL[task]
+        alone = self.trained.what == "head"
+        if alone:
+            rate = LINEAR_HEAD_RATE if linear else HEAD_RATE
+        else:
+            rate = usual.rate * FASTER[self.trained.what]
+        head_rate = 1.0 if alone or self.trained.what == "lora" else usual.head_rate
+        epochs = min(MOST, max(FEWEST, round(usual.steps * self.batch / max(1, examples))))
+        return msgspec.structs.replace(
+            self,
+            epochs=self.epochs or epochs,
+            rate=self.rate or rate,
+            trained=msgspec.structs.replace(self.trained, head_rate=self.trained.head_rate or head_rate),
+        )
+
+    @property
+    def peak(self) -> float:
+        return self.rate if self.rate is not None else USUAL["classify"].rate
+
+    @property
+    def schedule(self) -> ScheduleConfig:
+        return ScheduleConfig(type="linear", warmup=self.warmup)
+
+    @property
+    def optimizer(self) -> OptimizerConfig:
+        return OptimizerConfig(rate=self.peak, decay=self.decay, clip=self.clip, epsilon=1e-8)

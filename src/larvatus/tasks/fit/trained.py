@@ -1,0 +1,146 @@
+"""What fine-tuning trains: everything, the head alone, the last layers, or LoRA; and how fast each layer learns.
+
+    all       every weight (Devlin et al. 2019)
+    head      the head over frozen features (their §5.3; `features.py` computes those once)
+    last2     the head and the two highest layers
+    lora16    the head and low-rank additions of rank 16 (`nn/lora.py`, Hu et al. 2022)
+
+With layer-wise decay (Howard & Ruder 2018; Clark et al. 2020) lower layers, which know more of language and less of the
+task, learn slower: the highest layer has the rate, each below it `layer_decay` of the one above, embeddings least.
+
+    groups = trainable(model, TrainedConfig.read("last2"), decay=0.01, seed=1)
+    optimizer = torch.optim.AdamW(groups)
+    for …:
+        train_mode(model)                     # after every evaluation
+        set_rates(optimizer, schedule(step))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from msgspec import Struct
+from torch import nn
+
+from larvatus.errors import UsageError, did_you_mean
+from larvatus.network import Network
+from larvatus.nn.lora import LoRAConfig, add_lora
+from larvatus.ranges import Factor, LayersOrNone, PositiveShare, check_ranges, shown
+
+What = Literal["all", "head", "last", "lora"]
+
+
+class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    what: What = "all"
+    """Everything, the head, the head and the last layers, or the head and LoRA."""
+    last: LayersOrNone = 0
+    """How many layers, with "last"."""
+    layer_decay: PositiveShare = 1.0
+    """The rate of a layer as a share of that of the layer above it; embeddings come below the lowest."""
+    head_rate: Factor | None = None
+    """The rate of the head, in rates of the highest layer; None: by the task, or 1."""
+    crf_rate: Factor = 10.0
+    """The rate of a CRF's transitions, in rates of the head."""
+    lora: LoRAConfig = LoRAConfig()
+    """With "lora"."""
+    embeddings: bool = True
+    """With "all": whether the embeddings learn too. Otherwise they never do."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        if self.what not in ("all", "head", "last", "lora"):
+            raise UsageError(
+                f"{self.what!r} cannot be trained{did_you_mean(self.what, ['all', 'head', 'last', 'lora'])}"
+            )
+        if (self.what == "last") != (self.last > 0):
+            raise UsageError("the last layers are trained by number, one or more, such as last2, and only with last")
+
+    @classmethod
+    def read(cls, word: str, **settings: Any) -> TrainedConfig:
+        """From the command line's word, with the other settings beside it.
+
+        The scale α / r of LoRA is that of the default rank.
+
+        >>> TrainedConfig.read("last2").last, TrainedConfig.read("lora16").lora.rank
+        (2, 16)
+        """
+        found = re.fullmatch(r"(all|head|last(?=\d)|lora)(\d{1,4})?", word, flags=re.ASCII)
+        number = None if found is None or found[2] is None else int(found[2])
+        if found is None or (number is not None and found[1] in ("all", "head")):
+            known = ["all", "head", "last1", "last2", "lora", "lora16"]
+            raise UsageError(f"{shown(word)} is not something to train{did_you_mean(word, known)}")
+        if found[1] == "lora" and number is not None:
+            settings["lora"] = LoRAConfig(rank=number, alpha=2.0 * number)
+        if found[1] == "last":
+            settings["last"] = number
+        return cls(what=found[1], **settings)  # type: ignore[arg-type]
+
+    @property
+    def word(self) -> str:
+        """The opposite of `read`: ``last2``, ``lora8``."""
+        return self.what + {"last": str(self.last), "lora": str(self.lora.rank)}.get(self.what, "")
+
+
+def trainable(model: Network, config: TrainedConfig, *, decay: float, seed: int) -> list[dict[str, Any]]:
+    """Decide what of the model learns, add LoRA where asked, and give it in groups for AdamW.
+
+    A group has `params`, `weight_decay` (`decay` for matrices, 0 for norms and biases) and `scale`: its share of the
+    rate, see `set_rates`.
+    """
+    blocks = len(model.encoder.blocks)
+    if config.what == "last":
+        if model.encoder.config.shared:
+            raise UsageError("all layers of this model are one, so its last cannot be trained alone; train lora or all")
+        if config.last > blocks:
+            raise UsageError(f"the model has {blocks} layers, so its last {config.last} cannot be trained")
+    model.requires_grad_(False)
+    if config.what == "lora":
+        add_lora(model.encoder, config.lora, seed=seed)
+    for depth, part in _parts(model):
+        if (config.what == "all" and (depth < blocks or config.embeddings)) or depth < config.last:
+            part.requires_grad_(True)
+    model.objectives.requires_grad_(True)
+    scaled = [(config.layer_decay**depth, part) for depth, part in _parts(model)]
+    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    head_rate = config.head_rate or 1.0
+    for rate, part in [*scaled, (head_rate, model.objectives)]:
+        for name, parameter in part.named_parameters():
+            if parameter.requires_grad:
+                scale = rate * config.crf_rate if ".crf." in name else rate
+                key = (scale, decay if parameter.ndim >= 2 else 0.0)
+                group = groups.setdefault(key, {"params": [], "weight_decay": key[1], "scale": scale})
+                group["params"].append(parameter)
+    return list(groups.values())
+
+
+def _parts(model: Network) -> Iterator[tuple[int, nn.Module]]:
+    """The parts of the encoder from the bottom up, each with its depth: 0 for the highest layer."""
+    encoder = model.encoder
+    yield len(encoder.blocks), encoder.embeddings
+    if encoder.relative is not None:  # read by every layer
+        yield len(encoder.blocks), encoder.relative
+    for number, block in enumerate(encoder.blocks):
+        yield len(encoder.blocks) - 1 - number, block
+    yield 0, encoder.final_norm
+
+
+def set_rates(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The rate of this step, for each group its share of it."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["scale"]
+
+
+def train_mode(model: Network) -> None:
+    """`model.train()`, but with all below the lowest part that learns in evaluation mode.
+
+    Those layers are a fixed function of the text, as they will be in use. Nothing of them wants a gradient, so torch
+    keeps nothing of them for the backward pass.
+    """
+    model.train()
+    for _, part in _parts(model):
+        if any(parameter.requires_grad for parameter in part.parameters()):
+            return
+        part.eval()

@@ -1,0 +1,1 @@
+"""Examples as the model reads them: words, alignment, windows."""

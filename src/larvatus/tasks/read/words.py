@@ -1,0 +1,134 @@
+"""The words of a text with the tokens that the model reads: one function for training, evaluation and prediction.
+
+    found = align_examples(tokenizer, examples, spacing=config.spacing)
+    found[0].tokens_of_word(2), found[0].chars_of_word(2)         # characters of the text as it was written
+
+How the model's training data was read is its `spacing`, and texts are read in the same way ever after:
+
+| spacing | training data | how text is read |
+| --- | --- | --- |
+| apart | words in running text (CoNLL-U, spans) | as written, but a space parts words with a common token |
+| spaced | words alone (CoNLL, lists) | with single spaces between the words |
+| written | unknown: a model of others | plain text as written, as in `transformers`; words of data as "apart" |
+
+"don't" is "do" and "n't" in Universal Dependencies, but its first token is "don": read as "do n't", each word has
+tokens of its own, and the rest of the sentence stays as written. Words that come without their text have single spaces
+between them under every spacing; the words of plain text are those of `segment_words`.
+T tokens, W words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.batch import Ints
+from larvatus.errors import DataError
+from larvatus.labelled.records import SpannedWords, TaggedExample, TextExample
+from larvatus.text.align import Alignment, join_words
+from larvatus.text.surrogates import refuse_surrogates
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.words import segment_words
+
+Spacing = Literal["written", "apart", "spaced"]
+Bools = npt.NDArray[np.bool_]
+Words = TextExample | TaggedExample | SpannedWords
+
+
+def align_examples(tokenizer: Tokenizer, examples: Sequence[Words], *, spacing: Spacing = "written") -> list[Alignment]:
+    """The tokens of each example, aligned with its words."""
+    texts, spans = [], []
+    for example in examples:
+        text, own = _located(example)
+        refuse_surrogates(text, str(example.place))
+        texts.append(text)
+        spans.append(own)
+    written = tokenizer.encode_many(texts, spans)
+    if spacing == "spaced":
+        joined = {number: _spaced(one) for number, one in enumerate(written)}
+        other = {number: own for number, own in joined.items() if own[0] != texts[number]}
+        return _respelt(tokenizer, written, written, other)
+    plain = {number for number, one in enumerate(examples) if isinstance(one, TextExample)}
+    return _apart(tokenizer, written, set(range(len(examples))) - (plain if spacing == "written" else set()))
+
+
+def spacing_of(examples: Sequence[TaggedExample]) -> Spacing:
+    """How a model that learns from these reads texts: as written, unless they are words alone."""
+    return "apart" if any(example.text is not None for example in examples) else "spaced"
+
+
+def _located(example: Words) -> tuple[str, Ints]:
+    """The text and the characters of each word."""
+    if not isinstance(example, TextExample):
+        text, located = example.located()
+        return text, np.asarray(located, dtype=np.int64).reshape(-1, 2)
+    if example.pair is not None:
+        raise DataError(f"{example.place} is a pair, but the model tags the words of one text")
+    return example.text, segment_words(example.text)
+
+
+def _shared(found: Alignment) -> Bools:
+    """[W] Whether a token serves this word and the one before it, which it touches."""
+    tokens, spans = found.word_tokens, found.word_spans
+    before = np.zeros(len(spans), np.bool_)
+    before[1:] = (tokens[1:, 0] < tokens[:-1, 1]) & (spans[1:, 0] == spans[:-1, 1])
+    return before
+
+
+def _apart(tokenizer: Tokenizer, written: list[Alignment], chosen: set[int]) -> list[Alignment]:
+    """Some texts with a space before each word that would share a token with the one before it."""
+    found, broken = written, {number: np.zeros(len(written[number].word_spans), np.bool_) for number in chosen}
+    left = sorted(chosen)
+    while left:  # a space may join what was apart
+        other = {}
+        for number in left:
+            shared = _shared(found[number]) & ~broken[number]
+            if shared.any():
+                broken[number] |= shared
+                other[number] = _with_spaces(written[number], broken[number])
+        found, left = _respelt(tokenizer, written, found, other), [*other]
+    return found
+
+
+def _with_spaces(written: Alignment, before: Bools) -> tuple[str, Ints]:
+    """The text with a space before some words, and where its words are then."""
+    cuts = [0, *written.word_spans[before, 0].tolist(), len(written.text)]
+    text = " ".join(written.text[low:high] for low, high in pairwise(cuts))
+    return text, written.word_spans + np.cumsum(before)[:, None]
+
+
+def _spaced(written: Alignment) -> tuple[str, Ints]:
+    return join_words([written.text[start:end] for start, end in written.word_spans.tolist()])
+
+
+def _respelt(
+    tokenizer: Tokenizer, written: list[Alignment], found: list[Alignment], other: dict[int, tuple[str, Ints]]
+) -> list[Alignment]:
+    """`found` with the same words of some texts in other spaces; characters are those of the texts as written."""
+    found = list(found)
+    read = tokenizer.encode_many([text for text, _ in other.values()], [spans for _, spans in other.values()])
+    for (number, (_, spans)), new in zip(other.items(), read, strict=True):
+        old = written[number]
+        back = _moved(new.spans.ravel(), spans, old).reshape(-1, 2)
+        found[number] = Alignment(old.text, new.ids, back, new.words, old.word_spans, new.word_tokens)
+    return found
+
+
+def _moved(places: Ints, word_spans: Ints, written: Alignment) -> Ints:
+    """Borders between characters of the text with other spaces → of the text as written."""
+    if not len(word_spans):
+        return np.zeros_like(places)
+    # what stands before the first word is as good as the end of a word at 0
+    starts, ends = (np.concatenate([[0], column]) for column in word_spans.T)
+    old_starts, old_ends = (np.concatenate([[0], column]) for column in written.word_spans.T)
+    limits = np.append(old_starts[1:], len(written.text))
+    ends[0] = old_ends[0] = 0
+    word = np.searchsorted(word_spans[:, 0], places, side="right")
+    inside = old_starts[word] + places - starts[word]
+    beyond = np.minimum(old_ends[word] + places - ends[word], limits[word])
+    moved: Ints = np.where(places <= ends[word], inside, beyond)
+    return moved

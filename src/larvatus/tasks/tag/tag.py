@@ -1,0 +1,174 @@
+"""Tagging words (chapter §11.4.3): sentences of words as training batches, scores as tags and entities.
+
+Learning, a tag stands on every subword (example 11.16). Answering, each word has the scores of its first subword (or
+the mean or maximum), taken from the window where it sees most; the best sequence of tags is then found over the whole
+text, among those that the scheme allows: I-PER never follows O. A CRF adds its transitions.
+E examples, S sequences, W words, K tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.errors import did_you_mean
+from larvatus.heads import Tagging, TaggingConfig
+from larvatus.labelled.records import TaggedExample
+from larvatus.network import Network
+from larvatus.nn.buckets import IGNORE
+from larvatus.nn.crf import Transitions, constrained_viterbi
+from larvatus.targets import WordTags
+from larvatus.tasks.read.sequences import Sequences
+from larvatus.tasks.read.unknown import Unknown
+from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord
+from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.text.align import Alignment, join_words
+from larvatus.text.tag_schemes import detect_scheme, legal_transitions, read_leniently
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.words import segment_words
+
+Text = str | Sequence[str]
+"""A text, or its words already cut."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaggedWords:
+    """Training examples of tagging."""
+
+    sequences: Sequences
+    tags: Ints  # [W] of all words of all sequences; IGNORE of a tag that is unknown
+    unknown: Unknown = field(default_factory=Unknown)
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        sequences = self.sequences.of(examples)
+        targets: dict[type, Any] = {WordTags: self.sequences.word_tags(sequences, self.tags)}
+        return TrainingBatch(tokens=self.sequences.batch(sequences), targets=targets)
+
+
+def tag_array(examples: Sequence[TaggedExample], sequences: Sequences, labels: Sequence[str]) -> Ints:
+    """Gold tags of the words that are read, as numbers: [W]. A truncated example's later words are not there.
+
+    A tag that the model does not know is IGNORE; see `unknown_tags`.
+    """
+    ids = {label: number for number, label in enumerate(labels)}
+    tags: list[int] = []
+    for example, count in zip(examples, words_read(sequences).tolist(), strict=True):
+        tags += [IGNORE] * count if example.tags is None else [ids.get(tag, IGNORE) for tag in example.tags[:count]]
+    return np.array(tags, dtype=np.int64)
+
+
+def unknown_tags(examples: Sequence[TaggedExample], sequences: Sequences, labels: Sequence[str]) -> Unknown:
+    """The tags of words that are read which are none of the model's."""
+    ids = set(labels)
+    found: list[tuple[int, str]] = []
+    first, before = "", 0
+    for example, count in zip(examples, words_read(sequences).tolist(), strict=True):
+        for word, tag in enumerate((example.tags or ())[:count]):
+            if tag not in ids:
+                found.append((before + word, tag))
+                first = first or (
+                    f"{example.place}: word {word + 1} ({example.words[word]}) is tagged {tag!r}, which the model "
+                    f"does not know{did_you_mean(tag, ids)}"
+                )
+        before += count
+    return Unknown.of(found, total=before, first=first)
+
+
+def words_read(sequences: Sequences) -> Ints:
+    """[E] how many words of each example the model reads."""
+    assert sequences.words is not None
+    starts = edges(sequences.parts)[:-1]
+    return np.add.reduceat(sequences.words.counts, starts) if len(starts) else np.empty(0, np.int64)
+
+
+def align_texts(tokenizer: Tokenizer, texts: Sequence[Text]) -> list[Alignment]:
+    """Texts with their words: as they come cut, or by the house's rule."""
+    joined = [(text, segment_words(text)) if isinstance(text, str) else join_words(text) for text in texts]
+    return tokenizer.encode_many([text for text, _ in joined], [spans for _, spans in joined])
+
+
+def allowed_by(config: TaggingConfig) -> Transitions | None:
+    """What may follow what; None: anything."""
+    return None if config.scheme == "none" else Transitions.of(legal_transitions(config.labels, config.scheme))
+
+
+@torch.inference_mode()
+def decode(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Ints:
+    """The best legal sequence of tags for the words of each example: [W, K] → [W]."""
+    e_WK, lengths_E = torch.from_numpy(scores_WK), torch.from_numpy(counts_E)
+    allowed = allowed_by(head.config)
+    if head.crf is not None:
+        found: Ints = head.crf.viterbi(e_WK, lengths_E, allowed=allowed).numpy()
+        return found
+    best = e_WK.argmax(-1) if allowed is None else constrained_viterbi(e_WK, lengths_E, allowed)
+    return np.asarray(best.numpy(), dtype=np.int64)
+
+
+@torch.inference_mode()
+def tag_probabilities(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Floats:
+    """Of every tag for every word: the softmax of its scores, or under a CRF its share of all sequences. [W, K]"""
+    e_WK = torch.from_numpy(scores_WK) / head.config.temperature
+    if head.crf is None:
+        return torch.softmax(e_WK, -1).numpy()
+    found: Floats = head.crf.marginals(e_WK, torch.from_numpy(counts_E)).float().numpy()
+    return found
+
+
+def tag(model: Network, found: Sequence[Alignment], sequences: Sequences, *, scoring: Scoring) -> list[Tagged]:
+    """The answers of a model for texts that are aligned and encoded already."""
+    head = head_of(model)
+    assert isinstance(head, Tagging)
+    scores = score_sequences(model, sequences, scoring)
+    counts = words_read(sequences)
+    tags = decode(head, scores, counts)
+    sure = tag_probabilities(head, scores, counts)[np.arange(len(tags)), tags]
+    borders = edges(counts)
+    answers = []
+    for number, one in enumerate(found):
+        own = slice(int(borders[number]), int(borders[number + 1]))
+        coverage = Coverage(
+            tokens=int(sequences.tokens[number]),
+            read=int(sequences.read[number]),
+            windows=int(sequences.parts[number]),
+        )
+        answers.append(_answer(one, tags[own].tolist(), sure[own].tolist(), coverage, head.config))
+    return answers
+
+
+def _answer(one: Alignment, tags: list[int], sure: list[float], coverage: Coverage, config: TaggingConfig) -> Tagged:
+    outside = "O" if "O" in config.labels else config.labels[0]
+    words = []
+    for number, (start, end) in enumerate(one.word_spans.tolist()):
+        read = number < len(tags)
+        words.append(
+            TaggedWord(
+                text=one.text[start:end],
+                tag=config.labels[tags[number]] if read else outside,
+                start=start,
+                end=end,
+                probability=sure[number] if read else 0.0,
+                read=read,
+            )
+        )
+    return Tagged(text=one.text, words=tuple(words), entities=_entities(one.text, words, config), coverage=coverage)
+
+
+def _entities(text: str, words: Sequence[TaggedWord], config: TaggingConfig) -> tuple[Entity, ...]:
+    """Read leniently, as `evaluate` does: the tags of models of others may be out of place, those of ours never are."""
+    tags, scheme = [word.tag for word in words], config.scheme
+    if scheme == "none":  # models of others do not say: by the letters of their tags
+        scheme = detect_scheme([config.labels])
+    found = []
+    for first, last, label in read_leniently(tags, scheme):
+        start, end = words[first].start, words[last - 1].end
+        score = min(word.probability for word in words[first:last])
+        found.append(Entity(text=text[start:end], label=label, start=start, end=end, score=score))
+    return tuple(found)
