@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from larvatus.batch import Ints, MaskedTokens, TokenBatch, TrainingBatch, runs
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch, runs
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime

@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from larvatus.batch import Ints, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.corrupt import (
     Corruption,
     CorruptionConfig,

@@ -28,7 +28,8 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
-from larvatus.batch import Ints, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.corrupt import MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
 from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device

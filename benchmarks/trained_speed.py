@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from larvatus.batch import Ints, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.heads import ClassificationConfig
 from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
+
+from larvatus.arrays import Ints
 
 A = TypeVar("A")  # numpy.ndarray or torch.Tensor
-Ints = npt.NDArray[np.int64]
 NO_WORD = -1
 
 

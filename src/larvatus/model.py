@@ -16,6 +16,7 @@ from typing import Any, overload
 
 import torch
 
+from larvatus.arrays import Floats
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.masked_copies import Method
@@ -28,7 +29,7 @@ from larvatus.embed.layers import Layers
 from larvatus.embed.nearest.nearest import Concordance
 from larvatus.embed.nearest.search import SearchOptions, open_place, search
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
-from larvatus.embed.results import Floats, Vectors
+from larvatus.embed.results import Vectors
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.tagger import SenseTagger, TagOptions
 from larvatus.embed.senses.wordnet import WordNet

@@ -12,7 +12,8 @@ from typing import ClassVar, Generic
 
 import numpy as np
 
-from larvatus.batch import A, Ints, Mapped, edges
+from larvatus.arrays import Ints
+from larvatus.batch import A, Mapped, edges
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from larvatus import rng
-from larvatus.batch import Ints, MaskedTokens, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, TrainingBatch
 from larvatus.corpus.build import BuildOptions
 from larvatus.text.tokenizer import Tokenizer
 

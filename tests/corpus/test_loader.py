@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from larvatus.batch import Ints, MaskedTokens, PairLabels, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, PairLabels, TrainingBatch
 from larvatus.corpus import loader as loader_module
 from larvatus.corpus.build import build_corpus
 from larvatus.corpus.loader import Cursor, Loader, plan_blocks

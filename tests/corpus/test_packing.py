@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus import rng
-from larvatus.batch import Ints, OrderLabels, TrainingBatch, edges
+from larvatus.arrays import Ints
+from larvatus.batch import OrderLabels, TrainingBatch, edges
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing import (

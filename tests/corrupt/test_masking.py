@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from larvatus.batch import Ints, MaskedTokens, PairLabels, TokenBatch, TrainingBatch, ranges
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, PairLabels, TokenBatch, TrainingBatch, ranges
 from larvatus.corrupt import CorruptionConfig, MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
 from larvatus.corrupt.units import take_while_they_fit
 from larvatus.errors import RecipeError

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from larvatus.batch import Ints, MaskedTokens, SpanTargets, TokenBatch, TrainingBatch, edges, ranges
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, SpanTargets, TokenBatch, TrainingBatch, edges, ranges
 from larvatus.corrupt import CorruptionConfig, MaskVocabulary, NGramsConfig, corrupt
 from larvatus.corrupt.replacement import Text
 from larvatus.corrupt.spans import Words, draw_spans

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from larvatus.batch import Ints, MaskedTokens, PairLabels, TokenBatch, TrainingBatch, edges
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, PairLabels, TokenBatch, TrainingBatch, edges
 from larvatus.corrupt import Corruption, CorruptionConfig, MaskingConfig, MaskVocabulary, NoiseConfig, corrupt
 from larvatus.corrupt.noise import INSERTED, Noisy, add_noise
 from larvatus.corrupt.replacement import Text

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from larvatus.batch import Ints, MaskedTokens, SpanTargets, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, SpanTargets, TokenBatch, TrainingBatch
 from larvatus.corrupt import CorruptionConfig, MaskVocabulary, NGramsConfig, SpansConfig, WholeWordConfig, corrupt
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

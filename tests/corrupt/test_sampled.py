@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from larvatus.batch import Ints, MaskedTokens, ReplacedTokens, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, ReplacedTokens, TokenBatch, TrainingBatch
 from larvatus.corrupt import Corruption, MaskingConfig, MaskVocabulary, SampledConfig, corrupt
 from larvatus.rng import stream
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from larvatus.batch import Ints, MaskedTokens, PairLabels, SpanTargets, TokenBatch, TrainingBatch, edges, ranges
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, PairLabels, SpanTargets, TokenBatch, TrainingBatch, edges, ranges
 from larvatus.corrupt import Corruption, CorruptionConfig, MaskVocabulary, SpansConfig, corrupt
 from larvatus.corrupt.replacement import Text
 from larvatus.corrupt.spans import Spans, Words, draw_spans

@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from larvatus.errors import DataError
-from larvatus.metrics.classification import (
-    accuracy_of,
-    average,
-    confusion,
-    f1_by_class,
-    matthews,
-    multi_label,
-)
+from larvatus.metrics.classification import accuracy_of, average, confusion, f1_by_class, matthews, multi_label
 from larvatus.rng import stream
 
 pairs = st.integers(1, 5).flatmap(

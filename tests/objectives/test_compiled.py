@@ -11,7 +11,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 import larvatus.nn.attention
-from larvatus.batch import Ints, MaskedTokens, PairLabels, ReplacedTokens, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, PairLabels, ReplacedTokens, TokenBatch, TrainingBatch
 from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, fill, on_device
 from larvatus.nn.layout import Packed

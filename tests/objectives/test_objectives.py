@@ -12,7 +12,8 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
-from larvatus.batch import Ints, MaskedTokens, OrderLabels, PairLabels, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, OrderLabels, PairLabels, TokenBatch, TrainingBatch
 from larvatus.errors import DataError, RecipeError, UsageError
 from larvatus.network import Network, ObjectiveConfig
 from larvatus.nn import TransformerConfig, fill, on_device

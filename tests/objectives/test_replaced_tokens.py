@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
-from larvatus.batch import Ints, MaskedTokens, ReplacedTokens, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, ReplacedTokens, TokenBatch, TrainingBatch
 from larvatus.corrupt import MaskVocabulary, SampledConfig, corrupt
 from larvatus.errors import RecipeError
 from larvatus.network import Network, ObjectiveConfig, generator_of

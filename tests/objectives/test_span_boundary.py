@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.batch import Ints, MaskedTokens, SpanTargets, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, SpanTargets, TokenBatch, TrainingBatch
 from larvatus.corrupt import MaskVocabulary, SpansConfig, corrupt
 from larvatus.errors import RecipeError
 from larvatus.network import Network, ObjectiveConfig

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.batch import Ints, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import ArtefactError
 from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.network import Network

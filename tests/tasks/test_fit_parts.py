@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.batch import Ints, TokenBatch, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.engine.settings import Runtime
 from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.network import Network

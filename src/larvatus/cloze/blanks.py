@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from larvatus.batch import NO_WORD, Ints
+from larvatus.arrays import Ints
+from larvatus.batch import NO_WORD
 from larvatus.errors import UsageError
 from larvatus.text.tokenizer import Tokenizer
 

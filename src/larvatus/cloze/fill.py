@@ -26,7 +26,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from larvatus.batch import Ints, edges, runs
+from larvatus.arrays import Ints
+from larvatus.batch import edges, runs
 from larvatus.cloze.blanks import Blanks, read_blanks, window
 from larvatus.cloze.predict import Predictor, the_predictor
 from larvatus.cloze.results import Fill, Fills, JointFill

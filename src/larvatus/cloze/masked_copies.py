@@ -21,7 +21,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints, TokenBatch, edges, ranges, runs
+from larvatus.arrays import Ints
+from larvatus.batch import TokenBatch, edges, ranges, runs
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 

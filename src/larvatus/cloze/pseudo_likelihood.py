@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from typing import get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from larvatus.arrays import Doubles
 from larvatus.batch import edges, runs
 from larvatus.cloze.masked_copies import Batch, Method, masked_copies
 from larvatus.cloze.predict import Predictor, Questions, the_predictor
@@ -35,8 +35,6 @@ CHARACTERS_AT_ONCE = 1 << 18
 """Of the texts whose copies are sorted and compared with each other."""
 BUDGETS = {"cpu": 4_096, "cuda": 65_536}
 """Tokens of a batch."""
-
-Floats = npt.NDArray[np.float64]
 
 
 def score_texts(
@@ -114,7 +112,7 @@ def token_scores(
     *,
     method: Method = "original",
     budget: int | None = None,
-) -> list[Floats]:
+) -> list[Doubles]:
     """log p of each token of each text [T] with it, and with `word-l2r` the rest of its word, masked."""
     counts = np.array([len(text) for text in texts], dtype=np.int64)
     answers = np.empty(int(counts.sum()), dtype=np.float64)
@@ -125,11 +123,11 @@ def token_scores(
     return np.split(answers, edges(counts)[1:-1]) if len(texts) else []
 
 
-def _answers(predictor: Predictor, batch: Batch) -> Floats:
+def _answers(predictor: Predictor, batch: Batch) -> Doubles:
     device = predictor.device
     tokens = on_device(batch.tokens, device)
     places, copies, wanted = (
         torch.from_numpy(array).to(device) for array in (batch.places, batch.copies, batch.wanted)
     )
-    found: Floats = predictor.log_probabilities(tokens, places, Questions(copies, wanted)).double().cpu().numpy()
+    found: Doubles = predictor.log_probabilities(tokens, places, Questions(copies, wanted)).double().cpu().numpy()
     return found

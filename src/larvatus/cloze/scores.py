@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints
+from larvatus.arrays import Ints
 from larvatus.cloze.masked_copies import Method
 
 _SHOWN = 40

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larvatus.batch import Ints
+from larvatus.arrays import Ints
 from larvatus.errors import DataError
 
 

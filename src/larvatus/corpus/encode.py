@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larvatus.batch import Ints, edges, ranges, runs
+from larvatus.arrays import Ints
+from larvatus.batch import edges, ranges, runs
 from larvatus.corpus.format import ChunkInfo, Counts, schema
 from larvatus.corpus.stretches import StretchEncoder
 from larvatus.corpus.units import Piece

@@ -24,7 +24,8 @@ import msgspec
 import numpy as np
 
 from larvatus import rng
-from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.arrays import Ints
+from larvatus.batch import TrainingBatch, edges
 from larvatus.corpus.mixture import MixtureConfig, Part, epoch_tokens, mixed_plan, refuse_mixed_chunks
 from larvatus.corpus.packing import PackingConfig, SpecialIds, check, pack
 from larvatus.corpus.processes import Workers

@@ -22,7 +22,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from larvatus.batch import Ints, edges
+from larvatus.arrays import Ints
+from larvatus.batch import edges
 from larvatus.corpus.format import REBUILD, ChunkInfo, Counts
 from larvatus.errors import DataError, RecipeError
 from larvatus.ranges import Share, check_ranges

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints, edges, ranges
+from larvatus.arrays import Ints
+from larvatus.batch import edges, ranges
 from larvatus.text.tokenizer import FlatEncoding, Tokenizer
 
 MOST = 1 << 17

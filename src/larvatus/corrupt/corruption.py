@@ -18,7 +18,8 @@ import dataclasses
 
 import numpy as np
 
-from larvatus.batch import Ints, MaskedTokens, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, TrainingBatch
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.n_grams import NGramsConfig
 from larvatus.corrupt.noise import NoiseConfig

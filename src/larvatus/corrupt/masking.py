@@ -11,8 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from larvatus.batch import Ints, MaskedTokens
-from larvatus.corrupt.replacement import Bits, ReplacementConfig
+from larvatus.arrays import Bits, Ints
+from larvatus.batch import MaskedTokens
+from larvatus.corrupt.replacement import ReplacementConfig
 
 
 class MaskingConfig(

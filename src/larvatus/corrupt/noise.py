@@ -38,9 +38,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from msgspec import Struct
 
-from larvatus.batch import NO_WORD, Ints, MaskedTokens, TokenBatch, edges, ranges
+from larvatus.arrays import Bits, Bools, Ints
+from larvatus.batch import NO_WORD, MaskedTokens, TokenBatch, edges, ranges
 from larvatus.corrupt.masking import by_sequence_at_random
-from larvatus.corrupt.replacement import Bits, Flags, Text, draw
+from larvatus.corrupt.replacement import Text, draw
 from larvatus.corrupt.units import Units, shuffled, take_while_they_fit
 from larvatus.errors import RecipeError
 from larvatus.ranges import Neighbours, Share, check_ranges
@@ -121,7 +122,7 @@ class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=Tr
 class Noisy:
     tokens: TokenBatch[Ints]
     origins: Ints  # [Z] the place in the original flat batch that each token stands for; INSERTED for none
-    asked: Flags  # [Z] whether its token is masked, substituted or from elsewhere
+    asked: Bools  # [Z] whether its token is masked, substituted or from elsewhere
 
 
 def add_noise(text: Text, config: NoiseConfig) -> Noisy:
@@ -162,7 +163,7 @@ def add_noise(text: Text, config: NoiseConfig) -> Noisy:
     return Noisy(tokens=tokens, origins=np.where(new_Z, INSERTED, from_Z), asked=asked_N[from_Z] & ~new_Z)
 
 
-def _leave_some(deleted: Flags, units: Units, keys: Bits) -> Flags:
+def _leave_some(deleted: Bools, units: Units, keys: Bits) -> Bools:
     """The units to delete, less one of each stretch that would have none left: [U] → [U]."""
     left = np.bincount(units.stretches[units.text & ~deleted], minlength=units.stretches.max(initial=0) + 1)
     doomed = np.flatnonzero(deleted & (left[units.stretches] == 0))
@@ -173,7 +174,7 @@ def _leave_some(deleted: Flags, units: Units, keys: Bits) -> Flags:
     return deleted
 
 
-def _within_limit(wanted: Flags, deleted: Flags, units: Units, keys: Bits, text: Text) -> Flags:
+def _within_limit(wanted: Bools, deleted: Bools, units: Units, keys: Bits, text: Text) -> Bools:
     """The units after which another is inserted: those wanted, in random order, while there is room: [U] → [U]."""
     if text.limit is None or not wanted.any():
         return wanted

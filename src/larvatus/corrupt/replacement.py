@@ -16,16 +16,13 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-from larvatus.batch import NO_WORD, Ints, MaskedTokens, TokenBatch, ranges
+from larvatus.arrays import Bits, Bools, Ints
+from larvatus.batch import NO_WORD, MaskedTokens, TokenBatch, ranges
 from larvatus.errors import RecipeError
 from larvatus.ranges import PositiveShare, Share, check_ranges
 from larvatus.rng import random_bits
-
-Bits = npt.NDArray[np.uint64]
-Flags = npt.NDArray[np.bool_]
 
 _TWO_32 = float(1 << 32)
 
@@ -42,7 +39,7 @@ class MaskVocabulary:
     """[V] how often each token occurs; needed to draw by frequency."""
 
     @cached_property
-    def ordinary(self) -> Flags:
+    def ordinary(self) -> Bools:
         """[V] whether a token may be chosen or drawn."""
         flags = np.ones(self.size, dtype=np.bool_)
         flags[list(self.special_ids)] = False

@@ -38,14 +38,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints, MaskedTokens, SpanTargets, edges, ranges
+from larvatus.arrays import Bits, Bools, Doubles, Ints
+from larvatus.batch import MaskedTokens, SpanTargets, edges, ranges
 from larvatus.corrupt.masking import budgets
-from larvatus.corrupt.replacement import Bits, Flags, Hidden, ReplacementConfig, Text
+from larvatus.corrupt.replacement import Hidden, ReplacementConfig, Text
 from larvatus.errors import RecipeError
 from larvatus.ranges import PositiveShare, Run
 from larvatus.rng import random_bits
-
-Doubles = npt.NDArray[np.float64]
 
 _TWO_32 = float(1 << 32)
 
@@ -212,7 +211,7 @@ def _words_to_hide(words: Words, config: SpanMaskingConfig, text: Text) -> Doubl
     return np.maximum(1.0, config.rate * np.diff(words.edges)) - since
 
 
-def _pick(good: Flags, begins: Ints, bits: Bits) -> Ints:
+def _pick(good: Bools, begins: Ints, bits: Bits) -> Ints:
     """One of the good ones of each group, all alike: [F], and where the A groups begin → [A]."""
     so_far = np.cumsum(good)
     before: Ints = so_far[begins] - good[begins]

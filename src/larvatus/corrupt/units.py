@@ -10,9 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from larvatus.batch import NO_WORD, Ints, edges, ranges
+from larvatus.arrays import Bools, Ints
+from larvatus.batch import NO_WORD, edges, ranges
 from larvatus.corrupt.masking import by_sequence_at_random
-from larvatus.corrupt.replacement import Flags, Text
+from larvatus.corrupt.replacement import Text
 from larvatus.rng import random_bits
 
 _TWO_32 = float(1 << 32)
@@ -23,9 +24,9 @@ class Units:
     firsts: Ints  # [U] where each begins in the flat batch
     sizes: Ints  # [U] its tokens
     sequences: Ints  # [U]
-    ordinary: Flags  # [U] all of its tokens may be touched
+    ordinary: Bools  # [U] all of its tokens may be touched
     stretches: Ints  # [U] the stretch of text it stands in: what lies between special tokens
-    text: Flags  # [U] text, not a special token
+    text: Bools  # [U] text, not a special token
 
     @classmethod
     def of(cls, text: Text, kind: Literal["words", "tokens"]) -> Units:
@@ -89,7 +90,7 @@ def shuffled(units: Units, text: Text, *, share: float, window: int) -> Ints:
     return order
 
 
-def take_while_they_fit(sizes: Ints, sequences: Ints, room: Ints) -> Flags:
+def take_while_they_fit(sizes: Ints, sequences: Ints, room: Ints) -> Bools:
     """Go through the units of each sequence in order, take each one that still fits its room: [W] → [W].
 
     All sequences go at once. A round takes the longest run of units that fit, then drops those that no longer can:

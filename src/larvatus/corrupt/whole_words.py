@@ -15,14 +15,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from larvatus.batch import Ints, MaskedTokens, edges
+from larvatus.arrays import Bools, Doubles, Ints
+from larvatus.batch import MaskedTokens, edges
 from larvatus.corrupt.masking import by_sequence_at_random
-from larvatus.corrupt.replacement import Flags, Hidden, ReplacementConfig, Text
+from larvatus.corrupt.replacement import Hidden, ReplacementConfig, Text
 from larvatus.rng import random_bits
-
-Doubles = npt.NDArray[np.float64]
 
 _TWO_32 = float(1 << 32)
 
@@ -50,7 +48,7 @@ class WholeWordConfig(
         return Hidden(places_M=ordinary_T[chosen_M], bits_3M=bits_4T[1:, chosen_M])
 
 
-def begins_in_window(sizes: Ints, sequences: Ints, starts_B: Doubles, *, rate: float) -> Flags:
+def begins_in_window(sizes: Ints, sequences: Ints, starts_B: Doubles, *, rate: float) -> Bools:
     """Which words begin in the window of their sequence: [W], in the order of its circle, and [B] in [0, 1) → [W].
 
     >>> begins_in_window(np.array([2, 1, 4, 1]), np.array([0, 0, 0, 0]), np.array([0.2]), rate=0.5).tolist()
@@ -60,5 +58,5 @@ def begins_in_window(sizes: Ints, sequences: Ints, starts_B: Doubles, *, rate: f
     windows_B = np.minimum(totals_B, np.maximum(1.0, rate * totals_B))
     before = edges(sizes)[:-1] - edges(totals_B.astype(np.int64))[sequences]  # tokens of the circle before each word
     far = (before - starts_B[sequences] * totals_B[sequences]) % totals_B[sequences]
-    inside: Flags = far < windows_B[sequences]
+    inside: Bools = far < windows_B[sequences]
     return inside

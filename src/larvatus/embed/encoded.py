@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints
+from larvatus.arrays import Ints
 from larvatus.embed.nearest.marks import read_marks
 from larvatus.embed.options import Unit
 from larvatus.errors import DataError, UsageError

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints, edges, ranges
+from larvatus.arrays import Ints
+from larvatus.batch import edges, ranges
 from larvatus.embed.encoded import Encoded
 from larvatus.embed.options import Pool
 from larvatus.text.frame import Dress

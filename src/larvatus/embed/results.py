@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from larvatus.batch import Ints
+from larvatus.arrays import Floats, Ints
 from larvatus.embed.options import PARTS, Unit
 
-Floats = npt.NDArray[np.float32]
 _SHOWN = 12
 
 

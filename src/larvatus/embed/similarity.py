@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from larvatus.arrays import Floats
 from larvatus.embed.nearest.marks import Marked, mark_word, read_mark
 from larvatus.embed.options import EmbedOptions
-from larvatus.embed.results import Floats
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
 from larvatus.nn.transformer import Transformer

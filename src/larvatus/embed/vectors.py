@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from larvatus.batch import NO_WORD, Ints, TokenBatch, edges, ranges, runs
+from larvatus.arrays import Floats, Ints
+from larvatus.batch import NO_WORD, TokenBatch, edges, ranges, runs
 from larvatus.embed.encoded import Encoded, Spans, Text, check_texts, encode_units
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.plan import Plan, plan
-from larvatus.embed.results import Floats, Vectors
+from larvatus.embed.results import Vectors
 from larvatus.errors import UsageError
 from larvatus.nn.device import on_device
 from larvatus.nn.transformer import Transformer

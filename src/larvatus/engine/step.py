@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from larvatus.batch import Ints, MaskedTokens, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, TrainingBatch
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import set_rate
 from larvatus.engine.report import StepReport

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from larvatus.batch import Ints, PairLabels, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import PairLabels, TrainingBatch
 from larvatus.bundle.directory import Bundle
 from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
 from larvatus.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig

@@ -32,6 +32,7 @@ import numpy.typing as npt
 import torch
 from msgspec import Struct
 
+from larvatus.arrays import Doubles
 from larvatus.batch import edges
 from larvatus.cloze.blanks import window
 from larvatus.cloze.predict import Predictor, find_predictor
@@ -44,8 +45,6 @@ from larvatus.text.tokenizer import Tokenizer
 
 ROWS_AT_ONCE = 32  # bounds the M × V matrix of log-probabilities
 UNICODE = math.log(0x110000)
-
-Floats = npt.NDArray[np.float64]
 
 
 class YardstickScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,7 +128,7 @@ def measure(network: Network, tokenizer: Tokenizer, yardstick: Yardstick, *, roo
     return _score(yardstick, hidden, np.array(losses), right, room)
 
 
-def _score(yardstick: Yardstick, hidden: Sequence[Hidden], losses: Floats, right: int, room: int) -> YardstickScore:
+def _score(yardstick: Yardstick, hidden: Sequence[Hidden], losses: Doubles, right: int, room: int) -> YardstickScore:
     words = yardstick.hidden
     counts = np.array([len(passage.words) for passage in hidden])
     mean = float(losses.sum()) / words

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import Ints, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.heads.relations import RelationsConfig, pair_size, relation_loss
 from larvatus.nn.buckets import IGNORE

@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Doubles
 from larvatus.errors import DataError, UsageError
 from larvatus.rng import stream
 
-Doubles = npt.NDArray[np.float64]
 Score = Callable[[Doubles], Any]
 """Of sums: […, *row] → […]. Of rows: [n, *row] → a number."""
 Of = Literal["sums", "rows"]

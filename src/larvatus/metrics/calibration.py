@@ -21,10 +21,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Doubles, Ints
 from larvatus.errors import DataError, UsageError
 
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Kind = Literal["softmax", "sigmoid"]
 COLDEST, HOTTEST = 1e-4, 1e4
 """Where the likeliest temperature is none of these, there is none: examples that are all right would ask for 0."""

@@ -15,10 +15,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Doubles
 from larvatus.errors import DataError
 from larvatus.metrics.classification import ClassCounts, divide
 
-Doubles = npt.NDArray[np.float64]
 ScoreOfSums = Callable[[Doubles], Doubles]
 """[…, 3, K] → […]"""
 

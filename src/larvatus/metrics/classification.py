@@ -19,10 +19,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Doubles, Ints
 from larvatus.errors import DataError
 
-Ints = npt.NDArray[np.int64]
-Doubles = npt.NDArray[np.float64]
 Average = Literal["macro", "micro", "weighted"]
 
 

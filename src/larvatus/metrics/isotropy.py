@@ -14,11 +14,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from larvatus.arrays import Doubles
 from larvatus.errors import DataError
-
-Doubles = npt.NDArray[np.float64]
 
 
 def isoscore_star(covariance: Doubles, target: Doubles | None = None, shrinkage: float = 0.0) -> float:

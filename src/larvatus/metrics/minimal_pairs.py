@@ -15,11 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from larvatus.arrays import Bools
 from larvatus.metrics.accuracy import Accuracy, accuracy
-
-Truths = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -31,13 +29,13 @@ class PairAccuracies:
     ties: int
 
 
-def preferred(good: Sequence[float], bad: Sequence[float]) -> Truths:
+def preferred(good: Sequence[float], bad: Sequence[float]) -> Bools:
     """[pairs] whether the good sentence has the higher score."""
-    found: Truths = np.asarray(good, dtype=np.float64) > np.asarray(bad, dtype=np.float64)
+    found: Bools = np.asarray(good, dtype=np.float64) > np.asarray(bad, dtype=np.float64)
     return found
 
 
-def by_group(right: Truths, groups: Sequence[str | None]) -> dict[str, Accuracy]:
+def by_group(right: Bools, groups: Sequence[str | None]) -> dict[str, Accuracy]:
     """Accuracy of each group, in the order in which they first come; pairs without a group are in none."""
     counts: dict[str, list[int]] = {}
     for one, group in zip(right.tolist(), groups, strict=True):

@@ -18,17 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Doubles
 from larvatus.errors import DataError
-from larvatus.metrics.bootstrap import (
-    Doubles,
-    Of,
-    Score,
-    as_rows,
-    bootstrap_scores,
-    percentiles,
-    score_of_all,
-    weighted_sums,
-)
+from larvatus.metrics.bootstrap import Of, Score, as_rows, bootstrap_scores, percentiles, score_of_all, weighted_sums
 from larvatus.rng import stream
 
 ROUNDING = 1e-12

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from larvatus.arrays import Ints
 from larvatus.batch import (
     NO_WORD,
-    Ints,
     MaskedTokens,
     OrderLabels,
     PairLabels,

@@ -21,7 +21,8 @@ import numpy as np
 from rich.table import Table
 from torch import nn
 
-from larvatus.batch import Ints, MaskedTokens, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, TrainingBatch
 from larvatus.corpus import Corpus
 from larvatus.corrupt import WholeWordConfig
 from larvatus.engine.settings import Runtime

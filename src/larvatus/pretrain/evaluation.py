@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from larvatus.batch import Ints, MaskedTokens, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import MaskedTokens, TrainingBatch
 from larvatus.engine.settings import Runtime
 from larvatus.network import Network
 from larvatus.nn.device import on_device

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from larvatus.batch import Ints, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TrainingBatch
 from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corpus.packing import PackingConfig, SingleSegmentConfig

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 import msgspec
 
-from larvatus.batch import Ints, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TrainingBatch
 from larvatus.corpus.loader import Cursor, Loader
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.report import StepReport

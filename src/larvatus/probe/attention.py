@@ -15,21 +15,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import regex
 import torch
 from torch import Tensor
 
-from larvatus.batch import NO_WORD, Ints, TokenBatch, runs
+from larvatus.arrays import Bools, Floats, Ints
+from larvatus.batch import NO_WORD, TokenBatch, runs
 from larvatus.errors import UsageError
 from larvatus.nn.device import on_device
 from larvatus.nn.transformer import Transformer
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import PUNCTUATION
-
-Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
 
 BUDGETS = {"cpu": 2_048, "cuda": 16_384}
 """Tokens of a batch; weights grow with the square of a sequence's length."""
@@ -44,7 +41,7 @@ class Passage:
     """[T] the frame among them."""
     tokens: tuple[str, ...]
     """What each token stands for: its characters in the text, or the name of a special token."""
-    punctuation: Flags
+    punctuation: Bools
     """[T] tokens of punctuation alone."""
 
 
@@ -54,7 +51,7 @@ class TextAttention:
 
     text: str
     tokens: tuple[str, ...]
-    punctuation: Flags
+    punctuation: Bools
     weights: Floats
     """[L, H, T, T]; every row sums to 1."""
 

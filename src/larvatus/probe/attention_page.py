@@ -13,8 +13,9 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Floats
 from larvatus.embed.nearest.page import asset, whole_page
-from larvatus.probe.attention import Floats, TextAttention, check_head
+from larvatus.probe.attention import TextAttention, check_head
 from larvatus.probe.heads import text_statistics
 
 _TITLE = 70

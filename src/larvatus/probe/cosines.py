@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.embed.standardise.moments import Doubles
+from larvatus.arrays import Doubles
 
 
 def unit_vectors(x_LND: npt.NDArray[Any]) -> tuple[Doubles, npt.NDArray[np.bool_]]:

@@ -17,7 +17,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from larvatus.embed.standardise.moments import Doubles
+from larvatus.arrays import Doubles
 from larvatus.metrics.correlation import pearson, spearman
 from larvatus.metrics.isotropy import mean_pair_cosine
 from larvatus.rng import stream

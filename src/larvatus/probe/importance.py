@@ -16,12 +16,12 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from msgspec import Struct
 from torch import Tensor
 
-from larvatus.batch import Ints, MaskedTokens, TrainingBatch
+from larvatus.arrays import Doubles, Ints
+from larvatus.batch import MaskedTokens, TrainingBatch
 from larvatus.errors import ArtefactError, DataError
 from larvatus.network import Network
 from larvatus.nn.device import on_device
@@ -30,7 +30,6 @@ from larvatus.probe.attention import check_head
 
 Head = tuple[int, int]
 """Layer and head, both counted from 1."""
-Floats = npt.NDArray[np.float64]
 
 
 class HeadImportance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +76,7 @@ def head_importance(
     )
 
 
-def _row(layer: int, head: int, losses: Floats, whole: Floats, counts: Floats) -> HeadImportance:
+def _row(layer: int, head: int, losses: Doubles, whole: Doubles, counts: Doubles) -> HeadImportance:
     total, size = counts.sum(), len(counts)
     change = float((losses - whole).sum() / total)
     residuals = losses - whole - change * counts
@@ -88,7 +87,7 @@ def _row(layer: int, head: int, losses: Floats, whole: Floats, counts: Floats) -
 @torch.inference_mode()
 def masked_losses(
     network: Network, held_out: Sequence[TrainingBatch[Ints]], masked: Sequence[Head] = ()
-) -> tuple[Floats, Floats]:
+) -> tuple[Doubles, Doubles]:
     """Summed masked-lm loss and number of hidden tokens of each batch, with these heads masked."""
     head = network.heads["masked-lm"] if "masked-lm" in network.objectives else None
     if not isinstance(head, MaskedLM):

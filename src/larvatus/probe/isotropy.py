@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 
+from larvatus.arrays import Doubles
 from larvatus.embed.bulk.parts import Piece
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.options import Pool
 from larvatus.embed.passages import PassageOptions, passages, sample
 from larvatus.embed.standardise.fit import counted, every_layer
-from larvatus.embed.standardise.moments import Doubles
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.isotropy import isoscore_star

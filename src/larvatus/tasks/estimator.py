@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Floats
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.engine.settings import Runtime
 from larvatus.errors import DataError, UsageError
@@ -40,8 +41,6 @@ from larvatus.tasks.results import Classified, Tagged
 from larvatus.tasks.scoring import score_sequences
 from larvatus.tasks.tag.schemes import in_scheme, scheme_of
 from larvatus.tasks.tag.tag import tag_probabilities, words_read
-
-Floats = npt.NDArray[np.float32]
 
 
 class _Parameters:

@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from larvatus.batch import Ints, edges
+from larvatus.arrays import Floats, Ints
+from larvatus.batch import edges
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.heads import ClassificationConfig, Spans, Tagging, TaggingConfig
 from larvatus.metrics.calibration import (
@@ -47,7 +48,7 @@ from larvatus.targets import WordTags
 from larvatus.tasks.classify.classify import LabelledTexts, Merge, merged
 from larvatus.tasks.fit.choosing import Scores
 from larvatus.tasks.fit.features import Features
-from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, score_sequences
+from larvatus.tasks.scoring import Head, Scoring, head_of, score_sequences
 from larvatus.tasks.tag.tag import TaggedWords, decode, words_read
 
 

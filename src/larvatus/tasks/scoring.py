@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from larvatus.batch import Ints, TrainingBatch, edges, runs
+from larvatus.arrays import Floats, Ints
+from larvatus.batch import TrainingBatch, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.heads import Answering, Classification, Spans, Tagging
 from larvatus.network import Network
@@ -22,7 +22,6 @@ from larvatus.objectives import Loss
 from larvatus.targets import WordTags
 from larvatus.tasks.read.sequences import Sequences, gathered
 
-Floats = npt.NDArray[np.float32]
 Head = Classification | Tagging | Spans | Answering
 
 

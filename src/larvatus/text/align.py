@@ -26,10 +26,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Ints
 from larvatus.errors import DataError
 from larvatus.text.words import is_space, segment_words
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

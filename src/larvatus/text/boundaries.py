@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
+from larvatus.arrays import Bools
 from larvatus.text.words import ALONE, EXTENDS, segment_words
 
-Flags = npt.NDArray[np.bool_]
 Style = Literal["##", "</w>", "▁", "Ġ"]
 """How a vocabulary marks words: WordPiece, GPT's BPE, SentencePiece, byte-level BPE."""
 
@@ -49,16 +49,16 @@ def byte_alphabet() -> dict[str, int]:
 class WordStarts:
     """Tables over the vocabulary, each [V]."""
 
-    marked: Flags
-    glued: Flags
-    extends: Flags
-    alone_first: Flags
-    closes: Flags
-    unsure: Flags
+    marked: Bools
+    glued: Bools
+    extends: Bools
+    alone_first: Bools
+    closes: Bools
+    unsure: Bools
 
-    def starts(self, ids: npt.NDArray[np.integer], first: npt.NDArray[np.integer]) -> Flags:
+    def starts(self, ids: npt.NDArray[np.integer], first: npt.NDArray[np.integer]) -> Bools:
         """[N] whether each token of texts laid end to end opens a word; `first` are the places where texts begin."""
-        starts: Flags = self.alone_first[ids]
+        starts: Bools = self.alone_first[ids]
         starts[1:] |= self.closes[ids[:-1]]
         starts &= ~self.extends[ids]
         starts[1:] &= ~self.glued[ids[:-1]]

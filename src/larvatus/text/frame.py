@@ -21,18 +21,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tokenizers
 from tokenizers.models import WordLevel
 
+from larvatus.arrays import Integers, Ints
 from larvatus.errors import ArtefactError
 
 MOST_SPECIALS = 16
 """Around a text or a pair; published models have up to four."""
 REPEATS = "the tokenizer's post-processor repeats, drops or swaps texts; correct tokenizer.json"
-
-Ints = npt.NDArray[np.int64]
-Tokens = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class Dress:
         return len(self.gaps[0])
 
     def room(self, limit: int) -> int:
-        """Tokens of text that fit into a sequence of `limit`."""
+        """Integers of text that fit into a sequence of `limit`."""
         return limit - self.specials
 
     def starts(self, *lengths: int) -> tuple[int, ...]:
@@ -75,15 +72,15 @@ class Dress:
             at += len(gap) + length
         return tuple(places)
 
-    def woven(self, *texts: Tokens) -> list[Tokens]:
+    def woven(self, *texts: Integers) -> list[Integers]:
         """The arrays that make the sequence when laid end to end: special tokens and texts in turn."""
         return list(_alternating(self._gap_arrays, texts))
 
-    def ids(self, *texts: Tokens) -> Ints:
+    def ids(self, *texts: Integers) -> Ints:
         """One whole sequence."""
         return np.concatenate(self.woven(*texts)).astype(np.int64)
 
-    def filled(self, value: int, *texts: Tokens) -> Ints:
+    def filled(self, value: int, *texts: Integers) -> Ints:
         """Something else that texts have for each token (its word), and `value` for the special tokens."""
         fill = [np.full(len(gap), value, np.int64) for gap in self.gaps]
         return np.concatenate(list(_alternating(fill, texts))).astype(np.int64)
@@ -204,7 +201,7 @@ def _dress(found: tokenizers.Encoding, texts: int) -> Dress:
     )
 
 
-def _alternating(gaps: Sequence[Tokens], texts: Iterable[Tokens]) -> Iterator[Tokens]:
+def _alternating(gaps: Sequence[Integers], texts: Iterable[Integers]) -> Iterator[Integers]:
     """A gap, a text, a gap, …, the last gap."""
     inner = iter(texts)
     yield gaps[0]

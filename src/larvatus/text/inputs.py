@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from larvatus.batch import NO_WORD, Ints, TokenBatch
+from larvatus.arrays import Ints
+from larvatus.batch import NO_WORD, TokenBatch
 from larvatus.text.tokenizer import Tokenizer
 
 

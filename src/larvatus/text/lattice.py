@@ -9,36 +9,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.integer[Any]]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
+from larvatus.arrays import Bools, Doubles, Integers
 
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
     """E edges over the nodes of W words."""
 
-    tail: Ints
+    tail: Integers
     """[E] node where an edge begins."""
-    head: Ints
+    head: Integers
     """[E] node where it ends; edges are sorted by (offset of the head in its word, head)."""
-    piece: Ints
+    piece: Integers
     """[E] the piece on it."""
-    first: Ints
+    first: Integers
     """[W] first node of each word."""
-    last: Ints
+    last: Integers
     """[W] last node."""
-    counts: Floats
+    counts: Doubles
     """[W] how often each word occurs."""
-    offset: Ints
+    offset: Integers
     """[nodes] characters of the word before each node."""
 
-    def without(self, dropped: Flags, words: Flags | None = None) -> Lattice:
+    def without(self, dropped: Bools, words: Bools | None = None) -> Lattice:
         """Drop pieces and renumber the rest; with `words`, drop words and their edges too."""
         alive = ~dropped[self.piece]
         first, last, counts = self.first, self.last, self.counts
@@ -55,15 +51,15 @@ class Lattice:
         return Lattice(tail, head, number[self.piece[alive]], first, last, counts, offset)
 
     @cached_property
-    def _forward(self) -> list[tuple[int, int, Ints, Ints]]:
+    def _forward(self) -> list[tuple[int, int, Integers, Integers]]:
         return _steps(self.offset[self.head], self.head)
 
     @cached_property
-    def _backward(self) -> tuple[Ints, list[tuple[int, int, Ints, Ints]]]:
+    def _backward(self) -> tuple[Integers, list[tuple[int, int, Integers, Integers]]]:
         order = np.lexsort((self.tail, -self.offset[self.tail]))
         return order, _steps(-self.offset[self.tail[order]], self.tail[order])
 
-    def expected(self, scores: Floats) -> Floats:
+    def expected(self, scores: Doubles) -> Doubles:
         """[pieces] expected count of each piece under the posterior of the segmentations."""
         weight = scores[self.piece]
         forward = self._sums(weight, self.tail, self._forward, self.first)
@@ -73,7 +69,9 @@ class Lattice:
         log = forward[self.tail] + weight + backward[self.head] - forward[self.last[word]]
         return weighted_counts(self.piece, np.exp(log) * self.counts[word], len(scores))
 
-    def _sums(self, weight: Floats, source: Ints, steps: list[tuple[int, int, Ints, Ints]], roots: Ints) -> Floats:
+    def _sums(
+        self, weight: Doubles, source: Integers, steps: list[tuple[int, int, Integers, Integers]], roots: Integers
+    ) -> Doubles:
         """Log of the summed probability of all paths to each node."""
         value = np.full(len(self.offset), -np.inf)
         value[roots] = 0
@@ -84,7 +82,7 @@ class Lattice:
             value[nodes] = top + np.log(np.add.reduceat(np.exp(x - np.repeat(top, sizes)), groups))
         return value
 
-    def _viterbi(self, scores: Floats) -> tuple[Floats, Ints]:
+    def _viterbi(self, scores: Doubles) -> tuple[Doubles, Integers]:
         """Best score of each node and the edge by which it is reached (-1: by none); ties take the first edge."""
         value = np.full(len(self.offset), -np.inf)
         value[self.first] = 0
@@ -99,11 +97,11 @@ class Lattice:
             by[nodes] = begin + edges[earliest]
         return value, by
 
-    def best_score(self, scores: Floats) -> Floats:
+    def best_score(self, scores: Doubles) -> Doubles:
         """[W] log probability of each word's best segmentation; -inf where there is none."""
         return self._viterbi(scores)[0][self.last]
 
-    def best_counts(self, scores: Floats) -> Floats:
+    def best_counts(self, scores: Doubles) -> Doubles:
         """[pieces] how often each piece is used when every word takes its best segmentation."""
         _, by = self._viterbi(scores)
         used = np.zeros(len(scores))
@@ -116,7 +114,7 @@ class Lattice:
             node = self.tail[edge]
         return used
 
-    def best_sums(self, scores: Floats, log_used: Floats) -> tuple[Floats, Floats]:
+    def best_sums(self, scores: Doubles, log_used: Doubles) -> tuple[Doubles, Doubles]:
         """For words that are the pieces themselves: [W] sum over the best segmentation's pieces j of
         log(used_j + used_w), and its number of pieces."""
         _, by = self._viterbi(scores)
@@ -132,15 +130,15 @@ class Lattice:
         return total, steps
 
 
-def weighted_counts(index: Ints, weights: Floats, size: int) -> Floats:
+def weighted_counts(index: Integers, weights: Doubles, size: int) -> Doubles:
     """[size] summed weights of each index, added up in the order given."""
     return np.asarray(np.bincount(index, weights=weights, minlength=size), dtype=np.float64)
 
 
-def _steps(offset: Ints, node: Ints) -> list[tuple[int, int, Ints, Ints]]:
+def _steps(offset: Integers, node: Integers) -> list[tuple[int, int, Integers, Integers]]:
     """Slices of edges at one offset, each with the beginnings of its groups of equal nodes, and those nodes."""
     borders = np.flatnonzero(np.diff(offset, prepend=offset[:1] - 1, append=offset[-1:] + 1)).tolist()
-    steps: list[tuple[int, int, Ints, Ints]] = []
+    steps: list[tuple[int, int, Integers, Integers]] = []
     for begin, end in pairwise(borders):
         here = node[begin:end]
         groups = np.flatnonzero(np.diff(here, prepend=here[0] - 1))
@@ -148,7 +146,7 @@ def _steps(offset: Ints, node: Ints) -> list[tuple[int, int, Ints, Ints]]:
     return steps
 
 
-def build_lattice(lengths: Ints, counts: Floats, place: Ints, length: Ints, piece: Ints) -> Lattice:
+def build_lattice(lengths: Integers, counts: Doubles, place: Integers, length: Integers, piece: Integers) -> Lattice:
     """Words laid end to end, and the places where pieces occur in them."""
     word = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     first = np.cumsum(lengths + 1) - lengths - 1
@@ -157,7 +155,7 @@ def build_lattice(lengths: Ints, counts: Floats, place: Ints, length: Ints, piec
     return _sorted(tail, tail + length, piece, first, first + lengths, counts, offset)
 
 
-def inner_lattice(place: Ints, length: Ints, piece: Ints, pieces: int) -> Lattice:
+def inner_lattice(place: Integers, length: Integers, piece: Integers, pieces: int) -> Lattice:
     """The pieces as words, cut into other pieces: what could stand in for each."""
     example, extent = np.zeros(pieces, dtype=np.int64), np.zeros(pieces, dtype=np.int64)
     example[piece[::-1]], extent[piece[::-1]] = place[::-1], length[::-1]
@@ -183,7 +181,9 @@ def inner_lattice(place: Ints, length: Ints, piece: Ints, pieces: int) -> Lattic
     )
 
 
-def _sorted(tail: Ints, head: Ints, piece: Ints, first: Ints, last: Ints, counts: Floats, offset: Ints) -> Lattice:
+def _sorted(
+    tail: Integers, head: Integers, piece: Integers, first: Integers, last: Integers, counts: Doubles, offset: Integers
+) -> Lattice:
     order = np.lexsort((tail, head, offset[head]))
     tail, head, piece = (part[order].astype(np.int32) for part in (tail, head, piece))
     return Lattice(tail, head, piece, first, last, counts, offset.astype(np.int32))

@@ -24,10 +24,11 @@ import tokenizers
 from tokenizers.pre_tokenizers import Sequence as Sequential
 from tokenizers.pre_tokenizers import Split
 
+from larvatus.arrays import Ints
 from larvatus.errors import ArtefactError, DataError
 from larvatus.files import locked
 from larvatus.text import tokenizer_files as files
-from larvatus.text.align import Alignment, Ints, align, align_spans
+from larvatus.text.align import Alignment, align, align_spans
 from larvatus.text.boundaries import Style, WordStarts, disturbing, word_starts
 from larvatus.text.frame import Frame
 from larvatus.text.surrogates import refuse_surrogates

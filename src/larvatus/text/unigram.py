@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
+from larvatus.arrays import Doubles, Integers
 from larvatus.errors import DataError
 from larvatus.text.counting import covered_characters
-from larvatus.text.lattice import Floats, Ints, Lattice, build_lattice, inner_lattice, weighted_counts
+from larvatus.text.lattice import Lattice, build_lattice, inner_lattice, weighted_counts
 from larvatus.text.words import EXTENDS, PUNCTUATION, UNSPACED
 
 LONGEST_PIECE = 16
@@ -40,9 +41,9 @@ class Seeds:
     """Candidate pieces in alphabetical order, and where they occur: entry k is piece[k], at place[k] of the text."""
 
     pieces: list[str]
-    place: Ints
-    length: Ints
-    piece: Ints
+    place: Integers
+    length: Integers
+    piece: Integers
 
 
 def learn_unigram(
@@ -77,7 +78,7 @@ def learn_unigram(
     return sorted(final, key=lambda item: (-item[1], item[0]))
 
 
-def _beginning(segments: Sequence[tuple[str, int]], min_count: int) -> tuple[list[str], Lattice, Lattice, Floats]:
+def _beginning(segments: Sequence[tuple[str, int]], min_count: int) -> tuple[list[str], Lattice, Lattice, Doubles]:
     """Seeds, the lattices of the segments and of the seeds themselves, and first scores by frequency × length."""
     text = "".join(segment for segment, _ in segments)
     lengths = np.asarray([len(segment) for segment, _ in segments], dtype=np.int64)
@@ -107,7 +108,7 @@ def _segments(words: Sequence[tuple[str, int]], coverage: float) -> list[tuple[s
     return sorted([*commonest, *((char, 1) for char in missing)])
 
 
-def _seeds(text: str, lengths: Ints, counts: Floats, min_count: int) -> Seeds:
+def _seeds(text: str, lengths: Integers, counts: Doubles, min_count: int) -> Seeds:
     """Substrings that occur often and can be followed by more than one character, and all characters.
 
     Length by length: a substring is the pair (substring one shorter, next character), numbered by rank; no hashing.
@@ -116,7 +117,9 @@ def _seeds(text: str, lengths: Ints, counts: Floats, min_count: int) -> Seeds:
     place = np.arange(len(text), dtype=np.int32)
     left = np.repeat(np.cumsum(lengths), lengths) - place  # characters up to the end of the segment
     weight = np.repeat(counts, lengths)
-    found: list[tuple[Ints, Ints, Floats]] = []  # of each length: places, rank at each place, frequency of each rank
+    found: list[
+        tuple[Integers, Integers, Doubles]
+    ] = []  # of each length: places, rank at each place, frequency of each rank
     rank, frequency = code.astype(np.int32), weighted_counts(code, weight, len(alphabet))
     found.append((place, rank, np.full(len(alphabet), np.inf)))
     for length in range(2, LONGEST_PIECE + 1):
@@ -138,7 +141,7 @@ def _seeds(text: str, lengths: Ints, counts: Floats, min_count: int) -> Seeds:
     return _chosen(text, found)
 
 
-def _chosen(text: str, found: list[tuple[Ints, Ints, Floats]]) -> Seeds:
+def _chosen(text: str, found: list[tuple[Integers, Integers, Doubles]]) -> Seeds:
     """The best seeds by frequency × length, and their occurrences."""
     names: list[str] = []
     worth = []
@@ -164,7 +167,7 @@ def _chosen(text: str, found: list[tuple[Ints, Ints, Floats]]) -> Seeds:
     )
 
 
-def _losses(scores: Floats, lattice: Lattice, inner: Lattice) -> Floats:
+def _losses(scores: Doubles, lattice: Lattice, inner: Lattice) -> Doubles:
     """How much the likelihood falls without each piece, when its best other segmentation stands in for it."""
     used = lattice.best_counts(scores)
     total = used.sum()
@@ -178,7 +181,7 @@ def _losses(scores: Floats, lattice: Lattice, inner: Lattice) -> Floats:
     return np.asarray(np.round(loss, 6), dtype=np.float64)
 
 
-def _best(value: Floats, required: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:
+def _best(value: Doubles, required: npt.NDArray[np.bool_], size: int) -> npt.NDArray[np.bool_]:
     """Keep the required and the best, `size` in all; ties go to the earlier in the alphabet."""
     order = np.argsort(np.where(required, -np.inf, -value), kind="stable")
     keep = required.copy()
@@ -190,17 +193,17 @@ def _kept(
     keep: npt.NDArray[np.bool_],
     names: list[str],
     required: npt.NDArray[np.bool_],
-    value: Floats,
+    value: Doubles,
     lattice: Lattice,
     inner: Lattice,
-) -> tuple[list[str], npt.NDArray[np.bool_], Floats, Lattice, Lattice]:
+) -> tuple[list[str], npt.NDArray[np.bool_], Doubles, Lattice, Lattice]:
     if keep.all():
         return names, required, value, lattice, inner
     names = [name for name, kept in zip(names, keep.tolist(), strict=True) if kept]
     return names, required[keep], value[keep], lattice.without(~keep), inner.without(~keep, words=keep)
 
 
-def _digamma(x: Floats) -> Floats:
+def _digamma(x: Doubles) -> Doubles:
     """ψ(x) for x > 0: the recurrence up to 6, then the asymptotic series. Bayesian counts punish rare pieces."""
     shift = np.zeros_like(x)
     x = x.copy()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from larvatus.batch import Ints
+from larvatus.arrays import Ints
 from larvatus.errors import UsageError
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from larvatus.batch import Ints
+from larvatus.arrays import Ints
 from larvatus.labelled.glue import PUBLISHED, GlueTask
 from larvatus.metrics.classification import F1
 from larvatus.metrics.entities import EntityErrors

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from larvatus.batch import Ints, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TrainingBatch
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.documents import DocumentsConfig

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints
+from larvatus.arrays import Ints
 from larvatus.corpus.block import Block
 from larvatus.corpus.packing.pieces import as_array
 

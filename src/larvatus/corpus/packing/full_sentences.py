@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from larvatus.batch import Ints
+from larvatus.arrays import Ints
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.pieces import Pieces, as_array, cut_long, owners

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.batch import Ints, SequenceLabels
+from larvatus.arrays import Ints
+from larvatus.batch import SequenceLabels
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.pieces import Pieces
 from larvatus.errors import DataError

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from larvatus.batch import NO_WORD, Ints, TokenBatch, TrainingBatch, edges, ranges
+from larvatus.arrays import Ints
+from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch, edges, ranges
 from larvatus.corpus.block import Block
 
 

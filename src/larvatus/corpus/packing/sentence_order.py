@@ -27,7 +27,8 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from larvatus.batch import Ints, OrderLabels
+from larvatus.arrays import Ints
+from larvatus.batch import OrderLabels
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces

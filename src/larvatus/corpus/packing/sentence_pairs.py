@@ -25,7 +25,8 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from larvatus.batch import Ints, PairLabels
+from larvatus.arrays import Ints
+from larvatus.batch import PairLabels
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.exchange import Pairs, exchanged

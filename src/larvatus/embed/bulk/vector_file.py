@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from larvatus.arrays import Floats
 from larvatus.embed.bulk.parts import schema as rows_of
 from larvatus.embed.layers import Layers
 from larvatus.embed.nearest.concordance import Wanted
 from larvatus.embed.nearest.nearest import CONTEXT, Block, Row
 from larvatus.embed.options import Pool
-from larvatus.embed.results import Floats
 from larvatus.errors import ArtefactError, UsageError
 
 SUFFIXES = (".parquet", ".arrow")

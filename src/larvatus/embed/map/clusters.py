@@ -30,7 +30,7 @@ from importlib.util import find_spec
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints
+from larvatus.arrays import Ints
 from larvatus.embed.map.project import principal_components
 from larvatus.text.words import segment_words
 

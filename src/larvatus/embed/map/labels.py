@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-Doubles = npt.NDArray[np.float64]
+from larvatus.arrays import Doubles
+
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom."""
 CELL = 4.0

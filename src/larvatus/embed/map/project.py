@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Doubles
 from larvatus.errors import DataError, UsageError
 
 Method = Literal["auto", "umap", "pca"]
-Floats = npt.NDArray[np.float64]
 
 FEWEST = 3
 """Points of a map."""
@@ -31,7 +31,7 @@ NEIGHBOURS = 15
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    points: Floats
+    points: Doubles
     """[N, 2]"""
     method: Literal["umap", "pca"]
     note: str = ""
@@ -70,7 +70,7 @@ def _are(count: int) -> str:
     return {0: "is none", 1: "is 1"}.get(count, f"are {count}")
 
 
-def _umap(vectors: npt.NDArray[np.float32], seed: int) -> Floats:
+def _umap(vectors: npt.NDArray[np.float32], seed: int) -> Doubles:
     with warnings.catch_warnings():  # of its own dependencies, of threads, and of parts without a link between them
         warnings.simplefilter("ignore")
         from umap import UMAP
@@ -83,15 +83,15 @@ def _umap(vectors: npt.NDArray[np.float32], seed: int) -> Floats:
             random_state=seed,
             n_jobs=1,  # what a seed asks for in any case
         ).fit_transform(vectors)
-    points: Floats = np.asarray(flat, dtype=np.float64)
+    points: Doubles = np.asarray(flat, dtype=np.float64)
     return np.where(np.isfinite(points), points, 0.0)  # what has no neighbours is left without a place
 
 
-def principal_components(vectors: npt.NDArray[np.floating], count: int) -> Floats:
+def principal_components(vectors: npt.NDArray[np.floating], count: int) -> Doubles:
     """The first principal components of rows, [N, D] → [N, count]; each one's largest loading is positive."""
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, axes = np.linalg.eigh(centred.T @ centred)  # D × D, however many rows there are; ascending
     axes = axes[:, ::-1][:, :count]
     axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    flat: Floats = centred @ axes
+    flat: Doubles = centred @ axes
     return np.pad(flat, ((0, 0), (0, count - flat.shape[1])))

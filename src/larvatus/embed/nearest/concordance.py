@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from larvatus.arrays import Floats
 from larvatus.embed.bulk.parts import Piece
 from larvatus.embed.nearest.nearest import CONTEXT, Block, Row
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.passages import blocks
-from larvatus.embed.results import Floats
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
 from larvatus.nn.transformer import Transformer

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.embed.results import Floats
+from larvatus.arrays import Floats
 from larvatus.errors import ArtefactError, UsageError
 
 CONTEXT = 40

@@ -14,9 +14,9 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Floats
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.options import EmbedOptions
-from larvatus.embed.results import Floats
 from larvatus.embed.senses.inventory import Origin, SenseInventory
 from larvatus.embed.senses.tagged import Reading, Sentence
 from larvatus.embed.senses.wordnet import WordNet

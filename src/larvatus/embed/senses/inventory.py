@@ -24,12 +24,11 @@ import numpy as np
 import torch
 
 from larvatus import files
-from larvatus.batch import Ints
+from larvatus.arrays import Floats, Ints
 from larvatus.bundle.manifest import read_manifest, verify, write_manifest
 from larvatus.bundle.weights import read_tensors, write_tensors
 from larvatus.embed.layers import Layers
 from larvatus.embed.options import EmbedOptions, Pool
-from larvatus.embed.results import Floats
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.errors import ArtefactError, DataError
 

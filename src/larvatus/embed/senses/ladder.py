@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from larvatus.embed.results import Floats
+from larvatus.arrays import Floats
 from larvatus.embed.senses.inventory import SenseInventory, standardised
 from larvatus.embed.senses.tagged import Lemmas
 from larvatus.embed.senses.wordnet import Sense, WordNet

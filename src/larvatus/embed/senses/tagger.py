@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from msgspec import Struct
 
-from larvatus.embed.results import Floats
+from larvatus.arrays import Floats
 from larvatus.embed.senses.build import embed_instances
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.ladder import Candidates, Ladder, Rung, Step

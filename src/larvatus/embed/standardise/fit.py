@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Floats
 from larvatus.embed.bulk.parts import Piece
 from larvatus.embed.options import EmbedOptions, Pool, Unit
 from larvatus.embed.passages import PassageOptions, blocks, passages, sample
-from larvatus.embed.results import Floats, Vectors
+from larvatus.embed.results import Vectors
 from larvatus.embed.standardise.moments import RunningMoments
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts

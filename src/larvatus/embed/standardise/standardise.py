@@ -29,9 +29,10 @@ import torch
 from torch import Tensor
 
 from larvatus import files
+from larvatus.arrays import Doubles
 from larvatus.bundle.weights import read_tensors, stored_bytes, write_tensors
 from larvatus.embed.layers import LayerMix
-from larvatus.embed.standardise.moments import Doubles, RunningMoments
+from larvatus.embed.standardise.moments import RunningMoments
 from larvatus.errors import ArtefactError, DataError, UsageError, did_you_mean
 from larvatus.outputs import new_output
 from larvatus.regular_files import is_there, named, refuse_link

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from larvatus.batch import Ints, edges
+from larvatus.arrays import Doubles, Floats, Ints
+from larvatus.batch import edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.heads import Answering, AnsweringConfig
@@ -32,12 +33,11 @@ from larvatus.network import Network
 from larvatus.ranges import Count, Score, Size, check_ranges
 from larvatus.tasks.answers.passages import Asked, ask
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage
-from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.tasks.scoring import Scoring, head_of, score_sequences
 from larvatus.text.align import Alignment
 from larvatus.text.words import is_space, segment_words
 
 Merge = Literal["context", "window"]
-Doubles = npt.NDArray[np.float64]
 AT_ONCE = 1 << 20
 """Spans that are looked at together."""
 NOWHERE = -np.inf

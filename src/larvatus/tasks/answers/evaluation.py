@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Doubles
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.heads import Answering
 from larvatus.labelled.records import Dataset, QuestionExample
-from larvatus.metrics.bootstrap import Doubles, Interval
+from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.squad import BestThreshold, Version, question_scores
 from larvatus.tasks.answers.finetune import AnswerOptions, HeldOutQuestions, encode_questions
 from larvatus.tasks.evaluation.evaluated import Reading, plain, plain_metrics

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from larvatus.arrays import Floats
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_answering
 from larvatus.errors import DataError, UsageError, did_you_mean
@@ -47,7 +48,7 @@ from larvatus.tasks.fit.head_options import HeadOptions
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.held_out import Calibration, judged, mean_loss
-from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.tasks.scoring import Scoring, head_of, score_sequences
 
 METRICS = ("f1", "exact-match")
 WITH_NULL = ("best-f1", "f1", "exact-match")

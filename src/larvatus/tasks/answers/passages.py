@@ -17,21 +17,20 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.arrays import Bools, Floats, Ints
+from larvatus.batch import TrainingBatch, edges
 from larvatus.errors import DataError, UsageError
 from larvatus.labelled.records import QuestionExample
 from larvatus.ranges import CountOrNone, Weight, check_ranges
 from larvatus.rng import stream
 from larvatus.targets import AnswerSpans
-from larvatus.tasks.read.sequences import Floats, Sequences
+from larvatus.tasks.read.sequences import Sequences
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.windows import windows
 
-Bools = npt.NDArray[np.bool_]
 SHORTEST = 16
 """Tokens of the shortest window."""
 NO_WORDS = np.empty((0, 2), np.int64)

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.arrays import Floats, Ints
+from larvatus.batch import TrainingBatch, edges
 from larvatus.errors import DataError, did_you_mean
 from larvatus.heads import Classification, ClassificationConfig
 from larvatus.labelled.records import TextExample
@@ -25,7 +26,7 @@ from larvatus.targets import ClassTargets
 from larvatus.tasks.read.sequences import Sequences, TextOrPair
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.results import Classified, Coverage
-from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.tasks.scoring import Scoring, head_of, score_sequences
 
 VALUES = Range(-1e15, 1e15)
 """Of a regression: their squares must be finite too."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from larvatus.batch import Ints
+from larvatus.arrays import Ints
 from larvatus.metrics.classification import divide
 from larvatus.outputs import new_output
 from larvatus.plots import as_written

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints
+from larvatus.arrays import Floats, Ints
 from larvatus.heads.classification import Kind
 from larvatus.labelled.records import Dataset, TaggedExample, TextExample
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
 from larvatus.metrics.entities import EntityErrors
-from larvatus.tasks.scoring import Floats
 from larvatus.text.tag_schemes import Entity, Scheme
 
 

@@ -20,7 +20,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints, edges
+from larvatus.arrays import Floats, Ints
+from larvatus.batch import edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
@@ -35,7 +36,7 @@ from larvatus.tasks.evaluation.resampled import resampled_classes, resampled_tag
 from larvatus.tasks.fit.finetune import encode_tags, encode_texts
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import Sequences
-from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.tasks.scoring import Scoring, head_of, score_sequences
 from larvatus.tasks.tag.schemes import in_scheme, scheme_of
 from larvatus.tasks.tag.tag import decode, tag_probabilities, words_read
 from larvatus.text.tag_schemes import Scheme, detect_scheme, find_illegal, read_entities, read_leniently

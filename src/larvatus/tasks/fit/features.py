@@ -24,7 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from larvatus.batch import Ints, TrainingBatch, edges, runs
+from larvatus.arrays import Floats, Ints
+from larvatus.batch import TrainingBatch, edges, runs
 from larvatus.errors import ArtefactError
 from larvatus.heads import Answering, Spans, Tagging
 from larvatus.network import Network
@@ -32,7 +33,7 @@ from larvatus.nn.device import on_device
 from larvatus.objectives import Loss
 from larvatus.targets import WordSpans, WordTags
 from larvatus.tasks.read.sequences import gathered
-from larvatus.tasks.scoring import Floats, Head, Scoring, head_of, states_of
+from larvatus.tasks.scoring import Head, Scoring, head_of, states_of
 
 
 class Examples(Protocol):

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from larvatus.batch import Ints, TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TrainingBatch
 from larvatus.engine.schedule import learning_rate
 from larvatus.engine.settings import Runtime
 from larvatus.engine.step import replayable

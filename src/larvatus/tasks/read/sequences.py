@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import NO_WORD, Ints, TokenBatch, TrainingBatch, edges, ranges
+from larvatus.arrays import Ints
+from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch, edges, ranges
 from larvatus.errors import UsageError
 from larvatus.targets import WordTags
 from larvatus.text.align import Alignment
@@ -28,7 +29,6 @@ from larvatus.text.frame import Frame
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.windows import windows
 
-Floats = npt.NDArray[np.float32]
 TextOrPair = str | tuple[str, str]
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from larvatus.batch import Ints
+from larvatus.arrays import Ints
 from larvatus.errors import DataError
 
 NAMED = 5

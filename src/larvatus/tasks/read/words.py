@@ -24,9 +24,8 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from larvatus.batch import Ints
+from larvatus.arrays import Bools, Ints
 from larvatus.errors import DataError
 from larvatus.labelled.records import SpannedWords, TaggedExample, TextExample
 from larvatus.text.align import Alignment, join_words
@@ -35,7 +34,6 @@ from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
 
 Spacing = Literal["written", "apart", "spaced"]
-Bools = npt.NDArray[np.bool_]
 Words = TextExample | TaggedExample | SpannedWords
 
 

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Floats, Ints
 from larvatus.errors import DataError, UsageError
 from larvatus.heads.spans import NULL, Decoding
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 SpanTuple = tuple[int, int, int]
 """First word, the word after the last, type."""
 THRESHOLDS = (*(n / 50 for n in range(1, 50)), 0.99, 0.995, 0.999)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from larvatus.arrays import Doubles
 from larvatus.batch import edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
@@ -26,7 +27,7 @@ from larvatus.heads import Spans
 from larvatus.heads.spans import Decoding
 from larvatus.labelled.records import Dataset, SpannedWords
 from larvatus.labelled.spanned import BINARY, binary
-from larvatus.metrics.bootstrap import Doubles, Interval
+from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.classification import F1, divide
 from larvatus.metrics.entities import Entities, EntityErrors
 from larvatus.metrics.spans import depths, span_f1

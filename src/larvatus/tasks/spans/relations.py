@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from larvatus.batch import Ints, edges, runs
+from larvatus.arrays import Ints
+from larvatus.batch import edges, runs
 from larvatus.errors import did_you_mean
 from larvatus.heads import Spans, SpansConfig
 from larvatus.labelled.records import SpannedWords

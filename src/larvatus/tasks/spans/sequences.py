@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.arrays import Ints
+from larvatus.batch import TrainingBatch, edges
 from larvatus.targets import WordSpans
 from larvatus.tasks.read.sequences import Sequences, gathered, word_sequences
 from larvatus.text.align import Alignment

@@ -17,7 +17,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.arrays import Floats, Ints
+from larvatus.batch import TrainingBatch, edges
 from larvatus.errors import ArtefactError, did_you_mean
 from larvatus.heads import Spans, SpansConfig
 from larvatus.heads.spans import NULL
@@ -31,7 +32,7 @@ from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.read.words import align_examples
 from larvatus.tasks.results import Coverage, Entity, Relation, Spanned
-from larvatus.tasks.scoring import Floats, Scoring, by_length, head_of, states_of
+from larvatus.tasks.scoring import Scoring, by_length, head_of, states_of
 from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, decode_spans
 from larvatus.tasks.spans.relations import (
     RelationTuple,

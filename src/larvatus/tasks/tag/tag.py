@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from larvatus.batch import Ints, TrainingBatch, edges
+from larvatus.arrays import Floats, Ints
+from larvatus.batch import TrainingBatch, edges
 from larvatus.errors import did_you_mean
 from larvatus.heads import Tagging, TaggingConfig
 from larvatus.labelled.records import TaggedExample
@@ -26,7 +27,7 @@ from larvatus.targets import WordTags
 from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord
-from larvatus.tasks.scoring import Floats, Scoring, head_of, score_sequences
+from larvatus.tasks.scoring import Scoring, head_of, score_sequences
 from larvatus.text.align import Alignment, join_words
 from larvatus.text.tag_schemes import detect_scheme, legal_transitions, read_leniently
 from larvatus.text.tokenizer import Tokenizer
