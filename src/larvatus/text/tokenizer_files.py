@@ -167,19 +167,20 @@ def frame(tokenizer: Tokenizer) -> Frame:
     config = tokenizer.config
     kind = str(config.get("tokenizer_class", ""))
     double = kind.removesuffix("Fast").removesuffix("Tokenizer") in TWO_SEPARATORS
-    found = read_frame(tokenizer.library.post_processor)
-    if found is None:
-        found = (Frame.roberta if double else Frame.bert)(tokenizer.cls_id, tokenizer.sep_id)
-    ids = {id for dress in (found.single, found.pair) for gap in dress.gaps for id in gap}
-    if max(ids) >= tokenizer.size:
+    frame = read_frame(tokenizer.library.post_processor)
+    if frame is None:
+        cls_id, sep_id = tokenizer.id(tokenizer.special.cls), tokenizer.id(tokenizer.special.sep)
+        frame = (Frame.roberta if double else Frame.bert)(cls_id, sep_id)
+    highest = max(frame.specials, default=0)
+    if highest >= tokenizer.size:
         raise ArtefactError(
-            f"the tokenizer's post-processor adds token {max(ids)}, but ids go from 0 to {tokenizer.size - 1}; "
+            f"the tokenizer's post-processor adds token {highest}, but ids go from 0 to {tokenizer.size - 1}; "
             "correct tokenizer.json"
         )
     names = config.get("model_input_names")
     if isinstance(names, list) and "token_type_ids" not in names:  # then `transformers` gives the model no segments
-        return found.without_segments()
-    return found
+        return frame.without_segments()
+    return frame
 
 
 def _unknown(model: dict[str, Any]) -> str:

@@ -35,6 +35,7 @@ from larvatus.corpus.packing.pairs import aim, check_sentences, draws, gather, p
 from larvatus.corpus.packing.pieces import Pieces, as_array
 from larvatus.errors import RecipeError
 from larvatus.ranges import Share, check_ranges
+from larvatus.text.frame import Dress
 
 ORDERED, SWAPPED = 0, 1
 _LEAST_PART = 4  # tokens: parts are no shorter where the limit is not itself a few tokens
@@ -49,14 +50,15 @@ class SentenceOrderConfig(msgspec.Struct, tag="sentence-order", frozen=True, kw_
     """How often the two segments change places."""
 
     gives: ClassVar[tuple[type, ...]] = (OrderLabels,)
-    specials: ClassVar[int] = 3
+    texts: ClassVar[int] = 2
     least: ClassVar[int] = 2
     different_documents: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_ranges(self, "packing.", RecipeError)
 
-    def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
+    def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
+        room = dress.room(length)
         cutting = _Cutting(block, room, self.short, random)
         cuts = [places for stretches in cutting.stretches() for places in cutting.parts(*stretches)]
         places = as_array([place for cut in cuts for place in cut]).reshape(-1, 2, 2)  # [B, earlier and later, 2]
