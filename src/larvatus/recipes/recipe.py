@@ -19,6 +19,7 @@ from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.network import ObjectiveConfig, generator_of
 from larvatus.nn.transformer import TransformerConfig
+from larvatus.objectives.loss import PredictsWords
 from larvatus.ranges import Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
 from larvatus.text.frame import Dress
@@ -58,6 +59,12 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         check_ranges(self, "", RecipeError)
         _check_objectives(self)
         _check_phases(self)
+
+    @property
+    def words_per_token(self) -> float:
+        """How many words an objective is expected to predict for each token of text; of several, the most."""
+        predicting = (objective for objective in self.objectives if isinstance(objective, PredictsWords))
+        return max((objective.words_per_token(self.corruption) for objective in predicting), default=0.0)
 
 
 def _check_objectives(recipe: Recipe) -> None:
