@@ -30,6 +30,8 @@ from larvatus.errors import ArtefactError
 
 MOST_SPECIALS = 16
 """Around a text or a pair; published models have up to four."""
+TWO_SEPARATORS = ("Roberta", "XLMRoberta", "Camembert", "MPNet")
+"""How the names of the `transformers` classes begin that put two separators into a pair and have no second segment."""
 REPEATS = "the tokenizer's post-processor repeats, drops or swaps texts; correct tokenizer.json"
 
 
@@ -165,6 +167,29 @@ class Frame:
             pair=_template(self.pair, names),
             special_tokens=[(name, id) for id, name in names.items()],
         )
+
+
+def tokenizer_frame(
+    library: tokenizers.Tokenizer, config: Mapping[str, Any], *, cls_id: int | None, sep_id: int | None, size: int
+) -> Frame:
+    """How texts and pairs are dressed: as the post-processor says; by the class where there is none; else as BERT.
+
+    `config` is `tokenizer_config.json`, `size` the number of pieces.
+    """
+    frame = read_frame(library.post_processor)
+    if frame is None:
+        name = str(config.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
+        frame = (Frame.roberta if name in TWO_SEPARATORS else Frame.bert)(cls_id, sep_id)
+    highest = max(frame.specials, default=0)
+    if highest >= size:
+        raise ArtefactError(
+            f"the tokenizer's post-processor adds token {highest}, but ids go from 0 to {size - 1}; "
+            "correct tokenizer.json"
+        )
+    names = config.get("model_input_names")
+    if isinstance(names, list) and "token_type_ids" not in names:  # then `transformers` gives the model no segments
+        return frame.without_segments()
+    return frame
 
 
 def read_frame(post_processor: Any) -> Frame | None:

@@ -268,6 +268,6 @@ def _unigram_counts(
     counts = np.zeros(size, dtype=np.int64)
     for start in range(0, len(words), 10_000):
         part = words[start : start + 10_000]
-        for (_, times), found in zip(part, bare.encode_batch_fast([word for word, _ in part]), strict=True):
-            np.add.at(counts, found.ids, times)
+        for (_, times), encoding in zip(part, bare.encode_batch_fast([word for word, _ in part]), strict=True):
+            np.add.at(counts, encoding.ids, times)
     return counts

@@ -124,12 +124,12 @@ class _Cutting:
             return
         for m in count(fewest):
             at_words = m < fewest + _TRIES
-            one, two = self._even(start, middle, m, at_words), self._even(middle, stop, m, at_words)
-            pairs = [(k * (len(one) - 1) // m, k * (len(two) - 1) // m) for k in range(m)]
-            if all(one[i + 1] - one[i] + two[j + 1] - two[j] <= self.room for i, j in pairs):
+            earlier, later = self._even(start, middle, m, at_words), self._even(middle, stop, m, at_words)
+            pairs = [(k * (len(earlier) - 1) // m, k * (len(later) - 1) // m) for k in range(m)]
+            if all(earlier[i + 1] - earlier[i] + later[j + 1] - later[j] <= self.room for i, j in pairs):
                 break
         for i, j in pairs:
-            yield one[i], one[i + 1], two[j], two[j + 1]
+            yield earlier[i], earlier[i + 1], later[j], later[j + 1]
 
     def _even(self, start: int, stop: int, m: int, at_words: bool) -> list[int]:
         """Edges of m even parts, fewer of a short stretch; at words where there are enough of them."""
