@@ -26,9 +26,12 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from larvatus.arrays import Ints
+from larvatus.errors import UsageError
 
 A = TypeVar("A")  # numpy.ndarray or torch.Tensor
 NO_WORD = -1
+IGNORE = -100
+"""The label that no objective counts (as in `torch.nn.functional.cross_entropy`)."""
 
 
 class Mapped:
@@ -95,6 +98,20 @@ def edges(lengths: Ints) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """The fixed sizes that a batch is brought to for a compiled step (`nn/buckets.py`)."""
+
+    tokens: int  # N
+    sequences: int  # B
+    targets: int  # M, words to predict
+
+
+def grown(array: Ints, size: int, value: int) -> Ints:
+    """The array with `value` behind it, `size` long."""
+    return np.concatenate([array, np.full(size - len(array), value, dtype=np.int64)])
+
+
 class Targets(Protocol):
     """What an objective is to predict. A kind of target is a class; objectives name the class they need."""
 
@@ -113,6 +130,14 @@ class Targets(Protocol):
     @classmethod
     def join(cls, parts: Sequence[tuple[Self, int, int]]) -> Self:
         """The opposite: each part with the number of tokens and of sequences that come before it."""
+
+    def filled(self, totals: Totals) -> Self:
+        """The targets of a batch that was filled up to these totals; those added are labelled `IGNORE`."""
+
+
+def _refuse_more(count: int, totals: Totals) -> None:
+    if count > totals.targets:
+        raise UsageError(f"a batch of {count} predicted tokens does not fit {totals.targets}; raise targets")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +163,12 @@ class MaskedTokens(Mapped, Generic[A]):
             ids=np.concatenate([part.ids for part, _, _ in parts]),
         )
 
+    def filled(self: MaskedTokens[Ints], totals: Totals) -> MaskedTokens[Ints]:
+        _refuse_more(self.count, totals)
+        return MaskedTokens(
+            places=grown(self.places, totals.targets, totals.tokens - 1), ids=grown(self.ids, totals.targets, IGNORE)
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class SequenceLabels(Mapped, Generic[A]):
@@ -156,6 +187,9 @@ class SequenceLabels(Mapped, Generic[A]):
     @classmethod
     def join(cls, parts: Sequence[tuple[Self, int, int]]) -> Self:
         return cls(labels=np.concatenate([part.labels for part, _, _ in parts]))  # type: ignore[arg-type]
+
+    def filled(self, totals: Totals) -> Self:
+        return type(self)(labels=grown(self.labels, totals.sequences, IGNORE))  # type: ignore[arg-type]
 
 
 class PairLabels(SequenceLabels[A]):
@@ -189,8 +223,8 @@ class SpanTargets(Mapped, Generic[A]):
 
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> SpanTargets[A]:
         first, last = np.searchsorted(self.left, tokens)  # type: ignore[call-overload]
-        own: SpanTargets[Any] = self.map(lambda array: array[first:last])
-        return SpanTargets(left=own.left - tokens[0], right=own.right - tokens[0], place=own.place, ids=own.ids)
+        part: SpanTargets[Any] = self.map(lambda array: array[first:last])
+        return SpanTargets(left=part.left - tokens[0], right=part.right - tokens[0], place=part.place, ids=part.ids)
 
     @classmethod
     def join(cls, parts: Sequence[tuple[SpanTargets[Ints], int, int]]) -> SpanTargets[Ints]:
@@ -199,6 +233,15 @@ class SpanTargets(Mapped, Generic[A]):
             right=np.concatenate([part.right + tokens for part, tokens, _ in parts]),
             place=np.concatenate([part.place for part, _, _ in parts]),
             ids=np.concatenate([part.ids for part, _, _ in parts]),
+        )
+
+    def filled(self: SpanTargets[Ints], totals: Totals) -> SpanTargets[Ints]:
+        _refuse_more(self.count, totals)
+        return SpanTargets(
+            left=grown(self.left, totals.targets, totals.tokens - 1),
+            right=grown(self.right, totals.targets, totals.tokens - 1),
+            place=grown(self.place, totals.targets, 0),
+            ids=grown(self.ids, totals.targets, IGNORE),
         )
 
 
@@ -215,14 +258,19 @@ class ReplacedTokens(Mapped, Generic[A]):
         return len(self.labels)  # type: ignore[arg-type]
 
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> ReplacedTokens[A]:
-        own: ReplacedTokens[A] = self.map(lambda array: array[slice(*tokens)])
-        return own
+        part: ReplacedTokens[A] = self.map(lambda array: array[slice(*tokens)])
+        return part
 
     @classmethod
     def join(cls, parts: Sequence[tuple[ReplacedTokens[Ints], int, int]]) -> ReplacedTokens[Ints]:
         return ReplacedTokens(
             labels=np.concatenate([part.labels for part, _, _ in parts]),
             draws=np.concatenate([part.draws for part, _, _ in parts]),
+        )
+
+    def filled(self: ReplacedTokens[Ints], totals: Totals) -> ReplacedTokens[Ints]:
+        return ReplacedTokens(
+            labels=grown(self.labels, totals.tokens, IGNORE), draws=grown(self.draws, totals.tokens, 0)
         )
 
 
@@ -284,8 +332,8 @@ class TrainingBatch(Mapped, Generic[A]):
         sequences_before = edges(np.array([part.tokens.count for part in parts])).tolist()
         targets: dict[Any, Any] = {}
         for kind in parts[0].targets:
-            own = [part.targets[kind] for part in parts]
-            targets[kind] = kind.join(list(zip(own, tokens_before, sequences_before, strict=False)))  # type: ignore[attr-defined]
+            of_kind = [part.targets[kind] for part in parts]
+            targets[kind] = kind.join(list(zip(of_kind, tokens_before, sequences_before, strict=False)))  # type: ignore[attr-defined]
         names = [field.name for field in dataclasses.fields(TokenBatch)]
         return TrainingBatch(tokens=TokenBatch(**{name: end_to_end(name) for name in names}), targets=targets)
 

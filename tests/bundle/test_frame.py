@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
-from tokenizers import processors
+from tokenizers import models, pre_tokenizers, processors
 
-from larvatus.batch import edges
+from larvatus import rng
+from larvatus.batch import TrainingBatch, edges
 from larvatus.bundle.directory import load_bundle
-from larvatus.errors import ArtefactError
+from larvatus.corpus.block import Block
+from larvatus.corpus.packing import SentenceOrderConfig, pack
+from larvatus.corrupt import MaskingConfig, NoiseConfig
+from larvatus.errors import ArtefactError, RecipeError
 from larvatus.nn.device import on_device
+from larvatus.pretrain.held_out import corruption_of
 from larvatus.tasks.answers.passages import ask
 from larvatus.tasks.read.sequences import text_sequences
 from larvatus.text.frame import read_frame
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
-from tests.bundle.families import FAMILIES
-from tests.bundle.their_tokenizers import prose, their_tokenizer
+from tests.bundle.families import FAMILIES, save
+from tests.bundle.their_tokenizers import prose, their_model, their_tokenizer
 from tests.bundle.theirs import their_directory, transformers
 
 SINGLE = ["The module defines a class.", 'It isn\'t "wide", is it?', "a", "Values of objects, in order: 3.14."]
@@ -60,6 +67,11 @@ def check(ours: Tokenizer, theirs: Any) -> None:
     assert rows_of(asked.ids, asked.segments, asked.lengths) == wanted[len(SINGLE) :]
     assert ours.frame.single.specials == theirs.num_special_tokens_to_add(pair=False)
     assert ours.frame.pair.specials == theirs.num_special_tokens_to_add(pair=True)
+    for pair, row in zip(PAIRS, wanted[len(SINGLE) :], strict=True):  # and so pretraining packs the same two texts
+        block = Block.of([[ids.tolist() for ids in ours.encode_fast(pair)]])
+        order = SentenceOrderConfig(short=0.0, swapped=0.0)
+        packed = pack(block, order, length=256, frame=ours.frame, random=rng.stream(0, "test")).tokens
+        assert rows_of(packed.ids, packed.segments, packed.lengths) == [row]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -73,6 +85,12 @@ def test_a_directory_that_transformers_saved_is_read_as_transformers_reads_it(fa
     assert set(ours.frame.pair.segments(2, 2).tolist()) == ({0} if family in NO_SEGMENTS else {0, 1})
     ours.save(tmp_path / "again")  # and what we make of it, `transformers` still reads in the same way
     check(Tokenizer.load(tmp_path / "again"), theirs_of(family, tmp_path / "again"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_tokenizer_of_a_model_directory_that_we_write_is_read_alike_by_both(family: str, tmp_path: Path) -> None:
+    directory = save(tmp_path / "ours", load_bundle(their_model(tmp_path / "theirs", family, "Model")))
+    check(load_bundle(directory).tokenizer, transformers.AutoTokenizer.from_pretrained(directory))
 
 
 OURS = {
@@ -149,9 +167,62 @@ def test_every_kind_of_post_processor_is_understood() -> None:
     assert frame.pair.ids(np.array([8]), np.array([9, 9])).tolist() == [5, 8, 6, 6, 9, 9, 6]
     assert frame.pair.starts(1, 2) == (1, 4)
     assert read_frame(None) is read_frame(processors.ByteLevel()) is None
-    with pytest.raises(ArtefactError, match="no special token before a text"):
-        read_frame(processors.TemplateProcessing(single="$A [SEP]", pair="$A $B [SEP]", special_tokens=special[1:]))
+    one_sided = processors.TemplateProcessing(single="$A [SEP]", pair="$A $B [SEP]", special_tokens=special[1:])
+    closing = read_frame(one_sided)
+    assert closing is not None
+    assert closing.single.ids(np.array([8, 9])).tolist() == [8, 9, 6]
+    assert closing.pair.starts(2, 1) == (0, 2)
+    assert not closing.encloses
     with pytest.raises(ArtefactError, match="swaps texts"):
         read_frame(
             processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $B $A [SEP]", special_tokens=special)
         )
+
+
+def gpt_like(directory: Path) -> Path:
+    """A byte-level vocabulary as GPT-2 has it: no token of those that BERT adds, one for the end of a text."""
+    pieces, merges = sorted(pre_tokenizers.ByteLevel.alphabet()), [("t", "h"), ("th", "e")]
+    names = [*pieces, "th", "the", "<|endoftext|>"]
+    library = tokenizers.Tokenizer(models.BPE({piece: number for number, piece in enumerate(names)}, merges))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.post_processor = processors.ByteLevel(trim_offsets=False)
+    library.add_special_tokens(["<|endoftext|>"])
+    end = "<|endoftext|>"
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=library, bos_token=end, eos_token=end)
+    made.save_pretrained(directory)
+    return directory
+
+
+def test_a_vocabulary_without_special_tokens_dresses_texts_in_nothing(tmp_path: Path) -> None:
+    ours = Tokenizer.load(gpt_like(tmp_path))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = ["the thin man", ("the", "other")]
+    batch = inputs(ours, texts)
+    ids = [row for row, _ in rows_of(batch.ids, batch.segments, batch.lengths)]
+    assert ids == [theirs("the thin man")["input_ids"], theirs("the", "other")["input_ids"]]
+    assert not ours.frame.specials
+    assert ours.frame.pair.room(64) == 64
+    assert (batch.words >= 0).all()
+    ours.save(tmp_path / "again")
+    assert Tokenizer.load(tmp_path / "again").frame == ours.frame
+
+
+def test_what_hides_tokens_behind_a_mask_is_refused_where_the_vocabulary_has_none(tmp_path: Path) -> None:
+    ours = Tokenizer.load(gpt_like(tmp_path))
+    with pytest.raises(RecipeError, match='corruption "tokens" needs a mask token, but the vocabulary has none'):
+        corruption_of(MaskingConfig(), ours, 1, limit=64)
+    noise = corruption_of(NoiseConfig(mask=0.0, reorder=1.0, units="tokens"), ours, 1, limit=64)
+    assert noise is not None
+    noisy = noise(TrainingBatch(tokens=inputs(ours, ["the thin man"]), targets={}), 0, 0)
+    assert sorted(noisy.tokens.ids.tolist()) == sorted(ours.encode("the thin man").ids.tolist())
+    assert corruption_of(None, ours, 1, limit=64) is None
+
+
+def test_an_encoder_whose_tokenizer_encloses_no_text_is_refused(tmp_path: Path) -> None:
+    directory = their_model(tmp_path, "bert", "Model")
+    path = directory / "tokenizer.json"
+    settings = json.loads(path.read_text())
+    settings["post_processor"]["single"] = settings["post_processor"]["single"][1:]
+    path.write_text(json.dumps(settings))
+    with pytest.raises(ArtefactError, match="no special token before a text"):
+        load_bundle(directory)

@@ -22,14 +22,14 @@ from larvatus.corpus.packing import (
     SentenceOrderConfig,
     SentencePairsConfig,
     SingleSegmentConfig,
-    SpecialIds,
     check,
     pack,
 )
 from larvatus.errors import DataError, RecipeError
+from larvatus.text.frame import Frame
 
 CLS, SEP, FIRST = 1, 2, 10
-SPECIAL = SpecialIds(cls=CLS, sep=SEP)
+FRAME = Frame.bert(CLS, SEP)
 ALL: list[PackingConfig] = [
     SentencePairsConfig(),
     FullSentencesConfig(),
@@ -81,7 +81,46 @@ def taken_apart(batch: TrainingBatch[Ints]) -> list[Sequence_]:
 
 
 def packed(block: Block, config: PackingConfig, length: int, seed: int = 0) -> TrainingBatch[Ints]:
-    return pack(block, config, length=length, special=SPECIAL, random=rng.stream(seed, "test"))
+    return pack(block, config, length=length, frame=FRAME, random=rng.stream(seed, "test"))
+
+
+FRAMES = {
+    "two separators": Frame.roberta(CLS, SEP),
+    "none": Frame.bert(None, None),
+    "an opening alone": Frame.bert(CLS, None),
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=list(FRAMES))
+@pytest.mark.parametrize("config", ALL, ids=lambda config: config.__struct_config__.tag)
+@given(block=blocks(), length=st.integers(8, 64))
+@settings(max_examples=15, deadline=None)
+def test_every_frame_dresses_the_stretches_that_berts_does(
+    config: PackingConfig, frame: Frame, block: Block, length: int
+) -> None:
+    """With the same room for text; only the special tokens and segments around it are others."""
+    dress = frame.of(config.texts)
+    longer = length + dress.specials - FRAME.of(config.texts).specials
+    batch = pack(block, config, length=longer, frame=frame, random=rng.stream(0, "test"))
+    assert batch.tokens.lengths.max(initial=0) <= longer
+    if isinstance(config, FullSentencesConfig):
+        if not dress.gaps[-1]:  # no separators between documents: the limit holds more text
+            text = batch.tokens.ids[batch.tokens.words >= 0]
+            assert sorted(text.tolist()) == block.ids.tolist()
+            assert batch.tokens.size == len(block.ids) + dress.opening * batch.tokens.count
+            return
+        assert batch.tokens.ids.tolist() == packed(block, config, length).tokens.ids.tolist()
+        return
+    plain, others = taken_apart(packed(block, config, length)), taken_apart(batch)
+    for bert, other in zip(plain, others, strict=True):
+        texts = [np.array(stretch) + FIRST for stretch in bert.stretches]
+        words = [np.array(row) for row in np.split(bert.words, np.flatnonzero(np.array(bert.ids) == SEP))]
+        assert other.ids == dress.ids(*texts).tolist()
+        assert other.segments == dress.segments(*map(len, texts)).tolist()
+        assert other.words == dress.filled(-1, *(row[row >= 0] for row in words[: len(texts)])).tolist()
+    for kind in config.gives:
+        same = packed(block, config, length).targets[kind].labels
+        assert batch.targets[kind].labels.tolist() == same.tolist()
 
 
 def document_of(block: Block, place: int) -> int:

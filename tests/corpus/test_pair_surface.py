@@ -17,8 +17,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from larvatus import rng
 from larvatus.batch import OrderLabels, PairLabels, edges
 from larvatus.corpus.block import Block
-from larvatus.corpus.packing import PackingConfig, SentenceOrderConfig, SentencePairsConfig, SpecialIds, pack
+from larvatus.corpus.packing import PackingConfig, SentenceOrderConfig, SentencePairsConfig, pack
 from larvatus.text.embedded import embedded_documents
+from larvatus.text.frame import Frame
 from larvatus.text.sentences import split_sentences
 
 MARGIN = 0.02
@@ -58,7 +59,7 @@ def halves() -> tuple[Block, Block]:
 
 
 def packed(block: Block, length: int, seed: int, config: PackingConfig, kind: type) -> list[Pair]:
-    batch = pack(block, config, length=length, special=SpecialIds(cls=0, sep=1), random=rng.stream(seed, "surface"))
+    batch = pack(block, config, length=length, frame=Frame.bert(0, 1), random=rng.stream(seed, "surface"))
     edge, ids = edges(batch.tokens.lengths).tolist(), batch.tokens.ids.tolist()
     seconds = np.add.reduceat(batch.tokens.segments, edge[:-1]).tolist()
     return [

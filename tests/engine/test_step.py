@@ -1,5 +1,7 @@
 """One step: the same whatever the microbatch; no targets count for nothing; nothing unsound reaches the weights."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -100,3 +102,20 @@ def test_clipping_keeps_the_direction_of_the_whole_gradient(small_recipe):
         steps.append(torch.cat([(t - before[name]).double().flatten() for name, t in weights(found).items()]))
     assert float(steps[1].norm()) == pytest.approx(0.01, rel=1e-3)
     assert float(torch.cosine_similarity(*steps, dim=0)) > 0.99999
+
+
+def test_a_compiled_step_has_one_shape_by_what_its_objectives_expect(small_recipe):
+    """Targets that no objective reads are left out, however many there are."""
+    batch, limit = batch_of([30, 7, 12, 25, 9, 31, 4]), 48
+    recipe = small_recipe()
+    tokens = recipe.batch * limit
+    found = stepper(recipe)._fixed_shape(batch, limit)
+    hidden = math.ceil(1.02 * 0.15 * tokens / 128 + 1) * 128
+    assert (found.tokens.size, found.tokens.count) == (tokens, 2 * recipe.batch + 64)
+    assert {kind: targets.count for kind, targets in found.targets.items()} == {
+        MaskedTokens: hidden,
+        PairLabels: 2 * recipe.batch + 64,
+    }
+    pairs = small_recipe('objectives=[{type="next-sentence"}]')
+    many = batch_of([40] * 20, masked_every=1)
+    assert set(stepper(pairs)._fixed_shape(many, limit).targets) == {PairLabels}

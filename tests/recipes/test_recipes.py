@@ -1,5 +1,7 @@
 """Recipes: what the files say, what may be set, and one clear line for everything that cannot work."""
 
+import tomllib
+
 import pytest
 
 from larvatus.errors import RecipeError
@@ -11,6 +13,7 @@ from larvatus.recipes import (
     recipe_names,
     recipe_of,
     recipe_table,
+    recipe_toml,
     steps_of_phases,
 )
 
@@ -257,3 +260,28 @@ def test_a_size_that_cannot_be_set_is_one_clear_line(recipe_file, sizes, said):
         read_recipe(mine, size="tiny")
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_recipe_may_do_without_corruption():
+    """Only where no objective asks for what it hides; said over a base by the word none."""
+    pairs = 'objectives=[{type="next-sentence"}]'
+    recipe = read_recipe("bert", settings=["corruption=none", pairs])
+    assert recipe.corruption is None
+    assert recipe.words_per_token == 0
+    assert recipe_of(tomllib.loads(recipe_toml(recipe)), where="shown") == recipe
+    assert recipe_of(recipe_table(recipe), where="saved") == recipe
+    with pytest.raises(
+        RecipeError, match=r'needs hidden tokens, but there is no corruption; set corruption\.type = "tokens"'
+    ):
+        read_recipe("bert", settings=["corruption=none"])
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_objectives_say_how_many_words_to_expect(name):
+    recipe = read_recipe(name)
+    assert recipe.words_per_token == recipe.corruption.rate
+
+
+def test_pairs_that_two_separators_tell_apart_need_no_second_segment():
+    settings = ["tokenizer.type=byte-bpe", "model.segments=0"]
+    assert read_recipe("bert", settings=settings).model.segments == 0

@@ -351,10 +351,13 @@ def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path,
             f"{source} says {architecture.vocabulary:,} tokens, but the tokenizer beside it has {tokenizer.size:,}; "
             "they belong to different models"
         )
+    if not tokenizer.frame.encloses:
+        raise ArtefactError(
+            f"{source}: the tokenizer puts no special token before a text, or none after it, and the model reads both; "
+            "correct post_processor in tokenizer.json, or cls_token and sep_token in tokenizer_config.json"
+        )
     if tokenizer.library.post_processor is not None and architecture.model.segments > 1:
-        frame = tokenizer.frame
-        highest = max(one for dress in (frame.single, frame.pair) for gap in dress.gap_segments for one in gap)
-        highest = max(highest, *frame.single.text_segments, *frame.pair.text_segments)
+        highest = tokenizer.frame.highest_segment
         if highest >= architecture.model.segments:
             raise ArtefactError(
                 f"{source} says {architecture.model.segments} segments, but the tokenizer beside it numbers them up to "

@@ -47,7 +47,7 @@ from larvatus.text.tokenizer import Tokenizer
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
     language: str = "en"
-    """Language of documents that do not say."""
+    """Language of documents for which none is given."""
     sentences: Literal["library", "newline"] = "library"
     """Split sentences by rule, or take each line as one."""
     reading: ReadOptions = field(default_factory=ReadOptions)

@@ -71,16 +71,16 @@ def encode_unit(encoder: Encoder, pieces: Sequence[Piece]) -> Encoded:
         before = len(sentences)
         sentences += encoder.split(piece)
         per_piece[i] = len(sentences) - before
-    found = encoder.stretches.encode(sentences)
+    encoded = encoder.stretches.encode(sentences)
 
-    piece_of_sentence = np.repeat(np.arange(len(pieces)), per_piece)[found.lengths > 0]
-    lengths = found.lengths[found.lengths > 0]
+    piece_of_sentence = np.repeat(np.arange(len(pieces)), per_piece)[encoded.lengths > 0]
+    lengths = encoded.lengths[encoded.lengths > 0]
     tokens = np.bincount(piece_of_sentence, weights=lengths, minlength=len(pieces)).astype(np.int64)
     kept = [i for i, n in enumerate(tokens.tolist()) if n]
     in_order = _Rows(
         pieces=[pieces[i] for i in kept],
-        ids=found.ids,
-        starts=found.starts,
+        ids=encoded.ids,
+        starts=encoded.starts,
         tokens=tokens[kept],
         sentences=np.bincount(piece_of_sentence, minlength=len(pieces))[kept].astype(np.int64),
         sentence_lengths=lengths,
@@ -138,11 +138,11 @@ class _Rows:
 
     def cuts(self) -> list[tuple[int, int]]:
         """First and last row of each chunk: within the budget, and of one language."""
-        found: list[tuple[int, int]] = []
+        chunks: list[tuple[int, int]] = []
         for _, group in groupby(range(len(self.pieces)), key=lambda row: self.pieces[row].language):
             rows = list(group)
-            found += [(rows[0] + a, rows[0] + b) for a, b in runs(self.tokens[rows], CHUNK_TOKENS)]
-        return found
+            chunks += [(rows[0] + a, rows[0] + b) for a, b in runs(self.tokens[rows], CHUNK_TOKENS)]
+        return chunks
 
 
 def _record_batch(rows: _Rows, a: int, b: int, columns: pa.Schema) -> bytes:

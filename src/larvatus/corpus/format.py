@@ -153,9 +153,9 @@ def read_manifest(directory: Path) -> Manifest:
         why = "was begun but not finished" if begun else "is not a corpus (no manifest.json)"
         raise DataError(f"{directory} {why}; build with: larvatus corpus build … --out {directory}")
     try:
-        found = msgspec.json.decode(read_bytes(path, DataError, most=LONGEST))
-        if isinstance(found, dict) and found.get("format") != FORMAT:
-            raise DataError(f"{path} has format {found.get('format')!r}, this version reads {FORMAT}; {REBUILD}")
+        stored = msgspec.json.decode(read_bytes(path, DataError, most=LONGEST))
+        if isinstance(stored, dict) and stored.get("format") != FORMAT:
+            raise DataError(f"{path} has format {stored.get('format')!r}, this version reads {FORMAT}; {REBUILD}")
         manifest = msgspec.convert(read_vouched(path, DataError, way=REBUILD, most=LONGEST), Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise DataError(f"{path} is not a corpus manifest: {fault}; {REBUILD}") from fault

@@ -27,10 +27,11 @@ from larvatus import rng
 from larvatus.arrays import Ints
 from larvatus.batch import TrainingBatch, edges
 from larvatus.corpus.mixture import MixtureConfig, Part, epoch_tokens, mixed_plan, refuse_mixed_chunks
-from larvatus.corpus.packing import PackingConfig, SpecialIds, check, pack
+from larvatus.corpus.packing import PackingConfig, check, pack
 from larvatus.corpus.processes import Workers
 from larvatus.corpus.store import Corpus
 from larvatus.errors import DataError, RecipeError
+from larvatus.text.frame import Frame
 
 BLOCK_TOKENS = 1 << 21
 
@@ -54,7 +55,7 @@ class BlockMaker:
     """Makes any block of any epoch; small enough to be sent to a worker, which opens the corpus itself."""
 
     path: Path
-    special: SpecialIds
+    frame: Frame
     packing: PackingConfig
     length: int
     corruption: Corruption | None
@@ -84,7 +85,7 @@ class BlockMaker:
     def make(self, epoch: int, block: int, parts: list[Part]) -> TrainingBatch[Ints]:
         random = rng.stream(self.seed, f"{self.purpose}/pack", epoch, block)
         text = self._corpus.parts(parts)
-        batch = pack(text, self.packing, length=self.length, special=self.special, random=random)
+        batch = pack(text, self.packing, length=self.length, frame=self.frame, random=random)
         return batch if self.corruption is None else self.corruption(batch, epoch, block << 32)
 
     @functools.cached_property
@@ -149,7 +150,7 @@ class Loader:
         self._under_way: Workers[BlockMaker, tuple[int, int, list[Part]], TrainingBatch[Ints]] | None = None
         self._maker = BlockMaker(
             path=corpus.path,
-            special=SpecialIds(cls=corpus.tokenizer.cls_id, sep=corpus.tokenizer.sep_id),
+            frame=corpus.tokenizer.frame,
             packing=packing,
             length=length,
             corruption=corruption,

@@ -6,7 +6,7 @@
     >>> {name: round(q, 3) for name, q in mixture({"en": 9_900, "sw": 100}, alpha=0.3).items()}
     {'en': 0.799, 'sw': 0.201}
 
-Drawing is systematic, not by lot: each language has a row of its text without end, one random order of its chunks after
+Drawing is systematic, not random: each language has a row of its text without end, one random order of its chunks after
 another, and every block of an epoch takes the next stretch of each row. The stretches are as long as q asks, cut at
 sentences, so each block has the mixture to a sentence, and no text of a language comes again before all of it has come.
 An epoch draws as many sentences as the corpus has. Everything is a function of (seed, epoch, block).

@@ -72,14 +72,14 @@ def fault_of(directory: Path, shard: ShardInfo) -> str | None:
     path = directory / shard.file
     try:
         size = path.stat().st_size
-        found = files.sha256(path)
+        actual = files.sha256(path)
     except FileNotFoundError:
         return f"{path} is missing; {REBUILD}"
     except OSError as fault:
         return f"{path} cannot be read ({fault.strerror}); {REBUILD}"
-    if found != shard.sha256:
+    if actual != shard.sha256:
         cut = f", {size:,} bytes instead of {shard.bytes:,}" if size != shard.bytes else ""
-        sums = f"wanted {shard.sha256[:4]}…, got {found[:4]}…{cut}"
+        sums = f"wanted {shard.sha256[:4]}…, got {actual[:4]}…{cut}"
         return f"{path} does not match its checksum ({sums}); {REBUILD}"
     return None
 

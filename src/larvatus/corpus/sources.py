@@ -64,9 +64,9 @@ def describe(paths: Sequence[Given], licence: str) -> tuple[Source, ...]:
     """Each path as it was given, with the files and bytes found there (bytes of local files only)."""
     described = []
     for path in paths:
-        found = list_files([path_of(path)]) if os.path.exists(path_of(path)) else []
-        size = sum(file.stat().st_size for file in found if isinstance(file, Path))
-        described.append(Source(name=as_text(str(path)), files=len(found), bytes=size, licence=licence))
+        listed = list_files([path_of(path)]) if os.path.exists(path_of(path)) else []
+        size = sum(file.stat().st_size for file in listed if isinstance(file, Path))
+        described.append(Source(name=as_text(str(path)), files=len(listed), bytes=size, licence=licence))
     return tuple(described)
 
 
@@ -81,17 +81,17 @@ def contents(path: Given) -> str | None:
             return None
         try:
             with file.open("rb") as opened:
-                own = hashlib.file_digest(opened, "sha256").hexdigest()
+                content = hashlib.file_digest(opened, "sha256").hexdigest()
         except OSError as fault:
             raise DataError(f"{file} cannot be read: {fault.strerror}") from fault
-        digest.update(f"\x00{file}\x00{own}".encode(errors="surrogateescape"))
+        digest.update(f"\x00{file}\x00{content}".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
 def fingerprint(paths: Sequence[Given]) -> str | None:
     """The contents of all paths, in their order; None where some cannot be read twice."""
-    found = [contents(path) for path in paths]
-    return None if None in found else hashlib.sha256("\n".join(map(str, found)).encode()).hexdigest()
+    digests = [contents(path) for path in paths]
+    return None if None in digests else hashlib.sha256("\n".join(map(str, digests)).encode()).hexdigest()
 
 
 def left_out(skipped: Skipped) -> dict[str, int]:

@@ -37,7 +37,7 @@ def keep_tokenizer(tokenizer: Tokenizer, out: Path, *, replace: bool) -> dict[st
     with files.saying_what_is_full(out):
         shutil.rmtree(aside, ignore_errors=True)
         tokenizer.save(aside)
-        found = {path.name: files.sha256(path) for path in sorted(aside.iterdir())}
+        sums = {path.name: files.sha256(path) for path in sorted(aside.iterdir())}
         if replace:
             shutil.rmtree(kept, ignore_errors=True)
         if kept.exists():
@@ -47,7 +47,7 @@ def keep_tokenizer(tokenizer: Tokenizer, out: Path, *, replace: bool) -> dict[st
                 files.fsync(path)
             os.rename(aside, kept)
             files.fsync(out)
-    return found
+    return sums
 
 
 def finished(out: Path, settings: Settings, text: Text, units: Callable[[], Iterator[Unit]]) -> Manifest:

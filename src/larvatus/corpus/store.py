@@ -91,8 +91,8 @@ class Corpus:
     @property
     def fingerprint(self) -> str:
         """A checksum of the shards and the tokenizer: two corpora that share it hold the same."""
-        own = sorted(self.manifest.settings.tokenizer.items())
-        parts = [*(f"{name} {sum}" for name, sum in own), *(shard.sha256 for shard in self.manifest.shards)]
+        sums = sorted(self.manifest.settings.tokenizer.items())
+        parts = [*(f"{name} {sum}" for name, sum in sums), *(shard.sha256 for shard in self.manifest.shards)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     @functools.cached_property

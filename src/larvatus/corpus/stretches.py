@@ -122,13 +122,13 @@ class StretchEncoder:
         others = [s for s in unseen if not (s.isascii() and s.isalnum())]
         new = plain + others
         batches = [others[i : i + _BATCH] for i in range(0, len(others), _BATCH)]
-        found = _joined([self._plain(plain), *map(self._tokenizer.encode_flat, batches)])
+        encoded = _joined([self._plain(plain), *map(self._tokenizer.encode_flat, batches)])
         first = len(self._places)
         self._places.update(zip(new, range(first, first + len(new)), strict=True))
-        self._begins = np.concatenate([self._begins, edges(found.lengths)[:-1] + len(self._ids)])
-        self._sizes = np.concatenate([self._sizes, found.lengths])
-        self._ids = np.concatenate([self._ids, found.ids])
-        self._starts = np.concatenate([self._starts, found.starts])
+        self._begins = np.concatenate([self._begins, edges(encoded.lengths)[:-1] + len(self._ids)])
+        self._sizes = np.concatenate([self._sizes, encoded.lengths])
+        self._ids = np.concatenate([self._ids, encoded.ids])
+        self._starts = np.concatenate([self._starts, encoded.starts])
         self._uses = np.concatenate([self._uses, np.zeros(len(new), np.int64)])
 
     def _plain(self, words: list[str]) -> FlatEncoding:

@@ -1,6 +1,6 @@
 """Corruption: what training hides of the text. Pure functions of arrays and a seed; no torch."""
 
-from larvatus.corrupt.corruption import Corruption, CorruptionConfig, corrupt
+from larvatus.corrupt.corruption import Corruption, CorruptionConfig, check_mask, corrupt, packed_length
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.n_grams import NGramsConfig
 from larvatus.corrupt.noise import NoiseConfig
@@ -19,5 +19,7 @@ __all__ = [
     "SampledConfig",
     "SpansConfig",
     "WholeWordConfig",
+    "check_mask",
     "corrupt",
+    "packed_length",
 ]

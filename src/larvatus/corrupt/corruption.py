@@ -27,7 +27,7 @@ from larvatus.corrupt.replacement import MaskVocabulary, Text
 from larvatus.corrupt.sampled import SampledConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
-from larvatus.errors import DataError
+from larvatus.errors import DataError, RecipeError
 
 CorruptionConfig = MaskingConfig | WholeWordConfig | SpansConfig | NGramsConfig | NoiseConfig | SampledConfig
 
@@ -54,6 +54,20 @@ def corrupt(
     return TrainingBatch(tokens=tokens, targets={**batch.targets, **targets})
 
 
+def check_mask(config: CorruptionConfig | None, mask_id: int | None) -> None:
+    """Refuse to hide tokens behind a mask token that the vocabulary does not have."""
+    if config is not None and config.needs_mask and mask_id is None:
+        raise RecipeError(
+            f'corruption "{config.__struct_config__.tag}" needs a mask token, but the vocabulary has none; '
+            "name it as mask_token in tokenizer_config.json, or set corruption.mask = 0"
+        )
+
+
+def packed_length(config: CorruptionConfig | None, length: int) -> int:
+    """How long sequences are packed so that they have at most `length` tokens once they are corrupted."""
+    return length if config is None else config.text_length(length)
+
+
 @dataclasses.dataclass(frozen=True)
 class Corruption:
     """Corruption with everything settled but the batch: what a loader calls, here or in a worker."""
@@ -63,6 +77,9 @@ class Corruption:
     seed: int
     limit: int | None = None
     """Longest sequence, special tokens included; only noise that inserts makes any longer than it was."""
+
+    def __post_init__(self) -> None:
+        check_mask(self.config, self.vocabulary.mask_id)
 
     def __call__(self, batch: TrainingBatch[Ints], epoch: int, first: int, /) -> TrainingBatch[Ints]:
         """`first` is the item of the batch's first sequence; the others follow. A large batch goes in parts.
@@ -85,7 +102,8 @@ class Corruption:
                 )
             )
         whole = TrainingBatch.join(parts)
-        if whole.targets[MaskedTokens].count == 0 and not self._may_hide(batch, epoch):
+        hidden = whole.targets.get(MaskedTokens)
+        if hidden is not None and hidden.count == 0 and not self._may_hide(batch, epoch):
             raise DataError(
                 f"nothing can be hidden in {batch.tokens.count:,} sequences of {batch.tokens.size:,} tokens: "
                 f"{self.config.why_nothing}"

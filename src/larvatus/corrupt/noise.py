@@ -88,6 +88,11 @@ class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=Tr
         return self.mask + self.substitute + untouched * self.reorder
 
     @property
+    def needs_mask(self) -> bool:
+        """Whether the vocabulary must have a mask token."""
+        return self.mask > 0
+
+    @property
     def why_nothing(self) -> str:
         """Why nothing of a whole block was hidden, and what to do."""
         return "no word was drawn; give more text, or raise corruption.mask"
@@ -138,7 +143,9 @@ def add_noise(text: Text, config: NoiseConfig) -> Noisy:
     wanted_U = units.ordinary & (bits_4U[1] / _TWO_32 < config.insert)
     inserted_U = _within_limit(wanted_U, deleted_U, units, bits_4U[2], text)
 
-    ids_N = np.where(masked_N, text.vocabulary.mask_id, text.tokens.ids[source_N])
+    ids_N = text.tokens.ids[source_N]
+    if text.vocabulary.mask_id is not None:
+        ids_N = np.where(masked_N, text.vocabulary.mask_id, ids_N)
     if len(places := np.flatnonzero(substituted_N)):
         ids_N[places] = draw(text.bits(places, "noise/substitute")[:2], text.vocabulary, config.replacement)
     asked_N = masked_N | substituted_N | (source_N != np.arange(text.tokens.size))

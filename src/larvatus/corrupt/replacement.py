@@ -31,7 +31,8 @@ _TWO_32 = float(1 << 32)
 class MaskVocabulary:
     """What masking must know of a vocabulary."""
 
-    mask_id: int
+    mask_id: int | None
+    """None where the vocabulary has no mask token: then nothing can be hidden behind one (`check_mask`)."""
     size: int
     special_ids: Collection[int]
     """Never chosen, never drawn."""
@@ -43,7 +44,8 @@ class MaskVocabulary:
         """[V] whether a token may be chosen or drawn."""
         flags = np.ones(self.size, dtype=np.bool_)
         flags[list(self.special_ids)] = False
-        flags[self.mask_id] = False
+        if self.mask_id is not None:
+            flags[self.mask_id] = False
         return flags
 
     @cached_property
@@ -139,6 +141,11 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise RecipeError(f"corruption.mask + random + keep = {total:g} must be 1; {way_out}")
 
     @property
+    def needs_mask(self) -> bool:
+        """Whether the vocabulary must have a mask token."""
+        return self.mask > 0
+
+    @property
     def why_nothing(self) -> str:
         """Why nothing of a whole block can be hidden, and what to do."""
         return "it has no word of ordinary tokens; give other text, or train a vocabulary on it"
@@ -190,7 +197,7 @@ def draw(bits: Bits, vocabulary: MaskVocabulary, how: Literal["unigram", "unifor
 def replaced(ids: Ints, bits: Bits, config: ReplacementConfig, vocabulary: MaskVocabulary) -> Ints:
     """What stands in the text instead of the chosen tokens: [M] and three random numbers each, [3, M] → [M]."""
     share = bits[0] / _TWO_32
-    out = np.where(share < config.mask, vocabulary.mask_id, ids)
+    out = ids.copy() if vocabulary.mask_id is None else np.where(share < config.mask, vocabulary.mask_id, ids)
     at_random = np.flatnonzero((share >= config.mask) & (share < config.mask + config.random))
     if len(at_random):
         out[at_random] = draw(bits[1:, at_random], vocabulary, config.replacement)

@@ -151,8 +151,8 @@ class Words:
     def on_circle(self, starts: Ints, lengths: Ints, sequences: Ints) -> Ints:
         """`lengths` words from each start on, end to end; after the last word of a sequence comes its first."""
         first, count = (np.repeat(x[sequences], lengths) for x in (self.edges[:-1], np.diff(self.edges)))
-        found: Ints = first + (np.repeat(starts, lengths) - first + ranges(lengths)) % count
-        return found
+        places: Ints = first + (np.repeat(starts, lengths) - first + ranges(lengths)) % count
+        return places
 
 
 @dataclass(frozen=True, eq=False)

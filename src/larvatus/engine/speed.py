@@ -15,7 +15,7 @@ _PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 
 def flops_per_token(model: Network, recipe: Recipe, length: int) -> float:
     """Forward and backward of one token: 6 per weight of the blocks, attention to tokens seen, share of the head."""
     generator = _encoder_flops(model.generator.encoder, length) if model.generator is not None else 0
-    head = 6 * recipe.corruption.rate * recipe.model.width * model.encoder.embeddings.words.num_embeddings
+    head = 6 * recipe.words_per_token * recipe.model.width * model.encoder.embeddings.words.num_embeddings
     return _encoder_flops(model.encoder, length) + generator + head
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import set_rate
 from larvatus.engine.report import StepReport
@@ -23,7 +23,7 @@ from larvatus.engine.settings import Runtime
 from larvatus.network import Network
 from larvatus.nn.buckets import fill
 from larvatus.nn.device import on_device
-from larvatus.objectives import Loss, combine
+from larvatus.objectives import Loss, PredictsWords, combine
 from larvatus.recipes import Recipe
 from larvatus.rng import derive
 
@@ -89,17 +89,25 @@ class Stepper:
         step = self.recipe.batch * limit
         parts = -(-step // self.runtime.microbatch)
         tokens = _bucket(micro.tokens.size, step if parts == 1 else -(-step // parts) + limit)
-        targets = micro.targets[MaskedTokens].count if MaskedTokens in micro.targets else 0
+        needed: set[type] = {
+            head.needs for head in self.model.heads.values()
+        }  # a corruption may give more than anybody reads
+        read = {kind: targets for kind, targets in micro.targets.items() if kind in needed}
         return fill(
-            micro,
+            TrainingBatch(tokens=micro.tokens, targets=read),
             tokens=tokens,
             sequences=_bucket(
                 micro.tokens.count + -(-(tokens - micro.tokens.size) // limit), 2 * (tokens // limit) + 64
             ),
-            targets=_bucket(targets, math.ceil(1.02 * self.recipe.corruption.rate * tokens / 128 + 1) * 128),
+            targets=_bucket(self._words(micro), math.ceil(1.02 * self.recipe.words_per_token * tokens / 128 + 1) * 128),
             limit=limit,
             pad_id=self.pad_id,
         )
+
+    def _words(self, micro: TrainingBatch[Ints]) -> int:
+        """How many words an objective predicts in a microbatch; of several, the most."""
+        kinds = [config.needs for config in self.recipe.objectives if isinstance(config, PredictsWords)]
+        return max((micro.targets[kind].count for kind in kinds if kind in micro.targets), default=0)
 
     def _autocast(self) -> torch.autocast:
         device = "cuda" if self.runtime.cuda else "cpu"

@@ -83,7 +83,7 @@ def _evaluate(bundle: Bundle, corpus: Corpus, language: str | None, *, runtime: 
     )
 
 
-def _settings(bundle: Bundle) -> tuple[PackingConfig, CorruptionConfig, int]:
+def _settings(bundle: Bundle) -> tuple[PackingConfig, CorruptionConfig | None, int]:
     """Packing, corruption and length of the model's recipe; for a directory without one, what its heads need."""
     if bundle.recipe is not None:
         recipe = recipe_of(bundle.recipe, where=str(bundle.path))

@@ -1,6 +1,6 @@
 """One file per learning objective of pretraining: what it needs of a batch, its head, its loss."""
 
-from larvatus.objectives.loss import Loss, combine
+from larvatus.objectives.loss import Loss, PredictsWords, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
@@ -13,6 +13,7 @@ __all__ = [
     "MaskedLMConfig",
     "NextSentence",
     "NextSentenceConfig",
+    "PredictsWords",
     "ReplacedTokensConfig",
     "ReplacedTokensHead",
     "SentenceOrder",

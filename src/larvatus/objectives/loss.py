@@ -11,9 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from larvatus.corrupt import CorruptionConfig
+
+
+@runtime_checkable
+class PredictsWords(Protocol):
+    """Settings of an objective that predicts words of the vocabulary: how many are to be expected."""
+
+    def words_per_token(self, corruption: CorruptionConfig | None) -> float:
+        """For each token of text, on average: what a compiled step makes room for, and what a head costs."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.batch import MaskedTokens, ReplacedTokens, TrainingBatch
+from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.feedforward import ACTIVATIONS
@@ -35,6 +36,10 @@ class MaskedLMConfig(Struct, tag_field="type", tag="masked-lm", frozen=True, kw_
 
     def __post_init__(self) -> None:
         check_ranges(self, "masked-lm: ", RecipeError)
+
+    def words_per_token(self, corruption: CorruptionConfig | None) -> float:
+        """Those that are hidden."""
+        return 0.0 if corruption is None else corruption.rate
 
     def build(self, model: TransformerConfig, vocabulary: int) -> MaskedLM:
         return MaskedLM(self, model, vocabulary)

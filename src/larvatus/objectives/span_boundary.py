@@ -21,6 +21,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.batch import SpanTargets, TrainingBatch
+from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.transformer import Transformer, TransformerConfig
@@ -43,6 +44,10 @@ class SpanBoundaryConfig(
 
     def __post_init__(self) -> None:
         check_ranges(self, "span-boundary: ", RecipeError)
+
+    def words_per_token(self, corruption: CorruptionConfig | None) -> float:
+        """Those that are hidden."""
+        return 0.0 if corruption is None else corruption.rate
 
     def build(self, model: TransformerConfig, vocabulary: int) -> SpanBoundary:
         return SpanBoundary(self, model, vocabulary)

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
+from larvatus.corrupt import check_mask
 from larvatus.errors import RecipeError, UsageError
 from larvatus.network import tag
 from larvatus.recipes import Recipe, edited_recipe, read_recipe, recipe_names, recipe_of, recipe_table
@@ -64,6 +65,7 @@ def adapted_recipe(
             raise RecipeError(f"{fault}; or name a recipe: larvatus pretrain bert --from {bundle.path} …") from None
         raise
     _refuse_contradictions(recipe, bundle)
+    check_mask(recipe.corruption, bundle.tokenizer.id(bundle.tokenizer.special.mask))
     return Adapted(recipe, why)
 
 

@@ -93,6 +93,7 @@ class Comparison:
 
 def word_loss(model: Network, corpus: Corpus, recipe: Recipe, *, length: int, runtime: Runtime) -> float:
     """Nats for a hidden word: whole words are hidden at the recipe's rate, and the losses of their pieces added up."""
+    assert recipe.corruption is not None  # a masked-lm head has learnt, so something was hidden
     whole = WholeWordConfig(rate=recipe.corruption.rate, mask=1.0, random=0.0, keep=0.0)
     batches = held_out_batches(
         corpus, recipe.packing, whole, length=length, tokens=COMPARED_TOKENS, microbatch=runtime.microbatch

@@ -16,7 +16,7 @@ from larvatus.batch import TrainingBatch
 from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corpus.packing import PackingConfig, SingleSegmentConfig
-from larvatus.corrupt import Corruption, CorruptionConfig, MaskVocabulary
+from larvatus.corrupt import Corruption, CorruptionConfig, MaskVocabulary, packed_length
 from larvatus.engine.settings import Runtime
 from larvatus.network import Network
 from larvatus.pretrain.evaluation import HeldOut, evaluate, together
@@ -26,10 +26,15 @@ from larvatus.text.tokenizer import Tokenizer
 HELD_OUT_SEED = 0  # pairs and masks of held-out text are the same for every run
 
 
-def corruption_of(config: CorruptionConfig, tokenizer: Tokenizer, seed: int, *, limit: int) -> Corruption:
-    """Corruption with a tokenizer's vocabulary, of sequences of at most `limit` tokens."""
+def corruption_of(config: CorruptionConfig | None, tokenizer: Tokenizer, seed: int, *, limit: int) -> Corruption | None:
+    """Corruption with a tokenizer's vocabulary, of sequences of at most `limit` tokens; None where there is none."""
+    if config is None:
+        return None
     vocabulary = MaskVocabulary(
-        mask_id=tokenizer.mask_id, size=tokenizer.size, special_ids=tokenizer.special_ids, counts=tokenizer.counts
+        mask_id=tokenizer.id(tokenizer.special.mask),
+        size=tokenizer.size,
+        special_ids=tokenizer.special_ids,
+        counts=tokenizer.counts,
     )
     return Corruption(config, vocabulary, seed, limit=limit)
 
@@ -41,12 +46,12 @@ def packing_for(corpus: Corpus, packing: PackingConfig, language: str | None = N
     return SingleSegmentConfig() if packing.gives and without_pairs else packing
 
 
-def measurable(model: Network, packing: PackingConfig, corruption: CorruptionConfig) -> Network:
+def measurable(model: Network, packing: PackingConfig, corruption: CorruptionConfig | None) -> Network:
     """The model, or the same weights with those objectives alone whose targets packing and corruption give.
 
     Where that is none of a model that has a generator, the generator.
     """
-    given = {*packing.gives, *corruption.gives}
+    given = {*packing.gives, *(corruption.gives if corruption is not None else ())}
     own: dict[str, Any] = dict(model.objectives.items())
     kept = {name: head for name, head in own.items() if head.needs in given}
     if len(kept) == len(own):
@@ -63,7 +68,7 @@ def measurable(model: Network, packing: PackingConfig, corruption: CorruptionCon
 def held_out_batches(
     corpus: Corpus,
     packing: PackingConfig,
-    corruption: CorruptionConfig,
+    corruption: CorruptionConfig | None,
     *,
     length: int,
     tokens: int,
@@ -74,7 +79,7 @@ def held_out_batches(
     loader = Loader(
         corpus,
         packing=packing_for(corpus, packing, language),
-        length=corruption.text_length(length),
+        length=packed_length(corruption, length),
         corruption=corruption_of(corruption, corpus.tokenizer, HELD_OUT_SEED, limit=length),
         tokens=max(microbatch, length),
         seed=HELD_OUT_SEED,

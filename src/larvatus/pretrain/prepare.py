@@ -26,6 +26,7 @@ from rich.progress import Progress, TextColumn
 
 from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
 from larvatus.corpus.format import Counts
+from larvatus.corrupt import check_mask
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.pretrain.text_note import EMBEDDED, check_shards, finish, kept_input, take_up, text_hashes
 from larvatus.pretrain.vocabulary_note import learnt_like, note_vocabulary
@@ -302,3 +303,4 @@ def _check_vocabulary(recipe: Recipe, tokenizer: Tokenizer, path: Path) -> None:
             f"{path} was built with a {tokenizer.kind} vocabulary, but the recipe wants {kind}; "
             f'build it again, or set tokenizer.type = "{tokenizer.kind}"'
         )
+    check_mask(recipe.corruption, tokenizer.id(tokenizer.special.mask))

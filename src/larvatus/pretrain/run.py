@@ -26,6 +26,7 @@ from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
+from larvatus.corrupt import packed_length
 from larvatus.engine.distribution import Ranks, ranks
 from larvatus.engine.optimizer import build_optimizer
 from larvatus.engine.settings import Budget
@@ -118,7 +119,7 @@ class Run:
             runtime=job.runtime,
             ranks=ranks,
             seed=job.seed,
-            pad_id=self.tokenizer.pad_id,
+            pad_id=self.tokenizer.id(self.tokenizer.special.pad) or 0,  # any token does: nobody reads what is filled
         )
 
     def _first_model(self) -> Network:
@@ -312,7 +313,7 @@ class Run:
         return Loader(
             self.corpus,
             packing=recipe.packing,
-            length=recipe.corruption.text_length(length),
+            length=packed_length(recipe.corruption, length),
             corruption=corruption_of(recipe.corruption, self.tokenizer, seed, limit=length),
             tokens=recipe.batch * length,
             seed=seed,

@@ -81,6 +81,8 @@ def _settings_by_size(given: Any, *, where: str) -> dict[str, list[str]]:
 
 def recipe_of(table: Table, *, where: str) -> Recipe:
     """Check a table against the schema; errors are said in the user's words."""
+    if table.get("corruption") == "none":  # TOML has no null by which to take a base's away
+        table = {**table, "corruption": None}
     try:
         return msgspec.convert(table, Recipe)
     except msgspec.ValidationError as fault:
@@ -234,7 +236,7 @@ def _options(path: str) -> list[Any]:
     annotation: Any = next(f.type for f in msgspec.structs.fields(Recipe) if f.name == path.split(".")[0])
     if getattr(annotation, "__origin__", None) is tuple:
         annotation = get_args(annotation)[0]
-    return list(get_args(annotation)) or [annotation]
+    return [option for option in get_args(annotation) if option is not type(None)] or [annotation]
 
 
 def _fields(path: str, table: Table) -> list[str]:

@@ -12,16 +12,18 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from larvatus.batch import OrderLabels, PairLabels, ReplacedTokens
+from larvatus.batch import ReplacedTokens
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.corpus.packing import PackingConfig
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.network import ObjectiveConfig, generator_of
 from larvatus.nn.transformer import TransformerConfig
+from larvatus.objectives.loss import PredictsWords
 from larvatus.ranges import Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
-from larvatus.text.vocabulary import TokenizerConfig
+from larvatus.text.frame import Dress
+from larvatus.text.vocabulary import TokenizerConfig, frame_of
 
 SIZES = {  # layers, hidden, heads (Turc et al. 2019, and BERT's own two)
     "tiny": (2, 128, 2),
@@ -43,7 +45,8 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sequences a step. Ragged batches are cut by tokens: a step holds `batch × length` of them."""
     tokenizer: TokenizerConfig
     packing: PackingConfig
-    corruption: CorruptionConfig
+    corruption: CorruptionConfig | None = None
+    """What is hidden of the text; a recipe without it trains on text as it is (`corruption = "none"` over a base's)."""
     model: TransformerConfig
     objectives: tuple[ObjectiveConfig, ...]
     mixture: MixtureConfig = MixtureConfig()
@@ -57,6 +60,12 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _check_objectives(self)
         _check_phases(self)
 
+    @property
+    def words_per_token(self) -> float:
+        """How many words an objective is expected to predict for each token of text; of several, the most."""
+        predicting = (objective for objective in self.objectives if isinstance(objective, PredictsWords))
+        return max((objective.words_per_token(self.corruption) for objective in predicting), default=0.0)
+
 
 def _check_objectives(recipe: Recipe) -> None:
     """Every objective must get the targets it needs from the packing or the corruption."""
@@ -67,7 +76,7 @@ def _check_objectives(recipe: Recipe) -> None:
         raise RecipeError(f"an objective is named twice: {', '.join(map(str, tags))}")
     if not any(objective.weight for objective in recipe.objectives):
         raise RecipeError("the objectives weigh nothing, so nothing would be learnt; set the weight of one above 0")
-    given = {*recipe.packing.gives, *recipe.corruption.gives}
+    given = {*recipe.packing.gives, *(recipe.corruption.gives if recipe.corruption is not None else ())}
     for objective in recipe.objectives:
         if objective.needs not in given:
             raise RecipeError(_what_is_missing(recipe, objective))
@@ -76,7 +85,8 @@ def _check_objectives(recipe: Recipe) -> None:
         raise RecipeError(
             "replaced-tokens needs a generator that replaces them; set objectives.replaced-tokens.generator = 0.25"
         )
-    if given & {PairLabels, OrderLabels} and recipe.model.segments < 2:
+    highest = _dress(recipe).highest_segment  # a pair of RoBERTa's is told apart by its two separators alone
+    if highest > 0 and recipe.model.segments <= highest:
         raise RecipeError(
             f'packing "{_tag(recipe.packing)}" gives two segments, but the model has embeddings for '
             f"{recipe.model.segments}; set model.segments = 2"
@@ -89,12 +99,18 @@ def _what_is_missing(recipe: Recipe, objective: ObjectiveConfig) -> str:
     for part, union in (("packing", PackingConfig), ("corruption", CorruptionConfig)):
         for option in get_args(union):
             if needs in option.gives:
-                mine = _tag(getattr(recipe, part))
+                config = getattr(recipe, part)
+                why = f"there is no {part}" if config is None else f'{part} "{_tag(config)}" gives none'
                 return (
-                    f'{_tag(objective)} needs {needs.what}, but {part} "{mine}" gives none; '
+                    f"{_tag(objective)} needs {needs.what}, but {why}; "
                     f'set {part}.type = "{option.__struct_config__.tag}"'
                 )
     return f"{_tag(objective)} needs {needs.what}, which no packing or corruption gives"
+
+
+def _dress(recipe: Recipe) -> Dress:
+    """How the recipe's own vocabulary dresses what its packing makes."""
+    return frame_of(recipe.tokenizer).of(recipe.packing.texts)
 
 
 def _tag(config: Struct) -> str:
@@ -108,7 +124,8 @@ def _check_phases(recipe: Recipe) -> None:
     if abs(total - 1) > 1e-6:
         raise RecipeError(f"phases.share must sum to 1, not {total:g}")
     for phase in recipe.phases:
-        recipe.corruption.check(phase.length - recipe.packing.specials)
+        if recipe.corruption is not None:
+            recipe.corruption.check(_dress(recipe).room(phase.length))
     longest = max(phase.length for phase in recipe.phases)
     if longest > recipe.model.max_positions:
         raise RecipeError(

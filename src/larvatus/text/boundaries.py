@@ -94,8 +94,8 @@ def word_starts(pieces: Sequence[str], style: Style, unknown: int | None) -> Wor
 def disturbing(normalise: Callable[[str], str]) -> regex.Pattern[str] | None:
     """Characters that a normaliser turns into other words than they are: NFKC makes '…' three full stops, Nmt a joiner
     a space. A text that holds one is unsure. None where there are none."""
-    found = [char for char in _candidates() if _shape(char) != _shape(normalise(char))]
-    return regex.compile(f"[{''.join(map(regex.escape, found))}]") if found else None
+    changed = [char for char in _candidates() if _shape(char) != _shape(normalise(char))]
+    return regex.compile(f"[{''.join(map(regex.escape, changed))}]") if changed else None
 
 
 @cache

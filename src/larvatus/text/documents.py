@@ -31,7 +31,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     language_field: str | None = None
     """Field of a record that holds its language."""
     language: str | None = None
-    """Language of everything that does not say its own."""
+    """Language of documents for which none is given."""
     on_bad: Literal["fail", "skip"] = "fail"
     """What to do with what cannot be text."""
     format: Literal["auto", "text", "jsonl", "parquet"] = "auto"

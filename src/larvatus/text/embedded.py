@@ -45,14 +45,14 @@ def embedded_documents(part: Literal["train", "valid", "all"] = "all") -> Iterat
 @cache
 def _embedded() -> tuple[tuple[str, str], ...]:
     seen: set[str] = set()
-    found = []
+    parts = []
     for name, texts in _raw():
         paragraphs = dict.fromkeys(paragraph for text in texts for paragraph in prose(text))
         fresh = [paragraph for paragraph in paragraphs if paragraph not in seen]
         seen.update(fresh)
         if fresh:
-            found.append((name, "\n\n".join(fresh)))
-    return tuple(found)
+            parts.append((name, "\n\n".join(fresh)))
+    return tuple(parts)
 
 
 def _raw() -> Iterator[tuple[str, list[str]]]:

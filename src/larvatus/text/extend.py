@@ -57,7 +57,7 @@ class Extension:
 def spelt(tokenizer: Tokenizer, units: Sequence[str]) -> list[Parts]:
     """Ids of units (words behind normaliser and pre-tokeniser) by the model alone."""
     model = tokenizers.Tokenizer(tokenizer.library.model)
-    return [tuple(found.ids) for found in model.encode_batch_fast(list(units), add_special_tokens=False)]
+    return [tuple(encoding.ids) for encoding in model.encode_batch_fast(list(units), add_special_tokens=False)]
 
 
 def is_whole(ids: Parts, tokenizer: Tokenizer) -> bool:
@@ -71,7 +71,7 @@ def extend(tokenizer: Tokenizer, units: Sequence[str]) -> Extension:
     model = settings["model"]
     add = {"WordPiece": _wordpiece, "BPE": _bpe, "Unigram": _unigram}.get(model["type"])
     if add is None:
-        raise ArtefactError(f"a {tokenizer.kind} vocabulary cannot be extended; leave --add-words away")
+        raise ArtefactError(f"a {tokenizer.kind} vocabulary cannot be extended; leave out --add-words")
     _hold_added_tokens(settings, tokenizer)
     old = dict(zip(units, spelt(tokenizer, units), strict=True))
     wanted = {unit: ids for unit, ids in old.items() if not is_whole(ids, tokenizer)}
@@ -107,7 +107,7 @@ def _hold_added_tokens(settings: dict[str, Any], tokenizer: Tokenizer) -> None:
     vocabulary.extend([content, lowest] for _, content in beyond)
     if [piece for piece, _ in vocabulary] != tokenizer.pieces:
         raise ArtefactError(
-            "this vocabulary has ids that no piece has, so it cannot be extended; leave --add-words away"
+            "this vocabulary has ids that no piece has, so it cannot be extended; leave out --add-words"
         )
 
 
@@ -194,7 +194,7 @@ def best_score(unit: str, scores: Mapping[str, float], *, unknown: float) -> flo
 def _check(old: Tokenizer, new: Tokenizer, units: list[str]) -> None:
     """Old ids where they were, and every unit whole: what the three ways promise."""
     if new.pieces[: old.size] != old.pieces or new.special != old.special:
-        raise ArtefactError("this vocabulary cannot be extended without changing old ids; leave --add-words away")
+        raise ArtefactError("this vocabulary cannot be extended without changing old ids; leave out --add-words")
     broken = [unit for unit, ids in zip(units, spelt(new, units), strict=True) if not is_whole(ids, new)]
     if broken:
         raise ArtefactError(f"{broken[0]!r} cannot be made one piece of this vocabulary; leave it out of --add-words")

@@ -5,23 +5,24 @@
     frame.pair.room(512)                     # tokens of text in a sequence of 512: 509, or 508
 
 BERT puts one separator into a pair and tells its texts apart by segments (Devlin et al. 2019, figure 2); RoBERTa, XLM-R
-and MPNet put two and have no second segment (Liu et al. 2019). Which it is, the tokenizer says: the post-processor of
-its `tokenizer.json` is asked to dress two made-up texts, so that every kind of post-processor is understood, and what
-`transformers` adds is what is added here. Only the packings of pretraining have a way of their own: one separator.
+and MPNet put two and have no second segment (Liu et al. 2019); GPT adds nothing. Which it is, the tokenizer says: the
+post-processor of its `tokenizer.json` is asked to dress two made-up texts, so that every kind of post-processor is
+understood, and what `transformers` adds is what is added here. Packing, tasks, embed, cloze and probe all ask here.
 S sequences of one or two texts, N tokens.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import tokenizers
+from tokenizers import processors
 from tokenizers.models import WordLevel
 
 from larvatus.arrays import Integers, Ints
@@ -29,6 +30,8 @@ from larvatus.errors import ArtefactError
 
 MOST_SPECIALS = 16
 """Around a text or a pair; published models have up to four."""
+TWO_SEPARATORS = ("Roberta", "XLMRoberta", "Camembert", "MPNet")
+"""How the names of the `transformers` classes begin that put two separators into a pair and have no second segment."""
 REPEATS = "the tokenizer's post-processor repeats, drops or swaps texts; correct tokenizer.json"
 
 
@@ -60,8 +63,12 @@ class Dress:
         """Special tokens before the first text."""
         return len(self.gaps[0])
 
+    @property
+    def highest_segment(self) -> int:
+        return max(chain(self.text_segments, *self.gap_segments))
+
     def room(self, limit: int) -> int:
-        """Integers of text that fit into a sequence of `limit`."""
+        """Tokens of text that fit into a sequence of `limit`."""
         return limit - self.specials
 
     def starts(self, *lengths: int) -> tuple[int, ...]:
@@ -94,7 +101,7 @@ class Dress:
         fixed = [np.ones((len(sizes), len(gap)), np.int64) for gap in self.gap_segments]
         columns = np.concatenate(list(_alternating(fixed, np.hsplit(sizes, sizes.shape[1]))), axis=1)
         kinds = [np.array(gap, np.int64) for gap in self.gap_segments]
-        runs = np.concatenate(list(_alternating(kinds, [np.array([one], np.int64) for one in self.text_segments])))
+        runs = np.concatenate(list(_alternating(kinds, [np.array([kind], np.int64) for kind in self.text_segments])))
         return np.repeat(np.tile(runs, len(columns)), columns.ravel())
 
     @cached_property
@@ -113,29 +120,76 @@ class Frame:
         """For one text or two."""
         return self.single if texts == 1 else self.pair
 
+    @property
+    def highest_segment(self) -> int:
+        return max(self.single.highest_segment, self.pair.highest_segment)
+
+    @property
+    def specials(self) -> frozenset[int]:
+        """Every token that is added."""
+        return frozenset(chain(*self.single.gaps, *self.pair.gaps))
+
+    @property
+    def encloses(self) -> bool:
+        """Whether a special token stands before every text, and one after it."""
+        return all(dress.gaps[0] and dress.gaps[-1] for dress in (self.single, self.pair))
+
     @classmethod
-    def bert(cls, cls_id: int, sep_id: int) -> Frame:
-        """`[CLS] text [SEP]`, and `[CLS] first [SEP] second [SEP]` in segments 0 and 1."""
-        opening, end = (cls_id,), (sep_id,)
+    def bert(cls, cls_id: int | None, sep_id: int | None) -> Frame:
+        """`[CLS] text [SEP]`, and `[CLS] first [SEP] second [SEP]` in segments 0 and 1; without those that are None."""
+        opening, end = _token(cls_id), _token(sep_id)
         return cls(
-            single=Dress((opening, end), ((0,), (0,)), (0,)),
-            pair=Dress((opening, end, end), ((0,), (0,), (1,)), (0, 1)),
+            single=Dress((opening, end), (_segment(opening, 0), _segment(end, 0)), (0,)),
+            pair=Dress((opening, end, end), (_segment(opening, 0), _segment(end, 0), _segment(end, 1)), (0, 1)),
         )
 
     @classmethod
-    def roberta(cls, cls_id: int, sep_id: int) -> Frame:
-        """`<s> text </s>`, and `<s> first </s></s> second </s>`, all in segment 0."""
-        opening, end = (cls_id,), (sep_id,)
-        return cls(
-            single=Dress((opening, end), ((0,), (0,)), (0,)),
-            pair=Dress((opening, end * 2, end), ((0,), (0, 0), (0,)), (0, 0)),
+    def roberta(cls, cls_id: int | None, sep_id: int | None) -> Frame:
+        """`<s> text </s>`, and `<s> first </s></s> second </s>`, all in segment 0; without those that are None."""
+        opening, end = _token(cls_id), _token(sep_id)
+        frame = cls(
+            single=Dress((opening, end), ((), ()), (0,)), pair=Dress((opening, end * 2, end), ((), (), ()), (0, 0))
         )
+        return frame.without_segments()
 
     def without_segments(self) -> Frame:
         """The same with every token in segment 0."""
-        return Frame(
-            *(Dress(one.gaps, _zeros(one.gaps), (0,) * (len(one.gaps) - 1)) for one in (self.single, self.pair))
+        single, pair = (
+            Dress(dress.gaps, tuple(_segment(gap, 0) for gap in dress.gaps), (0,) * (len(dress.gaps) - 1))
+            for dress in (self.single, self.pair)
         )
+        return Frame(single, pair)
+
+    def post_processor(self, names: Mapping[int, str]) -> processors.TemplateProcessing:
+        """What makes the `tokenizers` library dress texts in this way; `names` are those of all special tokens."""
+        return processors.TemplateProcessing(
+            single=_template(self.single, names),
+            pair=_template(self.pair, names),
+            special_tokens=[(name, id) for id, name in names.items()],
+        )
+
+
+def tokenizer_frame(
+    library: tokenizers.Tokenizer, config: Mapping[str, Any], *, cls_id: int | None, sep_id: int | None, size: int
+) -> Frame:
+    """How texts and pairs are dressed: as the post-processor says; by the class where there is none; else as BERT.
+
+    `config` is `tokenizer_config.json`, `size` the number of pieces.
+    """
+    frame = read_frame(library.post_processor)
+    if frame is None:
+        name = str(config.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
+        frame = (Frame.roberta if name in TWO_SEPARATORS else Frame.bert)(cls_id, sep_id)
+    highest = max(frame.specials, default=0)
+    if highest >= size:
+        raise ArtefactError(
+            f"the tokenizer's post-processor adds token {highest}, but ids go from 0 to {size - 1}; "
+            "correct tokenizer.json"
+        )
+    names = config.get("model_input_names")
+    if isinstance(names, list) and "token_type_ids" not in names:  # then `transformers` gives the model no segments
+        return frame.without_segments()
+    return frame
 
 
 def read_frame(post_processor: Any) -> Frame | None:
@@ -146,26 +200,18 @@ def read_frame(post_processor: Any) -> Frame | None:
     probe = tokenizers.Tokenizer(WordLevel({"text": 0}, unk_token="text"))
     probe.post_processor = post_processor
     frame = Frame(_dress(_asked(probe, "text"), 1), _dress(_asked(probe, "text", "text"), 2))
-    if not frame.single.specials and not frame.pair.specials:
-        return None
-    for dress in (frame.single, frame.pair):
-        if not dress.gaps[0] or not dress.gaps[-1]:
-            raise ArtefactError(
-                "the tokenizer's post-processor puts no special token before a text, or none after it, and models here "
-                "read both; correct post_processor in tokenizer.json"
-            )
-    return frame
+    return frame if frame.specials else None
 
 
 def _asked(probe: Any, *texts: str) -> tokenizers.Encoding:
     """What the post-processor makes of made-up texts."""
-    found: tokenizers.Encoding = probe.encode(*texts)
-    if len(found.ids) > MOST_SPECIALS + len(texts):
+    encoding: tokenizers.Encoding = probe.encode(*texts)
+    if len(encoding.ids) > MOST_SPECIALS + len(texts):
         raise ArtefactError(
-            f"the tokenizer's post-processor puts {len(found.ids) - len(texts):,} special tokens around a text; more "
-            f"than {MOST_SPECIALS} are refused"
+            f"the tokenizer's post-processor puts {len(encoding.ids) - len(texts):,} special tokens around a text; "
+            f"more than {MOST_SPECIALS} are refused"
         )
-    return found
+    return encoding
 
 
 def _check_templates(processor: Any) -> None:
@@ -176,28 +222,29 @@ def _check_templates(processor: Any) -> None:
         return
     for name, texts in (("single", ["A"]), ("pair", ["A", "B"])):
         pieces = [next(iter(piece.items())) for piece in processor[name]]
-        unknown = {own["id"] for kind, own in pieces if kind == "SpecialToken"} - set(processor["special_tokens"])
+        used = {piece["id"] for kind, piece in pieces if kind == "SpecialToken"}
+        unknown = used - set(processor["special_tokens"])
         if unknown:
             raise ArtefactError(
                 f"the tokenizer's post-processor uses {min(unknown)!r:.60}, which it does not define; correct "
                 "tokenizer.json"
             )
-        if [own["id"] for kind, own in pieces if kind == "Sequence"] != texts:
+        if [piece["id"] for kind, piece in pieces if kind == "Sequence"] != texts:
             raise ArtefactError(REPEATS)
 
 
-def _dress(found: tokenizers.Encoding, texts: int) -> Dress:
+def _dress(encoding: tokenizers.Encoding, texts: int) -> Dress:
     """From the probe's encoding, in which each text is one token."""
-    owners = found.sequence_ids
+    owners = encoding.sequence_ids
     places = [at for at, owner in enumerate(owners) if owner is not None]
     if [owners[at] for at in places] != list(range(texts)):
         raise ArtefactError(REPEATS)
     borders = [-1, *places, len(owners)]
     gaps = [slice(low + 1, high) for low, high in pairwise(borders)]
     return Dress(
-        gaps=tuple(tuple(found.ids[gap]) for gap in gaps),
-        gap_segments=tuple(tuple(found.type_ids[gap]) for gap in gaps),
-        text_segments=tuple(found.type_ids[at] for at in places),
+        gaps=tuple(tuple(encoding.ids[gap]) for gap in gaps),
+        gap_segments=tuple(tuple(encoding.type_ids[gap]) for gap in gaps),
+        text_segments=tuple(encoding.type_ids[at] for at in places),
     )
 
 
@@ -210,5 +257,19 @@ def _alternating(gaps: Sequence[Integers], texts: Iterable[Integers]) -> Iterato
         yield gap
 
 
-def _zeros(gaps: Iterable[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    return tuple((0,) * len(gap) for gap in gaps)
+def _token(id: int | None) -> tuple[int, ...]:
+    return () if id is None else (id,)
+
+
+def _segment(gap: Sequence[int], segment: int) -> tuple[int, ...]:
+    return (segment,) * len(gap)
+
+
+def _template(dress: Dress, names: Mapping[int, str]) -> str:
+    """As the library writes it: ``[CLS]:0 $A:0 [SEP]:0``."""
+    words = []
+    for number, (gap, kinds) in enumerate(zip(dress.gaps, dress.gap_segments, strict=True)):
+        words += [f"{names[id]}:{kind}" for id, kind in zip(gap, kinds, strict=True)]
+        if number < len(dress.text_segments):
+            words.append(f"${'AB'[number]}:{dress.text_segments[number]}")
+    return " ".join(words)

@@ -45,14 +45,14 @@ _TABLE = {words[0]: frozenset(words) for entry in _IRREGULAR.replace("\n", "|").
 def english_forms(word: str) -> frozenset[str]:
     """The word and its forms, in lower case."""
     word = word.casefold()
-    found = {word, *_TABLE.get(word, ())}
-    found.update(word + ending for ending in ("s", "es", "ed", "d", "ing", "er", "r", "est", "st", "en", "n"))
+    forms = {word, *_TABLE.get(word, ())}
+    forms.update(word + ending for ending in ("s", "es", "ed", "d", "ing", "er", "r", "est", "st", "en", "n"))
     if word:
-        found.update(word + word[-1] + ending for ending in ("ing", "ed", "er", "est", "en"))
+        forms.update(word + word[-1] + ending for ending in ("ing", "ed", "er", "est", "en"))
     if word.endswith("e"):
-        found.update(word[:-1] + ending for ending in ("ing", "ed"))
+        forms.update(word[:-1] + ending for ending in ("ing", "ed"))
     if word.endswith("ie"):
-        found.add(word[:-2] + "ying")
+        forms.add(word[:-2] + "ying")
     if word.endswith("y"):
-        found.update(word[:-1] + ending for ending in ("ies", "ied", "ier", "iest"))
-    return frozenset(found)
+        forms.update(word[:-1] + ending for ending in ("ies", "ied", "ier", "iest"))
+    return frozenset(forms)

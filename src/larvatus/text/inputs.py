@@ -23,9 +23,9 @@ def inputs(tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]]) -> Toke
     for text in texts:
         row, before = [], 0
         for part in [text] if isinstance(text, str) else text:
-            found = tokenizer.encode(part)
-            row.append((found.ids, np.where(found.words == NO_WORD, NO_WORD, found.words + before)))
-            before += len(found.word_spans)
+            encoding = tokenizer.encode(part)
+            row.append((encoding.ids, np.where(encoding.words == NO_WORD, NO_WORD, encoding.words + before)))
+            before += len(encoding.word_spans)
         rows.append(row)
     return framed(tokenizer, rows)
 

@@ -65,23 +65,23 @@ def read_languages(
 ) -> Iterator[Document]:
     """All documents, those of plain paths first. A path with a language and no text is refused: it would be missed."""
     options, skipped = options or ReadOptions(), skipped if skipped is not None else Skipped()
-    plain = [one for one in given if not isinstance(one, LanguagePath)]
+    plain = [path for path in given if not isinstance(path, LanguagePath)]
     if plain:
         yield from read_documents(plain, options=options, skipped=skipped)
     seen: set[tuple[str, str | Path]] = set()
-    for one in given:
-        if not isinstance(one, LanguagePath):
+    for tagged in given:
+        if not isinstance(tagged, LanguagePath):
             continue
-        found = list_files([one.path], skipped=skipped)
-        new = [file for file in found if (one.language, file) not in seen]
-        seen.update((one.language, file) for file in new)
-        own = msgspec.structs.replace(options, language=one.language)
+        files = list_files([tagged.path], skipped=skipped)
+        new = [file for file in files if (tagged.language, file) not in seen]
+        seen.update((tagged.language, file) for file in new)
+        in_language = msgspec.structs.replace(options, language=tagged.language)
         documents = 0
-        for document in read_documents(new, options=own, skipped=skipped) if new else ():
+        for document in read_documents(new, options=in_language, skipped=skipped) if new else ():
             documents += 1
             yield document
         if new and not documents:
-            raise DataError(f"{one.path} holds no text for --language {one.language}; give files that hold some")
+            raise DataError(f"{tagged.path} holds no text for --language {tagged.language}; give files that hold some")
 
 
 def train_mixed_vocabulary(
@@ -94,7 +94,8 @@ def train_mixed_vocabulary(
 ) -> Tokenizer:
     """Learn a vocabulary from documents whose languages count as often as `repeats` says (none: as they come).
 
-    Shares are by sentences, as in the training mixture. `language` is that of documents that do not say. Deterministic.
+    Shares are by sentences, as in the training mixture. `language` is that of documents for which none is given.
+    Deterministic.
     """
     if repeats is None:
         return train_vocabulary((document.text for document in documents), config)

@@ -72,10 +72,10 @@ def listed_units(path: Path, tokenizer: Tokenizer) -> Chosen:
     units: dict[str, None] = {}
     known, refused = [], []
     for word in dict.fromkeys(_lines(path)):
-        own = units_of(word, tokenizer)
-        spellings = dict(zip(own, spelt(tokenizer, own), strict=True))
+        word_units = units_of(word, tokenizer)
+        spellings = dict(zip(word_units, spelt(tokenizer, word_units), strict=True))
         new = [unit for unit, ids in spellings.items() if not is_whole(ids, tokenizer)]
-        if not own or not all(_can_be_added(unit, spellings[unit], tokenizer) for unit in new):
+        if not word_units or not all(_can_be_added(unit, spellings[unit], tokenizer) for unit in new):
             refused.append(word)
         elif new:
             units |= dict.fromkeys(new)
@@ -91,10 +91,10 @@ def units_of(word: str, tokenizer: Tokenizer) -> list[str]:
         library = tokenizer.library
         text = text if library.normalizer is None else library.normalizer.normalize_str(text)
         cut = library.pre_tokenizer
-        found = [text] if cut is None else [unit for unit, _ in cut.pre_tokenize_str(text)]
-        if len(found) != 1 or not found[0]:
+        cut_units = [text] if cut is None else [unit for unit, _ in cut.pre_tokenize_str(text)]
+        if len(cut_units) != 1 or not cut_units[0]:
             return []
-        units += [unit for unit in found if unit not in units]
+        units += [unit for unit in cut_units if unit not in units]
     return units
 
 

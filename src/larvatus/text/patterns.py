@@ -86,7 +86,10 @@ def is_linear(pattern: str) -> bool:
 
 def shortest_match(pattern: str) -> int:
     """Characters that a match of a linear pattern takes, at least."""
-    shapes = [_Shape(1, 1, 1) if one in PUBLISHED else _shape(one, inside=False) for one in _branches(pattern) or [""]]
+    shapes = [
+        _Shape(1, 1, 1) if branch in PUBLISHED else _shape(branch, inside=False)
+        for branch in _branches(pattern) or [""]
+    ]
     return min(shape.shortest if shape else 0 for shape in shapes)
 
 
@@ -96,7 +99,7 @@ def _in_company(branch: str, rest: list[str]) -> bool:
     ``\\s*[\\r\\n]+`` alone would look through a long run of spaces from each of them, ``[A-Z]*[a-z]+`` so at capitals.
     """
     if branch in _SPACES:
-        return bool(rest) and rest[-1] in _SPACES_END and all(one in (*_SPACES, *_SPACES_END) for one in rest)
+        return bool(rest) and rest[-1] in _SPACES_END and all(step in (*_SPACES, *_SPACES_END) for step in rest)
     if branch.startswith(f"{_CASED}{_UPPER}*"):
         return rest[:1] == [branch.replace(f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*")]
     return True
@@ -156,10 +159,14 @@ def _shape(branch: str, *, inside: bool) -> _Shape | None:
 def _any_of(branches: list[str]) -> _Shape | None:
     """A group of alternatives."""
     shapes = [_shape(branch, inside=True) for branch in branches]
-    found = [shape for shape in shapes if shape is not None]
-    if not found or len(found) < len(shapes):
+    known = [shape for shape in shapes if shape is not None]
+    if not known or len(known) < len(shapes):
         return None
-    return _Shape(sum(one.ways for one in found), max(one.longest for one in found), min(one.shortest for one in found))
+    return _Shape(
+        sum(shape.ways for shape in known),
+        max(shape.longest for shape in known),
+        min(shape.shortest for shape in known),
+    )
 
 
 def _bounds(repeat: re.Match[str]) -> tuple[int, int | None]:

@@ -44,20 +44,20 @@ def list_files(paths: Sequence[Source], *, skipped: Skipped | None = None) -> li
     Local files come as `Path`; URLs and ``-`` (standard input) as they are. Directories are walked in sorted order.
     """
     skipped = skipped if skipped is not None else Skipped()
-    found: dict[Source, None] = {}
+    sources: dict[Source, None] = {}
     for path in paths:
         name = os.fspath(path)
         if not name:
             raise DataError("an empty path was given; name a file, a directory, or - for standard input")
         if name == "-":
-            found[name] = None
+            sources[name] = None
         elif "://" in name:
-            found.update(dict.fromkeys(_remote(name, skipped)))
+            sources.update(dict.fromkeys(_remote(name, skipped)))
         else:
-            found.update(dict.fromkeys(_local(name, skipped)))
-    if not found:
+            sources.update(dict.fromkeys(_local(name, skipped)))
+    if not sources:
         raise DataError("no text was named; give files, directories, globs, or - for standard input")
-    return list(found)
+    return list(sources)
 
 
 def _local(name: str, skipped: Skipped) -> list[Source]:
@@ -82,26 +82,26 @@ def walk(folder: Path, skipped: Skipped) -> list[Path]:
     def refused(fault: OSError) -> None:
         skipped.leave(os.fspath(fault.filename or folder), "unreadable folder")
 
-    found = []
+    paths = []
     for place, folders, names in os.walk(folder, onerror=refused):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in folders:
             if (Path(place) / name).is_symlink():
                 skipped.leave(os.path.join(place, name), "linked folder")
-        found += [Path(place) / name for name in names if not name.startswith(".")]
-    return sorted(found)
+        paths += [Path(place) / name for name in names if not name.startswith(".")]
+    return sorted(paths)
 
 
 def whole_folder(folder: Path) -> list[Path]:
     """The files of a folder of which none may be missing: what cannot be read is refused, not counted."""
     skipped = Skipped()
-    found = walk(folder, skipped)
-    for path in found:
+    paths = walk(folder, skipped)
+    for path in paths:
         if reason := why_not_read(path, links=True):
             skipped.leave(os.fspath(path), reason)
     if skipped.left:
         raise DataError(f"{folder} cannot be read whole: {skipped.files_left}; mend that, or copy what is wanted")
-    return found
+    return paths
 
 
 def _matching(pattern: str, skipped: Skipped) -> list[Source]:
@@ -110,17 +110,17 @@ def _matching(pattern: str, skipped: Skipped) -> list[Source]:
         plain = takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts)
         walk(Path(*plain), skipped)
     matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]
-    found: list[Source] = []
+    sources: list[Source] = []
     for path in matches:
         if path.is_dir():
             continue
         if reason := why_not_read(path, links=True):
             skipped.leave(os.fspath(path), reason)
         else:
-            found.append(path)
-    if not found:
+            sources.append(path)
+    if not sources:
         raise DataError(f"{pattern} matches no file{_but(skipped)}; check the pattern")
-    return found
+    return sources
 
 
 def why_not_read(path: Path, *, links: bool = False) -> str | None:

@@ -70,7 +70,7 @@ def split_tag(tag: str, scheme: Scheme) -> tuple[str, str]:
         return "O", ""
     letter, hyphen, label = tag[:1], tag[1:2], tag[2:]
     if letter in ("", "O") or letter not in LETTERS[scheme] or hyphen not in ("", "-") or (hyphen and not label):
-        letters = ", ".join(f"{one}-TYPE" for one in LETTERS[scheme][1:])
+        letters = ", ".join(f"{letter}-TYPE" for letter in LETTERS[scheme][1:])
         raise DataError(f"{tag!r} is no tag of the scheme {scheme}, which has O, {letters}")
     return letter.translate(_SPELLING), label or NO_TYPE
 
@@ -101,22 +101,22 @@ def read_entities(tags: Sequence[str], scheme: Scheme) -> list[Entity]:
     """
     if scheme == "none":
         return []
-    found: list[Entity] = []
+    entities: list[Entity] = []
     begun, before = -1, ("O", "")
     for index, now in enumerate([*(split_tag(tag, scheme) for tag in tags), ("O", "")]):
         letter, label = now
         goes_on = begun >= 0 and letter in "IE" and label == before[1]
         if begun >= 0 and not goes_on and scheme in ("BIO", "IOB1"):
-            found.append(Entity(begun, index, before[1]))
+            entities.append(Entity(begun, index, before[1]))
         if letter == "S" or (letter == "E" and goes_on):
-            found.append(Entity(index if letter == "S" else begun, index + 1, label))
+            entities.append(Entity(index if letter == "S" else begun, index + 1, label))
         if letter in "OES":
             begun = -1
         elif not goes_on:
             begins = letter == "B" if scheme != "IOB1" else _may_follow(before, now, scheme)
             begun = index if begins else -1
         before = now
-    return found
+    return entities
 
 
 def read_leniently(tags: Sequence[str], scheme: Scheme) -> list[Entity]:
@@ -124,15 +124,15 @@ def read_leniently(tags: Sequence[str], scheme: Scheme) -> list[Entity]:
     begins an entity too, and an entity ends where another begins or O comes."""
     if scheme == "none":
         return []
-    found: list[Entity] = []
+    entities: list[Entity] = []
     begun, before = -1, ("O", "")
     for index, now in enumerate([*(split_tag(tag, scheme) for tag in tags), ("O", "")]):
         goes_on = now[0] in "IE" and before[0] in "BI" and now[1] == before[1]
         if before[0] != "O" and not goes_on:
-            found.append(Entity(begun, index, before[1]))
+            entities.append(Entity(begun, index, before[1]))
         begun = begun if goes_on else index
         before = now
-    return found
+    return entities
 
 
 def write_tags(entities: Iterable[tuple[int, int, str]], length: int, scheme: Scheme) -> list[str]:
@@ -174,7 +174,7 @@ def find_illegal(tags: Sequence[str], scheme: Scheme) -> list[IllegalTag]:
     if scheme == "none":
         return []
     parsed = [("O", ""), *(split_tag(tag, scheme) for tag in tags), ("O", "")]
-    found = []
+    illegal = []
     for index, (before, now) in enumerate(pairwise(parsed)):
         if _may_follow(before, now, scheme):
             continue
@@ -182,8 +182,8 @@ def find_illegal(tags: Sequence[str], scheme: Scheme) -> list[IllegalTag]:
         place = index - 1 if ending else index
         last = parsed[place], parsed[place + 2] if place == len(tags) - 1 else None
         legal = _legal_between(*last, labels=(now[1], before[1]), scheme=scheme)
-        found.append(IllegalTag(place, _message(tags, index, before, now, scheme=scheme), legal))
-    return found
+        illegal.append(IllegalTag(place, _message(tags, index, before, now, scheme=scheme), legal))
+    return illegal
 
 
 def _legal_between(
@@ -192,9 +192,9 @@ def _legal_between(
     candidates = [("O", "")]
     candidates += [(a.translate(_SPELLING), label) for label in labels if label for a in LETTERS[scheme][1:]]
     fits = [
-        _join(*one, scheme)
-        for one in dict.fromkeys(candidates)
-        if _may_follow(before, one, scheme) and (after is None or _may_follow(one, after, scheme))
+        _join(*candidate, scheme)
+        for candidate in dict.fromkeys(candidates)
+        if _may_follow(before, candidate, scheme) and (after is None or _may_follow(candidate, after, scheme))
     ]
     return tuple(fits)
 
@@ -220,9 +220,9 @@ def legal_transitions(labels: Sequence[str], scheme: Scheme) -> LegalTransitions
     parsed, edge = [split_tag(tag, scheme) for tag in labels], ("O", "")
     between = [[_may_follow(a, b, scheme) for b in parsed] for a in parsed]
     return LegalTransitions(
-        starts=np.array([_may_follow(edge, one, scheme) for one in parsed], np.bool_),
+        starts=np.array([_may_follow(edge, tag, scheme) for tag in parsed], np.bool_),
         transitions=np.array(between, np.bool_).reshape(len(labels), len(labels)),
-        ends=np.array([_may_follow(one, edge, scheme) for one in parsed], np.bool_),
+        ends=np.array([_may_follow(tag, edge, scheme) for tag in parsed], np.bool_),
     )
 
 
@@ -244,5 +244,5 @@ def detect_scheme(sequences: Iterable[Sequence[str]]) -> Scheme:
         return "BILOU"
     if letters & set("ES"):
         return "BIOES"
-    bio, iob1 = (sum(len(find_illegal(one, scheme)) for one in sequences) for scheme in ("BIO", "IOB1"))
+    bio, iob1 = (sum(len(find_illegal(sequence, scheme)) for sequence in sequences) for scheme in ("BIO", "IOB1"))
     return "IOB1" if iob1 < bio else "BIO"

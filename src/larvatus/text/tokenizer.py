@@ -30,7 +30,7 @@ from larvatus.files import locked
 from larvatus.text import tokenizer_files as files
 from larvatus.text.align import Alignment, align, align_spans
 from larvatus.text.boundaries import Style, WordStarts, disturbing, word_starts
-from larvatus.text.frame import Frame
+from larvatus.text.frame import Frame, tokenizer_frame
 from larvatus.text.surrogates import refuse_surrogates
 from larvatus.text.words import segment_words
 
@@ -125,7 +125,8 @@ class Tokenizer:
     def save(self, directory: Path | str) -> None:
         """Write what `transformers.AutoTokenizer.from_pretrained` reads, and the unigram counts beside it."""
         with locked(Path(directory), nested=True):
-            files.write(self, Path(directory))
+            stored = files.Stored(self.library, self.config, self.counts)
+            files.write(Path(directory), stored, special=vars(self.special))
 
     # ── the vocabulary
 
@@ -139,8 +140,8 @@ class Tokenizer:
         return len(self.pieces)
 
     def id(self, token: str) -> int | None:
-        found: int | None = self.library.token_to_id(token) if token else None
-        return found
+        index: int | None = self.library.token_to_id(token) if token else None
+        return index
 
     def token(self, index: int) -> str:
         if not 0 <= index < self.size:
@@ -148,12 +149,12 @@ class Tokenizer:
         return self.pieces[index]
 
     def _special_id(self, role: str) -> int:
-        found = self.id(getattr(self.special, role))
-        if found is None:
+        index = self.id(getattr(self.special, role))
+        if index is None:
             raise ArtefactError(
                 f"this vocabulary has no {role} token; name it as {role}_token in tokenizer_config.json"
             )
-        return found
+        return index
 
     @property
     def cls_id(self) -> int:
@@ -178,7 +179,8 @@ class Tokenizer:
     @cached_property
     def frame(self) -> Frame:
         """How texts and pairs are dressed with special tokens, as `transformers` does it for this tokenizer."""
-        return files.frame(self)
+        cls_id, sep_id = self.id(self.special.cls), self.id(self.special.sep)
+        return tokenizer_frame(self.library, self.config, cls_id=cls_id, sep_id=sep_id, size=self.size)
 
     # ── text → ids
 
@@ -188,13 +190,13 @@ class Tokenizer:
 
     def encode_many(self, texts: Sequence[str], words: Sequence[Ints | None] | None = None) -> list[Alignment]:
         """As `encode`, for many texts on all cores; `words` gives the word spans of texts that come already cut."""
-        found = [_arrays(encoding) for encoding in _run(self.library.encode_batch, texts)]
-        for index, (ids, _) in enumerate(found):
+        encoded = [_arrays(encoding) for encoding in _run(self.library.encode_batch, texts)]
+        for index, (ids, _) in enumerate(encoded):
             if self._misread(texts[index], ids):
-                found[index] = self._as_text(texts[index])
+                encoded[index] = self._as_text(texts[index])
         return [
-            align_spans(text, *arrays, segment_words(text) if own is None else own)
-            for text, arrays, own in zip(texts, found, words or [None] * len(texts), strict=True)
+            align_spans(text, *arrays, segment_words(text) if spans is None else spans)
+            for text, arrays, spans in zip(texts, encoded, words or [None] * len(texts), strict=True)
         ]
 
     def encode_spans(self, text: str, *, special_tokens_in_text: bool = False) -> tuple[Ints, Ints]:
@@ -223,22 +225,22 @@ class Tokenizer:
             rewritten = np.asarray([not text.isascii() and self._rewrites(text) for text in texts], dtype=np.bool_)
             unsure = np.flatnonzero((doubtful[ends] > doubtful[ends - lengths]) | (rewritten & (lengths > 0)))
         exact = self.encode_many([texts[index] for index in unsure.tolist()])
-        for index, found in zip(unsure.tolist(), exact, strict=True):
-            starts[ends[index] - lengths[index] : ends[index]] = found.word_starts
+        for index, alignment in zip(unsure.tolist(), exact, strict=True):
+            starts[ends[index] - lengths[index] : ends[index]] = alignment.word_starts
         return FlatEncoding(ids, lengths, starts)
 
     def _flat_ids(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Ids of all texts end to end, and how many each has."""
-        lists = [found.ids for found in _run(self.library.encode_batch_fast, texts)]
+        lists = [encoding.ids for encoding in _run(self.library.encode_batch_fast, texts)]
         lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
         ids = np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(lengths.sum()))
         if not self._suspect[ids].any():
             return ids, lengths
         lists = [
-            self._as_text(text)[0].tolist() if self._misread(text, found) else found
-            for text, found in zip(texts, lists, strict=True)
+            self._as_text(text)[0].tolist() if self._misread(text, ids_of_text) else ids_of_text
+            for text, ids_of_text in zip(texts, lists, strict=True)
         ]
-        lengths = np.asarray([len(found) for found in lists], dtype=np.int64)
+        lengths = np.asarray([len(ids_of_text) for ids_of_text in lists], dtype=np.int64)
         return np.asarray(list(chain.from_iterable(lists)), dtype=np.int32), lengths
 
     def _as_text(self, text: str) -> tuple[Ints, Ints]:
@@ -255,12 +257,12 @@ class Tokenizer:
 
     def _misread(self, text: str, ids: Any) -> bool:
         """Whether the ids of a plain text hold a special token (an unknown one only if the text spells it out)."""
-        found = self._suspect[ids]
-        if not found.any():
+        suspect = self._suspect[ids]
+        if not suspect.any():
             return False
         unknown = self.id(self.special.unk)
         spelt = bool(self.special.unk) and self.special.unk in text
-        return spelt or bool((np.asarray(ids)[found] != unknown).any())
+        return spelt or bool((np.asarray(ids)[suspect] != unknown).any())
 
     @cached_property
     def _suspect(self) -> npt.NDArray[np.bool_]:
@@ -320,7 +322,7 @@ class Tokenizer:
 def _run(encode: Any, texts: Sequence[str]) -> list[Any]:
     """Encode by a method of the library, which says nothing useful of a text that is no text: find it."""
     try:
-        found: list[Any] = encode(list(texts), add_special_tokens=False)
+        encodings: list[Any] = encode(list(texts), add_special_tokens=False)
     except TypeError:
         for index, text in enumerate(texts):
             refuse_surrogates(text, f"text {index + 1}" if len(texts) > 1 else "the text")
@@ -328,7 +330,7 @@ def _run(encode: Any, texts: Sequence[str]) -> list[Any]:
     except BaseException as fault:
         _refuse_panic(fault)
         raise
-    return found
+    return encodings
 
 
 def _refuse_panic(fault: BaseException) -> None:
@@ -337,8 +339,8 @@ def _refuse_panic(fault: BaseException) -> None:
         raise DataError(f"the tokenizers library gave up on a text ({fault}); cut it into shorter ones") from fault
 
 
-def _arrays(found: Any) -> tuple[Ints, Ints]:
+def _arrays(encoding: Any) -> tuple[Ints, Ints]:
     """Ids and spans of the library's encoding; spans are made monotone, which normalisation may break in theory."""
-    ids = np.asarray(found.ids, dtype=np.int64)
-    spans = np.asarray(found.offsets, dtype=np.int64).reshape(-1, 2)
+    ids = np.asarray(encoding.ids, dtype=np.int64)
+    spans = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
     return ids, np.maximum.accumulate(spans, axis=0)

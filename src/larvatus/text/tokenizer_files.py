@@ -8,24 +8,22 @@ included.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import tokenizers
+from tokenizers import models
 
 from larvatus.errors import ArtefactError
 from larvatus.files import read_json, saying_what_is_full, standing, write_json, write_text
 from larvatus.regular_files import is_there, named, read_text, size_of
 from larvatus.text.boundaries import Style
-from larvatus.text.frame import Frame, read_frame
 from larvatus.text.tokenizer_limits import check_limits
-
-if TYPE_CHECKING:
-    from larvatus.text.tokenizer import Tokenizer
 
 LARGEST = 256 * 2**20
 """Bytes of the largest `tokenizer.json` that is read; XLM-R's has 9 MB."""
@@ -39,14 +37,14 @@ WELL_KNOWN = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
 }
-TWO_SEPARATORS = ("Roberta", "XLMRoberta", "Camembert", "MPNet")
-"""How the names of the `transformers` classes begin that put two separators into a pair and have no second segment."""
 _CODE = ("auto_map", "custom_pipelines", "trust_remote_code")
 """Settings by which a config names Python code: dropped, never followed."""
 
 
 @dataclass(frozen=True)
-class Read:
+class Stored:
+    """What the files of a tokenizer hold."""
+
     library: tokenizers.Tokenizer
     config: dict[str, Any]
     counts: npt.NDArray[np.int64] | None
@@ -60,7 +58,7 @@ class Traits:
     special: dict[str, str]
 
 
-def read(path: Path) -> Read:
+def read(path: Path) -> Stored:
     """Parse a directory's tokenizer, or a `tokenizer.json` alone."""
     file = standing(path) / "tokenizer.json" if path.is_dir() else named(path)
     if not is_there(file):
@@ -78,7 +76,7 @@ def read(path: Path) -> Read:
     _check_ids(settings, str(file))
     config = _config(file.parent) if path.is_dir() else {}
     counts = _counts(file.parent / COUNTS) if path.is_dir() else None
-    return Read(_parse(text, str(file)), config, counts)
+    return Stored(_parse(text, str(file)), config, counts)
 
 
 def _check_ids(settings: dict[str, Any], name: str) -> None:
@@ -113,18 +111,18 @@ def _config(directory: Path) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if is_there(directory / name):
-            found = read_json(directory / name)
-            if not isinstance(found, dict):
+            settings = read_json(directory / name)
+            if not isinstance(settings, dict):
                 raise ArtefactError(f"{directory / name} is no JSON object")
-            config |= {key: value for key, value in found.items() if value is not None}
+            config |= {key: value for key, value in settings.items() if value is not None}
     return {key: value for key, value in config.items() if key not in _CODE}
 
 
 def _counts(file: Path) -> npt.NDArray[np.int64] | None:
     if not is_there(file):
         return None
-    found = read_json(file)
-    counts = found.get("counts") if isinstance(found, dict) else None
+    stored = read_json(file)
+    counts = stored.get("counts") if isinstance(stored, dict) else None
     if not isinstance(counts, list) or not all(type(count) is int and 0 <= count < 2**63 for count in counts):
         raise ArtefactError(f"{file} holds no list of counts")
     return np.asarray(counts, dtype=np.int64)
@@ -134,10 +132,10 @@ def pieces(library: tokenizers.Tokenizer) -> list[str]:
     """Every piece by its id; ids that nothing has are empty."""
     vocabulary: dict[str, int] = library.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values(), default=-1) + 1
-    found = [""] * size
+    by_id = [""] * size
     for piece, index in vocabulary.items():
-        found[index] = piece
-    return found
+        by_id[index] = piece
+    return by_id
 
 
 def traits(library: tokenizers.Tokenizer, config: dict[str, Any], name: str) -> Traits:
@@ -156,30 +154,10 @@ def traits(library: tokenizers.Tokenizer, config: dict[str, Any], name: str) -> 
             raise ArtefactError(
                 f"{name}: {role}_token {given!r} is not in the vocabulary; correct tokenizer_config.json"
             )
-        found = [token for token in WELL_KNOWN[role] if library.token_to_id(token) is not None]
-        special[role] = given or (found[0] if found else "")
+        customary = [token for token in WELL_KNOWN[role] if library.token_to_id(token) is not None]
+        special[role] = given or (customary[0] if customary else "")
     special["unk"] = special["unk"] or _unknown(model)
     return Traits(kind, _lowercases(settings.get("normalizer")), style, special)
-
-
-def frame(tokenizer: Tokenizer) -> Frame:
-    """How texts and pairs are dressed: as the post-processor says; by the class where there is none; else as BERT."""
-    config = tokenizer.config
-    kind = str(config.get("tokenizer_class", ""))
-    double = kind.removesuffix("Fast").removesuffix("Tokenizer") in TWO_SEPARATORS
-    found = read_frame(tokenizer.library.post_processor)
-    if found is None:
-        found = (Frame.roberta if double else Frame.bert)(tokenizer.cls_id, tokenizer.sep_id)
-    ids = {id for dress in (found.single, found.pair) for gap in dress.gaps for id in gap}
-    if max(ids) >= tokenizer.size:
-        raise ArtefactError(
-            f"the tokenizer's post-processor adds token {max(ids)}, but ids go from 0 to {tokenizer.size - 1}; "
-            "correct tokenizer.json"
-        )
-    names = config.get("model_input_names")
-    if isinstance(names, list) and "token_type_ids" not in names:  # then `transformers` gives the model no segments
-        return found.without_segments()
-    return found
 
 
 def _unknown(model: dict[str, Any]) -> str:
@@ -219,16 +197,16 @@ WRITTEN = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", COUNTS)
 """Files that `write` may make, whatever stood there."""
 
 
-def write(tokenizer: Tokenizer, directory: Path) -> None:
-    """All files of a tokenizer, each whole or absent."""
+def write(directory: Path, stored: Stored, *, special: Mapping[str, str]) -> None:
+    """All files of a tokenizer, each whole or absent; `special` names its special tokens by their role."""
     with saying_what_is_full(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    write_text(directory / "tokenizer.json", tokenizer.library.to_str(pretty=True))
-    roles = {f"{role}_token": name for role, name in vars(tokenizer.special).items() if name}
-    write_json(
-        directory / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | tokenizer.config | roles
-    )
-    if tokenizer.kind == "wordpiece":
-        write_text(directory / "vocab.txt", "".join(f"{piece}\n" for piece in tokenizer.pieces))
-    if tokenizer.counts is not None:
-        write_text(directory / COUNTS, json.dumps({"counts": tokenizer.counts.tolist()}) + "\n")
+    library, counts = stored.library, stored.counts
+    write_text(directory / "tokenizer.json", library.to_str(pretty=True))
+    roles = {f"{role}_token": name for role, name in special.items() if name}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"} | stored.config | roles
+    write_json(directory / "tokenizer_config.json", config)
+    if isinstance(library.model, models.WordPiece):
+        write_text(directory / "vocab.txt", "".join(f"{piece}\n" for piece in pieces(library)))
+    if counts is not None:
+        write_text(directory / COUNTS, json.dumps({"counts": counts.tolist()}) + "\n")

@@ -82,9 +82,9 @@ def _precompiled(step: Settings) -> float:
         entries = blob[4 + size :]
         growth = max(map(len, entries.split(b"\0"))) / 3
         for first, node in _children(trie, 0):
-            found = [(1, _value(trie, first, node))]
-            found += [(2, _value(trie, second, inner)) for second, inner in _children(trie, node)]
-            for length, value in found:
+            values = [(1, _value(trie, first, node))]
+            values += [(2, _value(trie, second, inner)) for second, inner in _children(trie, node)]
+            for length, value in values:
                 if value is not None:
                     end = entries.index(b"\0", value) if value < len(entries) else value
                     growth = max(growth, (end - value) / length)
@@ -168,14 +168,14 @@ def _growth(part: Any, known: dict[str, Callable[[Settings], float]], growth: fl
             raise ArtefactError(f"{name} has more than {MOST_STEPS} steps; refused")
         _check_strings(step, name)
         try:
-            own = known[kind](step)
+            factor = known[kind](step)
         except ArtefactError as fault:
             raise ArtefactError(f"{name}: {fault}") from fault
         if kind not in _FORMS:
-            growth *= own
-            counted = counted if own <= 1 else set()
+            growth *= factor
+            counted = counted if factor <= 1 else set()
         elif growth > 1 and kind not in counted:
-            growth *= own
+            growth *= factor
             counted.add(kind)
         if growth > LARGEST_GROWTH:
             raise ArtefactError(
@@ -231,7 +231,7 @@ def _check_special(part: Any, name: str) -> None:
         tokens = step.get("special_tokens")
         if isinstance(tokens, dict):
             ids = [token["ids"] for token in tokens.values() if isinstance(token, dict) and "ids" in token]
-            sizes += [len(one) for one in ids if isinstance(one, list)]
+            sizes += [len(group) for group in ids if isinstance(group, list)]
         if max(sizes, default=0) > MOST_SPECIAL:
             raise ArtefactError(
                 f"{name} puts {max(sizes):,} tokens around a text; more than {MOST_SPECIAL} are refused"

@@ -117,11 +117,11 @@ def _seeds(text: str, lengths: Integers, counts: Doubles, min_count: int) -> See
     place = np.arange(len(text), dtype=np.int32)
     left = np.repeat(np.cumsum(lengths), lengths) - place  # characters up to the end of the segment
     weight = np.repeat(counts, lengths)
-    found: list[
+    substrings: list[
         tuple[Integers, Integers, Doubles]
     ] = []  # of each length: places, rank at each place, frequency of each rank
     rank, frequency = code.astype(np.int32), weighted_counts(code, weight, len(alphabet))
-    found.append((place, rank, np.full(len(alphabet), np.inf)))
+    substrings.append((place, rank, np.full(len(alphabet), np.inf)))
     for length in range(2, LONGEST_PIECE + 1):
         inside = left[place] >= length
         place, parent = place[inside], rank[inside]
@@ -131,21 +131,21 @@ def _seeds(text: str, lengths: Integers, counts: Doubles, min_count: int) -> See
         if length > 2:  # always followed by the same character: the longer one says it all
             longest = np.zeros(len(frequency))
             np.maximum.at(longest, pair // len(alphabet), child)
-            found[-1][2][longest == frequency] = 0
+            substrings[-1][2][longest == frequency] = 0
         often = child >= min_count
         place, rank = place[often[rank]], (np.cumsum(often) - 1).astype(np.int32)[rank[often[rank]]]
         frequency = child[often]
         if not len(place):
             break
-        found.append((place, rank, frequency.copy()))
-    return _chosen(text, found)
+        substrings.append((place, rank, frequency.copy()))
+    return _chosen(text, substrings)
 
 
-def _chosen(text: str, found: list[tuple[Integers, Integers, Doubles]]) -> Seeds:
+def _chosen(text: str, substrings: list[tuple[Integers, Integers, Doubles]]) -> Seeds:
     """The best seeds by frequency × length, and their occurrences."""
     names: list[str] = []
     worth = []
-    for length, (place, rank, frequency) in enumerate(found, start=1):
+    for length, (place, rank, frequency) in enumerate(substrings, start=1):
         example = np.zeros(len(frequency), dtype=np.int64)
         example[rank[::-1]] = place[::-1]
         names += [text[start : start + length] for start in example.tolist()]
@@ -156,7 +156,7 @@ def _chosen(text: str, found: list[tuple[Integers, Integers, Doubles]]) -> Seeds
     number = np.full(len(names), -1, dtype=np.int32)
     number[order] = np.arange(len(order))
     places, lengths, pieces, before = [], [], [], 0
-    for length, (place, rank, frequency) in enumerate(found, start=1):
+    for length, (place, rank, frequency) in enumerate(substrings, start=1):
         piece = number[before + rank]
         places.append(place[piece >= 0])
         pieces.append(piece[piece >= 0])

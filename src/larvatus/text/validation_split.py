@@ -107,7 +107,7 @@ class ValidationSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     languages: dict[str, LanguageSplit]
     language: str
-    """Of documents that do not say."""
+    """Of documents for which none is given."""
     sentences: Mode
     text_sha256: str
     """Of all documents: a split belongs to one text."""
@@ -127,15 +127,15 @@ class ValidationSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             digest.update(f"{name}\x00{len(document.text)}\x00".encode(errors="surrogatepass"))
             digest.update(document.text.encode(errors="surrogatepass"))
         gap = CHARACTERS * length
-        found = {
+        splits = {
             name: LanguageSplit(documents=counts[name], characters=characters[name], gap=gap) for name in sorted(counts)
         }
-        return cls(languages=found, language=language, sentences=sentences, text_sha256=digest.hexdigest())
+        return cls(languages=splits, language=language, sentences=sentences, text_sha256=digest.hexdigest())
 
     @property
     def without(self) -> tuple[str, ...]:
         """Languages of which nothing is held out."""
-        return tuple(name for name, own in self.languages.items() if own.nothing)
+        return tuple(name for name, split in self.languages.items() if split.nothing)
 
     @property
     def nothing(self) -> bool:
@@ -148,7 +148,7 @@ class ValidationSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def __str__(self) -> str:
         if len(self.languages) == 1:
             return str(*self.languages.values())
-        return " · ".join(f"{name}: {own}" for name, own in self.languages.items())
+        return " · ".join(f"{name}: {split}" for name, split in self.languages.items())
 
     def training(self, documents: Iterable[Document]) -> Iterator[Document]:
         return self._stream(documents, "training")
@@ -161,34 +161,34 @@ class ValidationSplit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         place: Counter[str] = Counter()  # … and their characters
         for document in documents:
             name = document.language or self.language
-            own = self.languages.get(name)
-            if own is None:
+            split = self.languages.get(name)
+            if split is None:
                 raise DataError(f"{document.source} changed while it was read: its language {name} is new; start again")
             seen[name] += 1
             start, place[name] = place[name], place[name] + len(document.text)
-            if own.whole:
+            if split.whole:
                 part: Part = "held out" if seen[name] % EVERY == 0 else "training"
                 if part == wanted:
                     yield document
                 continue
-            passages = list(own.passage_near(start, place[name]))
+            passages = list(split.passage_near(start, place[name]))
             if not passages:
                 if wanted == "training":
                     yield document
                 continue
-            for first, last in self._stretches(document, own, start, passages)[wanted]:
+            for first, last in self._stretches(document, split, start, passages)[wanted]:
                 yield replace(document, text=document.text[first:last])
 
     def _stretches(
-        self, document: Document, own: LanguageSplit, start: int, passages: list[Span]
+        self, document: Document, split: LanguageSplit, start: int, passages: list[Span]
     ) -> dict[Part, list[Span]]:
         """A document's characters in stretches of whole sentences, by what becomes of them."""
         stretches: dict[Part, list[Span]] = {"training": [], "held out": [], "gap": []}
         before: Part | None = None
         language = document.language or self.language
         for first, last in sentence_spans(document.text, language=language, mode=self.sentences):
-            for begin, end in _cut(document.text, first, last, own.length // 2):
-                part = _part(start + begin, start + end, passages, own.gap)
+            for begin, end in _cut(document.text, first, last, split.length // 2):
+                part = _part(start + begin, start + end, passages, split.gap)
                 if part == before:
                     stretches[part][-1] = (stretches[part][-1][0], end)
                 else:

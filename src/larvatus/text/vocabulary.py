@@ -18,13 +18,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from larvatus.errors import DataError, RecipeError
 from larvatus.ranges import Count, PositiveShare, Size, check_ranges
 from larvatus.text.boundaries import byte_alphabet
 from larvatus.text.bpe import Merges, learn_merges
 from larvatus.text.counting import count_words, covered_characters
+from larvatus.text.frame import Frame
 from larvatus.text.tokenizer import SpecialTokens, Tokenizer
 from larvatus.text.unigram import learn_unigram
 
@@ -140,6 +141,12 @@ def pipeline(config: TokenizerConfig) -> tokenizers.Tokenizer:
     return library
 
 
+def frame_of(config: TokenizerConfig, cls_id: int = 0, sep_id: int = 1) -> Frame:
+    """How a vocabulary of this kind dresses texts: in a pair, one separator and two segments, or two separators."""
+    one_separator = config.separators == 1 if isinstance(config, UnigramConfig) else isinstance(config, WordPieceConfig)
+    return (Frame.bert if one_separator else Frame.roberta)(cls_id, sep_id)
+
+
 def _learn(words: Words, config: TokenizerConfig) -> tuple[Any, list[str]]:
     """The library model and all its pieces in the order of their ids."""
     if isinstance(config, WordPieceConfig):
@@ -218,13 +225,8 @@ def _finished(library: tokenizers.Tokenizer, model: Any, config: TokenizerConfig
     mask = AddedToken(special.mask, lstrip=special is ROBERTA, normalized=False, special=True)
     others = [AddedToken(name, normalized=False, special=True) for name in _head(special) if name != special.mask]
     library.add_special_tokens([*others, mask])
-    cls, sep = special.cls, special.sep
-    tokens = [(name, library.token_to_id(name)) for name in (cls, sep)]
-    single = f"{cls}:0 $A:0 {sep}:0"
-    one = special is BERT or (isinstance(config, UnigramConfig) and config.separators == 1)
-    pair = f"{single} $B:1 {sep}:1" if one else f"{single} {sep}:0 $B:0 {sep}:0"
-    template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
-    library.post_processor = template
+    names = {model.token_to_id(name): name for name in (special.cls, special.sep)}
+    library.post_processor = frame_of(config, *names).post_processor(names)
     if isinstance(config, ByteBPEConfig):
         library.decoder = decoders.ByteLevel()
     elif isinstance(config, UnigramConfig):
@@ -266,6 +268,6 @@ def _unigram_counts(
     counts = np.zeros(size, dtype=np.int64)
     for start in range(0, len(words), 10_000):
         part = words[start : start + 10_000]
-        for (_, times), found in zip(part, bare.encode_batch_fast([word for word, _ in part]), strict=True):
-            np.add.at(counts, found.ids, times)
+        for (_, times), encoding in zip(part, bare.encode_batch_fast([word for word, _ in part]), strict=True):
+            np.add.at(counts, encoding.ids, times)
     return counts

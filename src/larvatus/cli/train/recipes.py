@@ -34,7 +34,8 @@ def list_recipes(context: typer.Context, as_json: Json = False) -> None:
     for recipe in recipes:
         plain = recipe_table(recipe)
         objectives = " + ".join(objective["type"] for objective in plain["objectives"])
-        table.add_row(recipe.name, recipe.about, plain["packing"]["type"], plain["corruption"]["type"], objectives)
+        corruption = plain["corruption"]["type"] if plain["corruption"] else "none"
+        table.add_row(recipe.name, recipe.about, plain["packing"]["type"], corruption, objectives)
     Console().print(table)
 
 

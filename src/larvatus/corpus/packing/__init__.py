@@ -6,6 +6,8 @@
     documents          whole documents, windowed where they are longer (no leaking across documents)
     sentence-order     [CLS] A [SEP] B [SEP], neighbours in one document, half of them swapped (ALBERT)
 
+Which special tokens stand where, [CLS] and [SEP] in these files, is what the vocabulary's `Frame` says.
+
 In every packing each token of the block comes at least once in an epoch: long sentences are cut into successive
 pieces, never lost. Two exceptions: a document of one sentence has no order, and one of a single token makes no pair;
 they are left out of `sentence-order` and of `sentence-pairs`. A new packing is a new file with its settings and its
@@ -22,11 +24,12 @@ from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.documents import DocumentsConfig
 from larvatus.corpus.packing.full_sentences import FullSentencesConfig
-from larvatus.corpus.packing.pieces import SpecialIds, assemble
+from larvatus.corpus.packing.pieces import assemble
 from larvatus.corpus.packing.sentence_order import SentenceOrderConfig
 from larvatus.corpus.packing.sentence_pairs import SentencePairsConfig
 from larvatus.corpus.packing.single_segment import SingleSegmentConfig
 from larvatus.errors import RecipeError
+from larvatus.text.frame import Frame
 
 PackingConfig = SentencePairsConfig | FullSentencesConfig | SingleSegmentConfig | DocumentsConfig | SentenceOrderConfig
 
@@ -37,24 +40,23 @@ __all__ = [
     "SentenceOrderConfig",
     "SentencePairsConfig",
     "SingleSegmentConfig",
-    "SpecialIds",
     "check",
     "pack",
 ]
 
 
 def pack(
-    block: Block, config: PackingConfig, *, length: int, special: SpecialIds, random: np.random.Generator
+    block: Block, config: PackingConfig, *, length: int, frame: Frame, random: np.random.Generator
 ) -> TrainingBatch[Ints]:
-    """Pack a block into sequences of at most `length` tokens, in random order."""
-    room = length - config.specials
-    if room < config.least:
+    """Pack a block into sequences of at most `length` tokens, in random order, dressed as `frame` says."""
+    dress = frame.of(config.texts)
+    if dress.room(length) < config.least:
         raise RecipeError(
             f"{length} tokens are too few for a sequence of {config.__struct_config__.tag}; set a length of 8 or more"
         )
-    pieces = config.plan(block, room=room, random=random)
+    pieces = config.plan(block, length=length, dress=dress, random=random)
     order = random.permutation(pieces.count)
-    return assemble(block, pieces.in_order(order), special)
+    return assemble(block, pieces.in_order(order), dress)
 
 
 def check(config: PackingConfig, counts: Counts) -> None:

@@ -13,15 +13,17 @@ import numpy as np
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.pieces import Pieces, as_array
+from larvatus.text.frame import Dress
 
 
 class DocumentsConfig(msgspec.Struct, tag="documents", frozen=True, kw_only=True, forbid_unknown_fields=True):
     gives: ClassVar[tuple[type, ...]] = ()
-    specials: ClassVar[int] = 2  # [CLS] document [SEP]
+    texts: ClassVar[int] = 1
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
+    def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
+        room = dress.room(length)
         sizes = np.diff(block.documents)
         long = np.flatnonzero(sizes > room)
         if not len(long):

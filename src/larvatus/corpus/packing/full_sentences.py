@@ -19,19 +19,22 @@ from larvatus.arrays import Ints
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.pieces import Pieces, as_array, cut_long, owners
+from larvatus.text.frame import Dress
 
 
 class FullSentencesConfig(msgspec.Struct, tag="full-sentences", frozen=True, kw_only=True, forbid_unknown_fields=True):
     gives: ClassVar[tuple[type, ...]] = ()
-    specials: ClassVar[int] = 2  # [CLS] … [SEP]; separators between documents are counted by the plan
+    texts: ClassVar[int] = 1
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
+    def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
+        room = dress.room(length)
         starts = cut_long(block.sentences, block, room)  # [S+1]
         owner = owners(starts, block.documents)  # [S]
-        end = (starts[1:] + owner).tolist()  # a separator for every document finished before: what `room` must hold
-        begin = (starts[:-1] + owner).tolist()
+        separators = owner * len(dress.gaps[-1])  # of the documents finished before: `room` must hold them too
+        end = (starts[1:] + separators).tolist()
+        begin = (starts[:-1] + separators).tolist()
         stop = _language_ends(block, owner)
         firsts = []
         i = 0

@@ -50,7 +50,7 @@ def pair_pieces(a: Ints, b: Ints, labels: Ints, kind: type[SequenceLabels[Any]])
 
 
 def check_sentences(counts: Counts) -> None:
-    """Refuse a corpus in which nobody told sentences apart."""
+    """Refuse a corpus whose documents were not split into sentences."""
     if counts.sentences <= counts.documents:
         raise DataError(
             "a sentence pair task without sentences: every document of the corpus is one sentence; rebuild it with "

@@ -1,6 +1,8 @@
 """The last step of every packing: from a plan (which stretches of the block make which sequence) to a flat batch.
 
-A piece is a stretch of tokens followed by a separator; a sequence is [CLS] and its pieces: ``[CLS] A [SEP] B [SEP]``.
+A piece is a stretch of tokens; a sequence is its pieces, dressed as the vocabulary's `Frame` says: the two texts of a
+pair as ``[CLS] A [SEP] B [SEP]``, or with two separators between them; several pieces of single text each with the
+closing of a single text behind it, ``[CLS] A [SEP] B [SEP]`` again, all in one segment.
 N tokens of the block, P pieces, B sequences, M tokens of the batch. No loop over sequences or pieces.
 """
 
@@ -15,12 +17,7 @@ import numpy as np
 from larvatus.arrays import Ints
 from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch, edges, ranges
 from larvatus.corpus.block import Block
-
-
-@dataclass(frozen=True)
-class SpecialIds:
-    cls: int
-    sep: int
+from larvatus.text.frame import Dress
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +25,7 @@ class Pieces:
     starts: Ints  # [P] in tokens of the block
     ends: Ints  # [P]
     sequences: Ints  # [P] ascending, from 0
-    segments: Ints  # [P]
+    texts: Ints  # [P] which text of a pair it is, 0 or 1; 0 where there are no pairs
     targets: dict[type, Any]  # targets that hold one value a sequence
 
     @classmethod
@@ -48,35 +45,41 @@ class Pieces:
         new = rank[self.sequences]
         by = np.argsort(new, kind="stable")
         targets = {kind: target.map(lambda values: values[order]) for kind, target in self.targets.items()}
-        return Pieces(self.starts[by], self.ends[by], new[by], self.segments[by], targets)
+        return Pieces(self.starts[by], self.ends[by], new[by], self.texts[by], targets)
 
 
-def assemble(block: Block, pieces: Pieces, special: SpecialIds) -> TrainingBatch[Ints]:
+def assemble(block: Block, pieces: Pieces, dress: Dress) -> TrainingBatch[Ints]:
     """Lay the sequences end to end, with special tokens, segments and words."""
     taken = pieces.ends - pieces.starts  # [P]
     first = np.ones(len(taken), np.bool_)
     first[1:] = pieces.sequences[1:] != pieces.sequences[:-1]
-    sizes = taken + 1 + first  # [P] with the separator, and [CLS] before the first
+    before = np.where(first, dress.opening, 0)  # [P] special tokens before and after each piece
+    after = as_array([len(gap) for gap in dress.gaps[1:]])[pieces.texts]
+    sizes = before + taken + after
     lengths = np.bincount(pieces.sequences, weights=sizes).astype(np.int64)  # [B]
     edge = edges(sizes)
-    seps, clss = edge[1:] - 1, edge[:-1][first]
+    text_starts = edge[:-1] + before
 
     real = np.ones(int(edge[-1]), np.bool_)  # [M] tokens of the text
-    real[seps] = real[clss] = False
+    ids, segments = np.empty(len(real), np.int64), np.empty(len(real), np.int64)
+    text_ends = text_starts + taken
+    gap_starts = [edge[:-1][first], *(text_ends[pieces.texts == text] for text in range(len(dress.gaps) - 1))]
+    for places, gap, kinds in zip(gap_starts, dress.gaps, dress.gap_segments, strict=True):
+        for offset, (special, kind) in enumerate(zip(gap, kinds, strict=True)):
+            at = places + offset
+            ids[at], segments[at], real[at] = special, kind, False
     source = ranges(taken) + np.repeat(pieces.starts, taken)
-    ids = np.empty(len(real), np.int64)
-    ids[seps], ids[clss] = special.sep, special.cls
     ids[real] = block.ids[source]
+    segments[real] = np.repeat(as_array(dress.text_segments)[pieces.texts], taken)
 
     starts = np.zeros(len(real), np.bool_)
     starts[real] = block.words[source]
-    starts[(edge[:-1] + first)[taken > 0]] = True  # a word cut by the start of a piece counts as one here
+    starts[text_starts[taken > 0]] = True  # a word cut by the start of a piece counts as one here
     seen = np.cumsum(starts)
-    before = np.repeat(seen[clss], lengths)  # words of earlier sequences: [CLS] starts none
-    words = np.where(real, seen - before - 1, NO_WORD)
-    tokens = TokenBatch(
-        ids=ids, lengths=lengths, positions=ranges(lengths), segments=np.repeat(pieces.segments, sizes), words=words
-    )
+    begins = edges(lengths)[:-1]
+    earlier: Ints = np.repeat(seen[begins] - starts[begins], lengths)  # words of earlier sequences
+    words = np.where(real, seen - earlier - 1, NO_WORD)
+    tokens = TokenBatch(ids=ids, lengths=lengths, positions=ranges(lengths), segments=segments, words=words)
     return TrainingBatch(tokens=tokens, targets=pieces.targets)
 
 

@@ -35,6 +35,7 @@ from larvatus.corpus.packing.pairs import aim, check_sentences, draws, gather, p
 from larvatus.corpus.packing.pieces import Pieces, as_array
 from larvatus.errors import RecipeError
 from larvatus.ranges import Share, check_ranges
+from larvatus.text.frame import Dress
 
 ORDERED, SWAPPED = 0, 1
 _LEAST_PART = 4  # tokens: parts are no shorter where the limit is not itself a few tokens
@@ -49,14 +50,15 @@ class SentenceOrderConfig(msgspec.Struct, tag="sentence-order", frozen=True, kw_
     """How often the two segments change places."""
 
     gives: ClassVar[tuple[type, ...]] = (OrderLabels,)
-    specials: ClassVar[int] = 3
+    texts: ClassVar[int] = 2
     least: ClassVar[int] = 2
     different_documents: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_ranges(self, "packing.", RecipeError)
 
-    def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
+    def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
+        room = dress.room(length)
         cutting = _Cutting(block, room, self.short, random)
         cuts = [places for stretches in cutting.stretches() for places in cutting.parts(*stretches)]
         places = as_array([place for cut in cuts for place in cut]).reshape(-1, 2, 2)  # [B, earlier and later, 2]
@@ -122,12 +124,12 @@ class _Cutting:
             return
         for m in count(fewest):
             at_words = m < fewest + _TRIES
-            one, two = self._even(start, middle, m, at_words), self._even(middle, stop, m, at_words)
-            pairs = [(k * (len(one) - 1) // m, k * (len(two) - 1) // m) for k in range(m)]
-            if all(one[i + 1] - one[i] + two[j + 1] - two[j] <= self.room for i, j in pairs):
+            earlier, later = self._even(start, middle, m, at_words), self._even(middle, stop, m, at_words)
+            pairs = [(k * (len(earlier) - 1) // m, k * (len(later) - 1) // m) for k in range(m)]
+            if all(earlier[i + 1] - earlier[i] + later[j + 1] - later[j] <= self.room for i, j in pairs):
                 break
         for i, j in pairs:
-            yield one[i], one[i + 1], two[j], two[j + 1]
+            yield earlier[i], earlier[i + 1], later[j], later[j + 1]
 
     def _even(self, start: int, stop: int, m: int, at_words: bool) -> list[int]:
         """Edges of m even parts, fewer of a short stretch; at words where there are enough of them."""

@@ -34,6 +34,7 @@ from larvatus.corpus.packing.pairs import aim, check_sentences, draws, gather, p
 from larvatus.corpus.packing.pieces import Pieces, cut_long
 from larvatus.errors import DataError, RecipeError
 from larvatus.ranges import Share, check_ranges
+from larvatus.text.frame import Dress
 
 
 class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,14 +44,15 @@ class SentencePairsConfig(msgspec.Struct, tag="sentence-pairs", frozen=True, kw_
     """How often B comes from another document."""
 
     gives: ClassVar[tuple[type, ...]] = (PairLabels,)
-    specials: ClassVar[int] = 3
+    texts: ClassVar[int] = 2
     least: ClassVar[int] = 2
     different_documents: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         check_ranges(self, "packing.", RecipeError)
 
-    def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
+    def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
+        room = dress.room(length)
         if len(np.unique(block.numbers)) < 2:
             raise DataError(
                 "sentence pairs need two documents to draw from, and here is one; give more documents, "

@@ -16,15 +16,17 @@ import numpy as np
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.pieces import Pieces, as_array, cut_long, owners
+from larvatus.text.frame import Dress
 
 
 class SingleSegmentConfig(msgspec.Struct, tag="single-segment", frozen=True, kw_only=True, forbid_unknown_fields=True):
     gives: ClassVar[tuple[type, ...]] = ()
-    specials: ClassVar[int] = 2
+    texts: ClassVar[int] = 1
     least: ClassVar[int] = 1
     different_documents: ClassVar[int] = 1
 
-    def plan(self, block: Block, *, room: int, random: np.random.Generator) -> Pieces:
+    def plan(self, block: Block, *, length: int, dress: Dress, random: np.random.Generator) -> Pieces:
+        room = dress.room(length)
         starts_array = cut_long(block.sentences, block, room)
         last = np.searchsorted(starts_array, block.documents[1:])[owners(starts_array, block.documents)].tolist()
         starts = starts_array.tolist()
