@@ -257,3 +257,25 @@ def test_a_size_that_cannot_be_set_is_one_clear_line(recipe_file, sizes, said):
         read_recipe(mine, size="tiny")
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_the_model_is_a_transformer_where_no_type_is_said(recipe_file):
+    said = read_recipe("bert", size="tiny", settings=["model.type=transformer"])
+    assert said == read_recipe("bert", size="tiny")
+    assert "type" not in recipe_table(said)["model"]  # as before there was a choice: runs and directories go on
+    assert recipe_of(recipe_table(said), where="table") == said
+    mine = recipe_file('base = "bert"\n[model]\ntype = "transformer"\nlayers = 3')
+    assert (read_recipe(mine).model.layers, read_recipe(mine).model.hidden) == (3, 768)
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("model.type=lstm", "bert: model.type = 'lstm' is not one of its kinds; there are: transformer"),
+        ("model.tpye=lstm", "bert: model.tpye is not a setting; did you mean model.type?"),
+    ],
+)
+def test_a_model_of_no_kind_is_one_line(setting, line):
+    with pytest.raises(RecipeError) as caught:
+        read_recipe("bert", settings=[setting])
+    assert str(caught.value) == line

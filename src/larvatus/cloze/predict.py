@@ -19,7 +19,7 @@ from torch import Tensor
 from larvatus.batch import TokenBatch
 from larvatus.errors import ArtefactError
 from larvatus.network import Network
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.objectives import MaskedLM
 from larvatus.text.tokenizer import Tokenizer
 
@@ -37,12 +37,12 @@ class Questions:
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    encoder: Transformer
+    encoder: Encoder
     head: MaskedLM
 
     @property
     def words_VE(self) -> Tensor:
-        return self.encoder.embeddings.words.weight
+        return self.encoder.word_vectors
 
     @property
     def device(self) -> torch.device:
@@ -50,7 +50,7 @@ class Predictor:
 
     def room(self, tokenizer: Tokenizer) -> int:
         """Tokens of text that fit between the special tokens."""
-        return tokenizer.frame.single.room(self.encoder.config.max_positions)
+        return tokenizer.frame.single.room(self.encoder.reach)
 
     def logits(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
         return self.head.logits(self.encoder(batch)[places_M], self.words_VE)

@@ -20,7 +20,7 @@ from larvatus.embed.nearest.marks import Marked, mark_word, read_mark
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.text.tokenizer import Tokenizer
 
 _CONTEXT = 30
@@ -85,7 +85,7 @@ class Similarities:
 
 
 def instance_vectors(
-    encoder: Transformer, tokenizer: Tokenizer, instances: Sequence[Instance], options: EmbedOptions
+    encoder: Encoder, tokenizer: Tokenizer, instances: Sequence[Instance], options: EmbedOptions
 ) -> Floats:
     """Vectors of length 1, [N, D]. A word that the vocabulary deletes has none, and is refused."""
     if options.unit != "span":
@@ -94,7 +94,7 @@ def instance_vectors(
         raise UsageError("a similarity is between two vectors, and layers = all gives several; name one layer or a mix")
     texts, spans = [one.text for one in instances], [[(one.start, one.end)] for one in instances]
     found = list(embed_texts(encoder, tokenizer, texts, options, spans=spans))
-    vectors = np.concatenate([one.vectors for one in found]) if found else np.empty((0, encoder.config.hidden))
+    vectors = np.concatenate([one.vectors for one in found]) if found else np.empty((0, encoder.width))
     for one, vector in zip(instances, vectors, strict=True):
         if not np.isfinite(vector).all() or not vector.any():
             raise DataError(f"{one.word!r} has no vector: the vocabulary deletes all its characters; mark another word")
@@ -103,7 +103,7 @@ def instance_vectors(
 
 
 def similarities(
-    encoder: Transformer, tokenizer: Tokenizer, instances: Sequence[Instance], options: EmbedOptions
+    encoder: Encoder, tokenizer: Tokenizer, instances: Sequence[Instance], options: EmbedOptions
 ) -> Similarities:
     """All cosines of two or more word instances."""
     if len(instances) < 2:

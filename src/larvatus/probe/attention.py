@@ -23,7 +23,7 @@ from larvatus.arrays import Bools, Floats, Ints
 from larvatus.batch import NO_WORD, TokenBatch, runs
 from larvatus.errors import UsageError
 from larvatus.nn.device import on_device
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import PUNCTUATION
@@ -76,10 +76,10 @@ def check_head(layer: int, head: int, *, layers: int, heads: int) -> None:
         )
 
 
-def attend(encoder: Transformer, tokenizer: Tokenizer, text: str) -> TextAttention:
+def attend(encoder: Encoder, tokenizer: Tokenizer, text: str) -> TextAttention:
     """All weights of a text that the model can read at once; a longer one is refused."""
     found = tokenizer.encode(text)
-    room = tokenizer.frame.single.room(encoder.config.max_positions)
+    room = tokenizer.frame.single.room(encoder.reach)
     if not len(found):
         raise UsageError("there is no token in the text to look at; give a text with words")
     if len(found) > room:
@@ -107,18 +107,18 @@ def framed_passage(tokenizer: Tokenizer, found: Alignment, start: int, end: int)
 
 
 @torch.inference_mode()
-def passage_weights(encoder: Transformer, passages: Sequence[Passage]) -> Iterator[list[Tensor]]:
+def passage_weights(encoder: Encoder, passages: Sequence[Passage]) -> Iterator[list[Tensor]]:
     """For each layer: α [H, T, T] of each passage, read together."""
     batch = TokenBatch.of(
         [passage.ids.tolist() for passage in passages], words=[[NO_WORD] * len(passage.ids) for passage in passages]
     )
-    device = encoder.embeddings.words.weight.device
-    yield from encoder.attention_weights(on_device(batch, device))
+    device = encoder.device
+    yield from encoder.attention(on_device(batch, device))
 
 
-def batches(encoder: Transformer, passages: Sequence[Passage]) -> Iterator[list[Passage]]:
+def batches(encoder: Encoder, passages: Sequence[Passage]) -> Iterator[list[Passage]]:
     """Passages in their order, some at a time."""
-    budget = BUDGETS.get(encoder.embeddings.words.weight.device.type, BUDGETS["cuda"])
+    budget = BUDGETS.get(encoder.device.type, BUDGETS["cuda"])
     lengths = np.array([len(passage.ids) for passage in passages], dtype=np.int64)
     for first, last in runs(lengths, budget):
         yield list(passages[first:last])

@@ -26,7 +26,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from larvatus.errors import DataError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.probe.attention import Passage, TextAttention, batches, framed_passage, passage_weights
 from larvatus.text.documents import Document
 from larvatus.text.tokenizer import Tokenizer
@@ -101,12 +101,12 @@ def read_passages(documents: Iterable[Document], tokenizer: Tokenizer, *, length
 
 
 def head_statistics(
-    encoder: Transformer, passages: Sequence[Passage], progress: Callable[[int], None] = lambda _: None
+    encoder: Encoder, passages: Sequence[Passage], progress: Callable[[int], None] = lambda _: None
 ) -> list[HeadStatistics]:
     """One row for each head, layer by layer."""
     if not passages:
         raise DataError("there is no passage to look at; name text with words in it")
-    sums = np.zeros((len(_SUMS), encoder.config.layers, encoder.config.heads))
+    sums = np.zeros((len(_SUMS), encoder.depth, encoder.heads))
     queries = neighbours = 0
     for some in batches(encoder, passages):
         for layer, found in enumerate(passage_weights(encoder, some)):

@@ -27,7 +27,7 @@ from larvatus.embed.standardise.fit import counted, every_layer
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.isotropy import isoscore_star
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.probe.cosines import RunningCosines, RunningCovariance, unit_vectors
 from larvatus.probe.frequency import FrequencyEffect, RunningWords, choose_words, word_key
 from larvatus.ranges import Count, Seed, Share, SizeOrNone, check_ranges
@@ -95,7 +95,7 @@ class IsotropyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_isotropy(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     paths: Sequence[str],
     options: IsotropyOptions,
@@ -117,7 +117,7 @@ def measure_isotropy(
         )
     portion = Counter(key for piece in drawn for key in _keys(piece))
     chosen = choose_words(portion, frequency, seed=options.seed)
-    layers, size = encoder.config.layers + 1, encoder.config.hidden
+    layers, size = encoder.depth + 1, encoder.width
     kinds = [_Kind(chosen, layers, size) for _ in range(1 if standardise is None else 2)]
     covariance = RunningCovariance(layers, size)
     mean, scale = _moments(standardise, layers)

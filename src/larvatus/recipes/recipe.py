@@ -18,7 +18,7 @@ from larvatus.corpus.packing import PackingConfig
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.network import ObjectiveConfig, generator_of
-from larvatus.nn.transformer import TransformerConfig
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.ranges import Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
 from larvatus.text.vocabulary import TokenizerConfig
@@ -44,7 +44,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tokenizer: TokenizerConfig
     packing: PackingConfig
     corruption: CorruptionConfig
-    model: TransformerConfig
+    model: EncoderConfig
     objectives: tuple[ObjectiveConfig, ...]
     mixture: MixtureConfig = MixtureConfig()
     """How often each language comes, where there are several; it drives vocabulary and training alike."""

@@ -122,7 +122,7 @@ class Albert:
             **BERT.config(msgspec.structs.replace(architecture, objectives=()), pad=pad),
             "model_type": self.model_type,
             "architectures": [next(name for name, tags in ARCHITECTURES.items() if set(tags) == heads)],
-            "embedding_size": architecture.model.width,
+            "embedding_size": architecture.model.word_width,
             "num_hidden_groups": 1,
             "inner_group_num": 1,
             # theirs are ids of the published vocabulary; the tokenizer beside the model knows its own

@@ -98,7 +98,7 @@ class Electra:
             **BERT.config(encoder, pad=pad),
             "model_type": self.model_type,
             "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],
-            "embedding_size": architecture.model.width,
+            "embedding_size": architecture.model.word_width,
             **TASKS.config(architecture.objectives),
         }
 

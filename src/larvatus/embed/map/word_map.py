@@ -27,7 +27,7 @@ from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Count, SmallSeed, check_ranges
 from larvatus.text.cells import as_cell
 from larvatus.text.tokenizer import Tokenizer
@@ -117,8 +117,8 @@ class WordMap:
         return f"<WordMap of {', '.join(self.words)}: {len(self.instances):,} instances by {self.method}>"
 
 
-def map_instances(encoder: Transformer, tokenizer: Tokenizer, found: Found, options: MapOptions) -> WordMap:
-    if LayerMix.read(options.layers, layers=encoder.config.layers).stacked:
+def map_instances(encoder: Encoder, tokenizer: Tokenizer, found: Found, options: MapOptions) -> WordMap:
+    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("a map needs one vector for each instance, and layers = all gives several; name a mix")
     vectors, tokens = instance_vectors(encoder, tokenizer, found.instances, options)
     has_vector = ~np.isnan(vectors[:, 0])  # a missing vector is NaN throughout
@@ -158,7 +158,7 @@ def _clusters(vectors: npt.NDArray[np.float32], instances: list[Instance], optio
 
 
 def instance_vectors(
-    encoder: Transformer, tokenizer: Tokenizer, instances: list[Instance], options: MapOptions
+    encoder: Encoder, tokenizer: Tokenizer, instances: list[Instance], options: MapOptions
 ) -> tuple[npt.NDArray[np.float32], int]:
     """[N, D], NaN where an instance has none; and how many tokens were read. A sentence is read once."""
     places: dict[str, list[int]] = {}
@@ -166,7 +166,7 @@ def instance_vectors(
         places.setdefault(instance.text, []).append(number)
     spans = [[(instances[number].start, instances[number].end) for number in own] for own in places.values()]
     asked = EmbedOptions(unit="span", layers=options.layers, pool=options.pool, standardise=options.standardise)
-    vectors = np.full((len(instances), encoder.config.hidden), np.nan, dtype=np.float32)
+    vectors = np.full((len(instances), encoder.width), np.nan, dtype=np.float32)
     tokens = 0
     for own, one in zip(
         places.values(), embed_texts(encoder, tokenizer, list(places), asked, spans=spans), strict=True

@@ -21,7 +21,7 @@ from larvatus.embed.options import EmbedOptions
 from larvatus.embed.passages import blocks
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
 
@@ -87,7 +87,7 @@ class Found:
 
 
 def find_instances(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     pieces: Iterable[Piece],
     wanted: Wanted,
@@ -100,7 +100,7 @@ def find_instances(
         texts, wanted_spans = [piece.text for piece, _ in held], [own for _, own in held]
         found = list(embed_texts(encoder, tokenizer, texts, options, spans=wanted_spans))
         rows = [_row(piece, start, end) for piece, own in held for start, end in own]
-        x = np.concatenate([one.vectors for one in found]) if found else np.empty((0, encoder.config.hidden))
+        x = np.concatenate([one.vectors for one in found]) if found else np.empty((0, encoder.width))
         lengths = np.linalg.norm(x, axis=1, keepdims=True)
         sound = np.isfinite(lengths[:, 0]) & (lengths[:, 0] > 0)
         unit: Floats = (x[sound] / lengths[sound]).astype(np.float32)
@@ -108,7 +108,7 @@ def find_instances(
 
 
 def instances_in_text(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     pieces: Iterable[Piece],
     wanted: Wanted,

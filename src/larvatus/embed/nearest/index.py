@@ -36,7 +36,7 @@ from larvatus.embed.nearest.nearest import Block, Row
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import ArtefactError, DataError, UsageError, did_you_mean
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.regular_files import is_there, only_regular
 from larvatus.text.tokenizer import Tokenizer
 
@@ -75,7 +75,7 @@ class IndexDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def build_index(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     pieces: Iterable[Piece],
     chosen: DocumentFilter,
@@ -90,12 +90,12 @@ def build_index(
 
     `settings` is all that it depends on: model, inputs, words, …
     """
-    if LayerMix.read(options.layers, layers=encoder.config.layers).stacked:
+    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("an index needs one vector for each instance, and layers = all gives several; name a mix")
     directory = out.with_name(out.name + ".parts")
     if os.path.lexists(out) and not (resume and directory.exists()):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
-    kind = _ROW.append(pa.field("vector", pa.list_(pa.float16(), encoder.config.hidden)))
+    kind = _ROW.append(pa.field("vector", pa.list_(pa.float16(), encoder.width)))
     parts = Parts(directory, settings)
     with files.locked(directory):
         if out.exists():  # killed after its last step but one
@@ -113,7 +113,7 @@ def build_index(
         if not stand.units:
             shutil.rmtree(directory)
             raise DataError(_nothing(chosen))
-        with files.new_directory(out, stand.units * (2 * encoder.config.hidden + 300)) as aside:
+        with files.new_directory(out, stand.units * (2 * encoder.width + 300)) as aside:
             described = _assemble(parts, aside, stand.units, settings, options)
         parts.remove()
     return described

@@ -24,7 +24,7 @@ from larvatus.embed.passages import PassageOptions, passages
 from larvatus.embed.similarity import Instance, instance_vectors
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import ArtefactError, DataError, UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Count, check_ranges
 from larvatus.regular_files import is_there
 from larvatus.text.readers import Skipped
@@ -64,7 +64,7 @@ def open_place(paths: Sequence[str]) -> Place:
 
 
 def search(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     query: Instance,
     place: Place,

@@ -22,7 +22,7 @@ from larvatus.embed.senses.tagged import Reading, Sentence
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.text.tokenizer import Tokenizer
 
 AT_ONCE = 512
@@ -30,7 +30,7 @@ AT_ONCE = 512
 
 
 def embed_instances(
-    encoder: Transformer, tokenizer: Tokenizer, sentences: Sequence[Sentence], options: EmbedOptions
+    encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[Sentence], options: EmbedOptions
 ) -> list[Floats]:
     """The vectors of the instances of each sentence, [I, D]; NaN where the vocabulary deletes a word."""
     texts = [sentence.text for sentence in sentences]
@@ -83,7 +83,7 @@ class _Sums:
 
 
 def build_senses(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     sentences: Iterable[Sentence],
     options: EmbedOptions,
@@ -94,7 +94,7 @@ def build_senses(
     progress: Callable[[Reading], None] = lambda _: None,
 ) -> SenseInventory:
     """The inventory of tagged sentences. `model` is the model's fingerprint and its name; `reading` counts the text."""
-    if LayerMix.read(options.layers, layers=encoder.config.layers).stacked:
+    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("a sense has one vector, and layers = all gives several; name one layer or a mix")
     totals: _Sums | None = None
     for block in _blocks(iter(sentences)):

@@ -26,7 +26,7 @@ from larvatus.embed.senses.running import find_instances
 from larvatus.embed.senses.tagged import Instance, Lemmas, Sentence
 from larvatus.embed.senses.wordnet import POS, WordNet
 from larvatus.errors import UsageError, did_you_mean
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Weight, check_ranges
 from larvatus.text.tokenizer import Tokenizer
 
@@ -101,7 +101,7 @@ class SenseTagger:
 
     def __init__(
         self,
-        encoder: Transformer,
+        encoder: Encoder,
         tokenizer: Tokenizer,
         inventory: SenseInventory,
         wordnet: WordNet,

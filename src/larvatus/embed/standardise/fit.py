@@ -23,7 +23,7 @@ from larvatus.embed.standardise.moments import RunningMoments
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Count, check_ranges
 from larvatus.text.readers import Skipped
 from larvatus.text.tokenizer import Tokenizer
@@ -55,7 +55,7 @@ class FitOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def fit_standardiser(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     paths: Sequence[str],
     options: FitOptions,
@@ -80,7 +80,7 @@ def fit_standardiser(
 
 
 def every_layer(
-    encoder: Transformer, tokenizer: Tokenizer, pieces: Iterable[Piece], unit: Unit, pool: Pool
+    encoder: Encoder, tokenizer: Tokenizer, pieces: Iterable[Piece], unit: Unit, pool: Pool
 ) -> Iterator[list[Vectors]]:
     """The units of passages with their vectors of every layer, a block of passages at a time."""
     asked = EmbedOptions(unit=unit, layers="all", pool=pool)

@@ -108,7 +108,7 @@ class Standardiser:
 
     def apply(self, x: Tensor, mix: LayerMix) -> Tensor:
         """z = (x − μ)/σ of vectors [U, D], or of a stack [layers + 1, U, D]."""
-        if self.mean.shape[1] != x.shape[-1] or self.mean.shape[0] <= mix.until:
+        if self.mean.shape[1] != x.shape[-1] or self.mean.shape[0] <= mix.layers[-1]:
             layers, size = self.mean.shape
             raise ArtefactError(
                 f"standardiser {self.name} was fitted for {layers - 1} layers of {size} numbers, and the vectors have "
