@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from larvatus.arrays import Ints
 from larvatus.embed.nearest.marks import read_marks
-from larvatus.embed.options import Unit
+from larvatus.embed.units import Unit
 from larvatus.errors import DataError, UsageError
 from larvatus.text.align import Alignment, join_words
 from larvatus.text.frame import Dress

@@ -25,7 +25,7 @@ from larvatus.embed.bulk.parts import schema as rows_of
 from larvatus.embed.layers import Layers
 from larvatus.embed.nearest.concordance import Wanted
 from larvatus.embed.nearest.nearest import CONTEXT, Block, Row
-from larvatus.embed.options import Pool
+from larvatus.embed.units import Pool
 from larvatus.errors import ArtefactError, UsageError
 
 SUFFIXES = (".parquet", ".arrow")

@@ -13,7 +13,8 @@ import numpy as np
 
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.ladder import Ladder, Rung
-from larvatus.embed.senses.wordnet import POS, Sense, WordNet
+from larvatus.embed.senses.pos import POS
+from larvatus.embed.senses.wordnet import Sense, WordNet
 from larvatus.errors import DataError
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from larvatus.embed.senses.pos import POS
 from larvatus.embed.senses.tagged import Instance, Lemmas, Sentence, Words
-from larvatus.embed.senses.wordnet import NAMES, POS, WordNet
+from larvatus.embed.senses.wordnet import NAMES, WordNet
 from larvatus.errors import DataError
 from larvatus.text.sentences import Mode, sentence_spans
 from larvatus.text.words import segment_words

@@ -22,9 +22,10 @@ from larvatus.arrays import Floats
 from larvatus.embed.senses.build import embed_instances
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.ladder import Candidates, Ladder, Rung, Step
+from larvatus.embed.senses.pos import POS
 from larvatus.embed.senses.running import find_instances
 from larvatus.embed.senses.tagged import Instance, Lemmas, Sentence
-from larvatus.embed.senses.wordnet import POS, WordNet
+from larvatus.embed.senses.wordnet import WordNet
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Weight, check_ranges

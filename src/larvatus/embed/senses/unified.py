@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
+from larvatus.embed.senses.pos import POS
 from larvatus.embed.senses.tagged import Instance, Sentence, Words, lines_of, surface
-from larvatus.embed.senses.wordnet import POS
 from larvatus.errors import DataError
 from larvatus.text.archives import BROKEN
 from larvatus.text.records import open_bytes

@@ -17,15 +17,14 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from msgspec import Struct
 
 from larvatus.embed.senses.morphy import base_forms
+from larvatus.embed.senses.pos import POS
 from larvatus.errors import DataError
 from larvatus.text.words import segment_words
 
-POS = Literal["n", "v", "a", "r"]
 NAMES: dict[POS, str] = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 """Parts of speech, and what their files are called."""
 DEBIAN = Path("/usr/share/wordnet")

@@ -20,7 +20,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -33,12 +33,10 @@ from larvatus.arrays import Doubles
 from larvatus.bundle.weights import read_tensors, stored_bytes, write_tensors
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.standardise.moments import RunningMoments
+from larvatus.embed.units import Pool, Unit
 from larvatus.errors import ArtefactError, DataError, UsageError, did_you_mean
 from larvatus.outputs import new_output
 from larvatus.regular_files import is_there, named, refuse_link
-
-if TYPE_CHECKING:  # options.py holds a Standardiser
-    from larvatus.embed.options import Pool, Unit
 
 FOLDER = "standardise"
 SUFFIX = ".safetensors"
