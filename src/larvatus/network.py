@@ -90,12 +90,12 @@ class Network(nn.Module):
         if len(set(names)) < len(names):
             raise RecipeError(f"an objective is named twice: {', '.join(names)}; name each once, with a weight")
         narrow = generator_of(model, objectives)
-        own = [config for config in objectives if narrow is None or not isinstance(config, MaskedLMConfig)]
+        of_encoder = [config for config in objectives if narrow is None or not isinstance(config, MaskedLMConfig)]
         self.encoder = model.build(vocabulary)
-        self.objectives = nn.ModuleDict({tag(config): config.build(model, vocabulary) for config in own})
+        self.objectives = nn.ModuleDict({tag(config): config.build(model, vocabulary) for config in of_encoder})
         self.generator = None
         if narrow is not None:
-            self.attach(Network(narrow, [config for config in objectives if config not in own], vocabulary))
+            self.attach(Network(narrow, [config for config in objectives if config not in of_encoder], vocabulary))
 
     def attach(self, generator: Network) -> None:
         """Have a generator, and share the embeddings with it."""
@@ -119,8 +119,8 @@ class Network(nn.Module):
     @property
     def heads(self) -> Mapping[str, Objective]:
         """The objectives with their types, the generator's too."""
-        own = cast(Mapping[str, Objective], self.objectives)
-        return {**self.generator.heads, **own} if self.generator is not None else own
+        objectives = cast(Mapping[str, Objective], self.objectives)
+        return {**self.generator.heads, **objectives} if self.generator is not None else objectives
 
     @property
     def filler(self) -> Network | None:

@@ -67,11 +67,11 @@ def edited_recipe(table: Table, *, size: str | None = None, settings: Sequence[s
 
 def _sizes(table: Table, *, where: str) -> dict[str, list[str]]:
     """What the recipe's sizes set besides layers, hidden and heads; taken out of the table."""
-    found = _settings_by_size(table.pop("sizes", {}), where=where)
-    for size in found:
+    by_size = _settings_by_size(table.pop("sizes", {}), where=where)
+    for size in by_size:
         if size not in SIZES:
             raise RecipeError(f"{where}: sizes.{size} is not a size{did_you_mean(size, SIZES)}")
-    return found
+    return by_size
 
 
 def _settings_by_size(given: Any, *, where: str) -> dict[str, list[str]]:
@@ -143,9 +143,9 @@ def _table(name: str, seen: tuple[str, ...]) -> Table:
     return _inherited_sizes(_merge(_table(base, (*seen, name)), table), table, where=name)
 
 
-def _inherited_sizes(merged: Table, own: Table, *, where: str) -> Table:
+def _inherited_sizes(merged: Table, table: Table, *, where: str) -> Table:
     """The sizes of the base without what they set in objectives and phases that this recipe does not have."""
-    said = own.get("sizes", {})
+    said = table.get("sizes", {})
     merged["sizes"] = {
         size: settings if size in said else [setting for setting in settings if _has_element(merged, setting)]
         for size, settings in _settings_by_size(merged.get("sizes", {}), where=where).items()
@@ -153,10 +153,10 @@ def _inherited_sizes(merged: Table, own: Table, *, where: str) -> Table:
     return merged
 
 
-def _merge(base: Table, own: Table) -> Table:
-    """`own` over `base`; a table of another type replaces the base's, since its fields mean something else."""
+def _merge(base: Table, over: Table) -> Table:
+    """`over` over `base`; a table of another type replaces the base's, since its fields mean something else."""
     merged = dict(base)
-    for key, value in own.items():
+    for key, value in over.items():
         old = merged.get(key)
         if isinstance(old, dict) and isinstance(value, dict) and value.get("type", old.get("type")) == old.get("type"):
             merged[key] = _merge(old, value)
