@@ -63,8 +63,8 @@ class Predictor:
         norms_B = torch.cat(
             [log_sum_exp_(F.linear(h_CE, self.words_VE, self.head.bias).float()) for h_CE in h_BE.split(rows)]
         )
-        own_Q = (h_BE[asked.sequences] * self.words_VE[asked.ids]).sum(-1) + self.head.bias[asked.ids]
-        return own_Q.float() - norms_B[asked.sequences]
+        scores_Q = (h_BE[asked.sequences] * self.words_VE[asked.ids]).sum(-1) + self.head.bias[asked.ids]
+        return scores_Q.float() - norms_B[asked.sequences]
 
 
 def log_sum_exp_(x_CV: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def find_predictor(network: Network) -> Predictor | None:
 
 def the_predictor(network: Network, *, what: str, name: str = "the model") -> Predictor:
     """The same, refused where there is none; `what` completes "no masked-lm head to …"."""
-    found = find_predictor(network)
-    if found is None:
+    predictor = find_predictor(network)
+    if predictor is None:
         raise ArtefactError(f"{name} has no masked-lm head to {what} with; use a model pretrained with masked-lm")
-    return found
+    return predictor
