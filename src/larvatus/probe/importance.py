@@ -6,8 +6,8 @@ The loss is that of masked language modelling on held-out text whose masks are f
 head alone. Its standard error is over batches, each with its own difference. A negative change: the model
 does better without the head.
 
-    found = head_importance(network, batches)
-    found.rows[0].change, found.rows[0].error
+    importance = head_importance(network, batches)
+    importance.rows[0].change, importance.rows[0].error
 """
 
 from __future__ import annotations

@@ -31,10 +31,10 @@ def read_heads(asked: str) -> list[Head]:
     [(1, 2), (3, 1)]
     """
     heads = []
-    for one in asked.split(","):
-        layer, colon, head = one.strip().partition(":")
+    for asked_head in asked.split(","):
+        layer, colon, head = asked_head.strip().partition(":")
         if not colon or digits(layer) is None or digits(head) is None:
-            raise UsageError(f"{one.strip()!r} names no head; say layer:head, such as 1:2,3:1")
+            raise UsageError(f"{asked_head.strip()!r} names no head; say layer:head, such as 1:2,3:1")
         heads.append((int(layer), int(head)))
     return heads
 
