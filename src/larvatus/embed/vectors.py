@@ -1,7 +1,7 @@
 """Contextual vectors (chapter §11.3): texts in, one `Vectors` for each text out, in the order of the texts.
 
-    for found in embed_texts(encoder, tokenizer, texts, EmbedOptions(unit="word", layers="last4")):
-        found.units, found.vectors
+    for vectors in embed_texts(encoder, tokenizer, texts, EmbedOptions(unit="word", layers="last4")):
+        vectors.units, vectors.vectors
 
 Texts go through the encoder in batches of nearly equal length under a budget of tokens, unpadded; only the layers that
 count are computed. A text longer than the model's window is read in several, see `plan.py`; nothing is cut off.
@@ -68,8 +68,8 @@ def _embed(
 ) -> Iterator[Vectors]:
     dress = tokenizer.frame.single
     for first, last in _chunks(texts):
-        own = None if spans is None else spans[first:last]
-        encoded = encode_units(tokenizer, texts[first:last], options.unit, own, before=first)
+        chosen = None if spans is None else spans[first:last]
+        encoded = encode_units(tokenizer, texts[first:last], options.unit, chosen, before=first)
         size = encoder.reach
         made = plan(encoded, pool=options.pool, size=size, overlap=options.overlap, dress=dress)
         vectors = run_plan(encoder, made, mix, options)

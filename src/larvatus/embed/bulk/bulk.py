@@ -96,9 +96,9 @@ def embed_files(
         begun = stand = parts.open(resume=resume)
         for block in _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)):
             with saying_what_to_lower("take a smaller --model or one layer; --resume goes on from here"):
-                found = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
-            stand = _after(stand, block, found)
-            parts.add(rows(block, found, kind), stand)
+                embedded = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
+            stand = _after(stand, block, embedded)
+            parts.add(rows(block, embedded, kind), stand)
             progress(stand)
         if not stand.pieces:
             raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
@@ -176,12 +176,12 @@ def _blocks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
         yield block
 
 
-def _after(stand: Stand, block: Sequence[Piece], found: Sequence[Vectors]) -> Stand:
+def _after(stand: Stand, block: Sequence[Piece], embedded: Sequence[Vectors]) -> Stand:
     return Stand(
         pieces=stand.pieces + len(block),
         documents=block[-1].document + 1,
-        units=stand.units + sum(map(len, found)),
-        missing=stand.missing + sum(len(vectors.missing) for vectors in found),
-        tokens=stand.tokens + sum(vectors.tokens for vectors in found),
-        windows=stand.windows + sum(vectors.windows for vectors in found),
+        units=stand.units + sum(map(len, embedded)),
+        missing=stand.missing + sum(len(vectors.missing) for vectors in embedded),
+        tokens=stand.tokens + sum(vectors.tokens for vectors in embedded),
+        windows=stand.windows + sum(vectors.windows for vectors in embedded),
     )

@@ -105,11 +105,11 @@ def build_index(
         rest = iter(pieces)
         for _ in range(stand.pieces):
             next(rest, None)
-        for found in find_instances(encoder, tokenizer, rest, chosen.wanted, options):
-            stand = Stand(pieces=stand.pieces + found.passages, units=stand.units + len(found.rows))
+        for instances in find_instances(encoder, tokenizer, rest, chosen.wanted, options):
+            stand = Stand(pieces=stand.pieces + instances.passages, units=stand.units + len(instances.rows))
             progress(stand.units)
-            if found.rows:
-                parts.add(_batch(found.rows, found.vectors, kind), stand)
+            if instances.rows:
+                parts.add(_batch(instances.rows, instances.vectors, kind), stand)
         if not stand.units:
             shutil.rmtree(directory)
             raise DataError(_nothing(chosen))
@@ -150,14 +150,14 @@ def _assemble(
     done = 0
     with pa.OSFile(os.fsencode(aside / ROWS), "wb") as sink, pa.ipc.new_file(sink, _ROW) as writer:
         for batch in parts.batches():
-            own = []
+            free_rows = []
             for word in map(key, batch.column("word").to_pylist()):
-                own.append(free[word])
+                free_rows.append(free[word])
                 free[word] += 1
             column = batch.column("vector")
-            vectors[own] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(own), size)
-            places[own] = np.arange(done, done + len(own))
-            done += len(own)
+            vectors[free_rows] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(free_rows), size)
+            places[free_rows] = np.arange(done, done + len(free_rows))
+            done += len(free_rows)
             writer.write_batch(batch.select(_ROW.names))
     vectors.flush()
     places.flush()
@@ -259,9 +259,9 @@ def _read(path: Path, wanted: Any) -> Any:
 
 def _array(path: Path, shape: tuple[int, ...], dtype: type) -> Any:
     try:
-        found = np.load(path, mmap_mode="r")
+        array = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError) as fault:
         raise ArtefactError(f"{path} cannot be read ({fault}); build the index anew") from fault
-    if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype != dtype:
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
         raise ArtefactError(f"{path} is not {' × '.join(map(str, shape))} of {dtype.__name__}; build the index anew")
-    return found
+    return array

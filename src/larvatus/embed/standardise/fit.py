@@ -71,8 +71,8 @@ def fit_standardiser(
     if options.most is not None:
         pieces = sample(pieces, options.most)
     for block in every_layer(encoder, tokenizer, pieces, options.unit, options.pool):
-        for found in block:
-            moments.add(counted(found, punctuation=options.punctuation)[0])
+        for vectors in block:
+            moments.add(counted(vectors, punctuation=options.punctuation)[0])
         progress(moments.count)
     corpus = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
     corpus += " with punctuation" if options.punctuation else ""
@@ -88,11 +88,11 @@ def every_layer(
         yield list(embed_texts(encoder, tokenizer, [piece.text for piece in block], asked))
 
 
-def counted(found: Vectors, *, punctuation: bool) -> tuple[Floats, list[str]]:
+def counted(vectors: Vectors, *, punctuation: bool) -> tuple[Floats, list[str]]:
     """Vectors [layers + 1, N, D] and texts of the units that count: those with a vector, and of words those with a
     letter or a digit (a seventh of all words are commas and full stops, whose similarity nobody asks for)."""
-    units = found.units
-    sound: npt.NDArray[np.bool_] = np.asarray(np.isfinite(found.vectors).all(axis=(0, 2)))
-    if found.unit == "word" and not punctuation:
+    units = vectors.units
+    sound: npt.NDArray[np.bool_] = np.asarray(np.isfinite(vectors.vectors).all(axis=(0, 2)))
+    if vectors.unit == "word" and not punctuation:
         sound &= np.array([any(map(str.isalnum, unit)) for unit in units], dtype=np.bool_)
-    return found.vectors[:, sound], [unit for unit, one in zip(units, sound.tolist(), strict=True) if one]
+    return vectors.vectors[:, sound], [unit for unit, finite in zip(units, sound.tolist(), strict=True) if finite]

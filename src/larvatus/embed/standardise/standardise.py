@@ -154,7 +154,7 @@ class Standardiser:
         tensors = {name: tensor.double().numpy() for name, tensor in read_tensors(path).items()}
         described = _description(path)
         try:
-            found: Any = cls(
+            standardiser: Any = cls(
                 path.name.removesuffix(SUFFIX),
                 described.unit,  # type: ignore[arg-type]
                 described.pool,  # type: ignore[arg-type]
@@ -166,15 +166,15 @@ class Standardiser:
             )
         except KeyError as fault:
             raise ArtefactError(f"{path} holds no {fault.args[0]}: it is no standardiser; fit it again") from fault
-        layers, size = found.mean.shape if found.mean.ndim == 2 else (0, 0)
-        if not layers or found.covariance.shape != (size, layers, layers):
+        layers, size = standardiser.mean.shape if standardiser.mean.ndim == 2 else (0, 0)
+        if not layers or standardiser.covariance.shape != (size, layers, layers):
             raise ArtefactError(f"{path}: its mean and covariance do not fit each other: it is no standardiser")
-        if found.checksum != described.sha256:
+        if standardiser.checksum != described.sha256:
             raise ArtefactError(
-                f"{path} does not match its checksum (wanted {described.sha256[:8]}…, got {found.checksum[:8]}…); "
-                "fit it again: larvatus isotropy fit"
+                f"{path} does not match its checksum (wanted {described.sha256[:8]}…, got "
+                f"{standardiser.checksum[:8]}…); fit it again: larvatus isotropy fit"
             )
-        result: Standardiser = found
+        result: Standardiser = standardiser
         return result
 
 
@@ -197,7 +197,7 @@ def find_standardiser(directory: Path, name: str) -> Standardiser:
         return Standardiser.load(path)
     if name.endswith(SUFFIX):
         raise ArtefactError(f"{path} does not exist; fit it: larvatus isotropy fit --model {directory} --out {path}")
-    known = sorted(found.name.removesuffix(SUFFIX) for found in (directory / FOLDER).glob("*" + SUFFIX))
+    known = sorted(file.name.removesuffix(SUFFIX) for file in (directory / FOLDER).glob("*" + SUFFIX))
     raise ArtefactError(
         f"{directory} has no standardiser {name!r}{did_you_mean(name, known)}; "
         f"fit one: larvatus isotropy fit --model {directory} --corpus TEXT --name {name}"
