@@ -140,9 +140,10 @@ def write_bundle(
     models = {"": _Written(bundle.network, bundle.architecture, layout, card)}
     if (generator := bundle.network.generator) is not None:
         heads = [cast(ObjectiveConfig, head.config) for head in generator.heads.values()]
-        own = architecture_of(generator, cast(EncoderConfig, generator.encoder.config), heads)
-        fitting = layout_for(own, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
-        models = {GENERATOR: _Written(generator, own, fitting, GENERATOR_CARD), **models}  # the outer manifest is last
+        of_generator = architecture_of(generator, cast(EncoderConfig, generator.encoder.config), heads)
+        fitting = layout_for(of_generator, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
+        written = _Written(generator, of_generator, fitting, GENERATOR_CARD)
+        models = {GENERATOR: written, **models}  # the outer manifest is last
     tensors = {folder: model.tensors(dtype) for folder, model in models.items()}
     parts = [folder for folder in models if folder]
     size = sum(map(stored_bytes, tensors.values()))
@@ -194,12 +195,12 @@ def architecture_of(
     network: Network, model_config: EncoderConfig, objective_configs: Sequence[ObjectiveConfig]
 ) -> Architecture:
     """What a model is by itself, without the generator it was trained with."""
-    own = [config for config in objective_configs if tag(config) in network.objectives]
+    configs = [config for config in objective_configs if tag(config) in network.objectives]
     return Architecture(
         model=model_config,
         objectives=tuple(
             msgspec.structs.replace(config, generator=0.0) if isinstance(config, ReplacedTokensConfig) else config
-            for config in own
+            for config in configs
         ),
         vocabulary=len(network.encoder.word_vectors),
     )
@@ -261,10 +262,10 @@ def _state(directory: Path) -> tuple[Path, int, int]:
     """Changes when another model is saved there."""
     root = files.standing(directory)
     try:
-        found = os.lstat(root / manifests.NAME)
+        stat = os.lstat(root / manifests.NAME)
     except OSError:
         return root, 0, 0
-    return root, found.st_ino, found.st_mtime_ns
+    return root, stat.st_ino, stat.st_mtime_ns
 
 
 def _load(path: Path, *, allow_nan: bool) -> Bundle:

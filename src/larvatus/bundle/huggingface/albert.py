@@ -103,8 +103,8 @@ class Albert:
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config): config for config in architecture.objectives}
-        if found := misfits(model, FREE | {"embedding"}, {"shared": True}):
-            return f"ALBERT has no {found}"
+        if misfit := misfits(model, FREE | {"embedding"}, {"shared": True}):
+            return f"ALBERT has no {misfit}"
         if not model.segments:
             return "ALBERT always has segments"
         if refused := TASKS.refusal(architecture.objectives):

@@ -79,8 +79,8 @@ class Electra:
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
-        if found := misfits(model, FREE | {"embedding"}):
-            return f"ELECTRA has no {found}"
+        if misfit := misfits(model, FREE | {"embedding"}):
+            return f"ELECTRA has no {misfit}"
         if not model.segments:
             return "ELECTRA always has segments"
         if refused := TASKS.refusal(architecture.objectives):

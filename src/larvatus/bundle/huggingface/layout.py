@@ -99,8 +99,8 @@ def misfits(model: msgspec.Struct, free: Set[str], fixed: Mapping[str, Any] | No
         return f'model.type = "{model.__struct_config__.tag}"'
     usual = TransformerConfig()
     wanted = {name: getattr(usual, name) for name in model.__struct_fields__ if name not in free} | dict(fixed or {})
-    found = {name: getattr(model, name) for name, value in wanted.items() if getattr(model, name) != value}
-    return ", ".join(f"model.{name} = {value!r}" for name, value in found.items())
+    misfit = {name: getattr(model, name) for name, value in wanted.items() if getattr(model, name) != value}
+    return ", ".join(f"model.{name} = {value!r}" for name, value in misfit.items())
 
 
 def promised_heads(
