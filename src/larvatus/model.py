@@ -42,8 +42,8 @@ from larvatus.labelled.read import read_texts
 from larvatus.labelled.records import Dataset
 from larvatus.labelled.texts import Paths, names_of
 from larvatus.nn.device import choose_device
+from larvatus.nn.encoder import Encoder
 from larvatus.nn.memory import saying_what_to_lower
-from larvatus.nn.transformer import Transformer
 from larvatus.probe.attention import TextAttention, attend
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.fit.job import job_of
@@ -67,7 +67,7 @@ class Model:
         return self.bundle.tokenizer
 
     @property
-    def encoder(self) -> Transformer:
+    def encoder(self) -> Encoder:
         return self.network.encoder
 
     @cached_property

@@ -27,12 +27,12 @@ from larvatus.heads.answering import Answering, AnsweringConfig
 from larvatus.heads.classification import Classification, ClassificationConfig
 from larvatus.heads.spans import Spans, SpansConfig
 from larvatus.heads.tagging import Tagging, TaggingConfig
+from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.initialise import initialise
-from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
-from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, generator_model, replaced
+from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, replaced
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
@@ -65,7 +65,7 @@ def tag(config: Struct) -> str:
     return str(config.__struct_config__.tag)
 
 
-def generator_of(model: TransformerConfig, objectives: Sequence[ObjectiveConfig]) -> TransformerConfig | None:
+def generator_of(model: EncoderConfig, objectives: Sequence[ObjectiveConfig]) -> EncoderConfig | None:
     """The generator that the objectives ask for; None where they need none."""
     widths = [config.generator for config in objectives if isinstance(config, ReplacedTokensConfig)]
     if not any(widths):
@@ -75,43 +75,42 @@ def generator_of(model: TransformerConfig, objectives: Sequence[ObjectiveConfig]
             "replaced-tokens has a generator, which learns by masked-lm, but there is none; "
             'add [[objectives]] with type = "masked-lm"'
         )
-    return generator_model(model, widths[0])
+    return model.narrowed(widths[0])
 
 
 class Network(nn.Module):
+    encoder: Encoder
     generator: Network | None
     """Fills the blanks of the batch before the encoder reads it (ELECTRA); its embeddings are the encoder's."""
 
-    def __init__(self, model: TransformerConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> None:
+    def __init__(self, model: EncoderConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> None:
         """Weights as torch makes them: `build` initialises them as published, loading replaces them."""
         super().__init__()
         names = [tag(config) for config in objectives]
         if len(set(names)) < len(names):
             raise RecipeError(f"an objective is named twice: {', '.join(names)}; name each once, with a weight")
         narrow = generator_of(model, objectives)
-        own = [config for config in objectives if narrow is None or not isinstance(config, MaskedLMConfig)]
-        self.encoder = Transformer(model, vocabulary)
-        self.objectives = nn.ModuleDict({tag(config): config.build(model, vocabulary) for config in own})
+        of_encoder = [config for config in objectives if narrow is None or not isinstance(config, MaskedLMConfig)]
+        self.encoder = model.build(vocabulary)
+        self.objectives = nn.ModuleDict({tag(config): config.build(model, vocabulary) for config in of_encoder})
         self.generator = None
         if narrow is not None:
-            self.attach(Network(narrow, [config for config in objectives if config not in own], vocabulary))
+            self.attach(Network(narrow, [config for config in objectives if config not in of_encoder], vocabulary))
 
     def attach(self, generator: Network) -> None:
         """Have a generator, and share the embeddings with it."""
-        generator.encoder.embeddings.share(self.encoder.embeddings)
+        generator.encoder.share_embeddings(self.encoder)
         self.generator = generator
 
     @classmethod
-    def empty(cls, model: TransformerConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> Network:
+    def empty(cls, model: EncoderConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> Network:
         """On CPU with memory but no values, without a single random draw: for weights that come from elsewhere."""
         with torch.device("meta"):
             shell = cls(model, objectives, vocabulary)
         return shell.to_empty(device="cpu")
 
     @classmethod
-    def build(
-        cls, model: TransformerConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int, seed: int
-    ) -> Network:
+    def build(cls, model: EncoderConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int, seed: int) -> Network:
         """Initialised as published; the same numbers for the same seed, on every machine."""
         built = cls.empty(model, objectives, vocabulary)
         initialise(built, seed=seed, std=model.init)
@@ -120,8 +119,8 @@ class Network(nn.Module):
     @property
     def heads(self) -> Mapping[str, Objective]:
         """The objectives with their types, the generator's too."""
-        own = cast(Mapping[str, Objective], self.objectives)
-        return {**self.generator.heads, **own} if self.generator is not None else own
+        objectives = cast(Mapping[str, Objective], self.objectives)
+        return {**self.generator.heads, **objectives} if self.generator is not None else objectives
 
     @property
     def filler(self) -> Network | None:
@@ -135,7 +134,7 @@ class Network(nn.Module):
     def forward(
         self, batch: TrainingBatch[Tensor], *, accuracy: bool = False, limit: int | None = None
     ) -> dict[str, Loss]:
-        """Losses by objective; `limit` as in `Transformer`."""
+        """Losses by objective; `limit` as in `Encoder`."""
         for name, objective in self.heads.items():
             if objective.needs not in batch.targets:
                 raise DataError(

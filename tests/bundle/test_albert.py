@@ -111,7 +111,7 @@ def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
         for flat, fill in ((tensors.ids, tokenizer.pad_id), (segments, 0), (torch.ones_like(segments), 0))
     )
     answer = theirs.eval()(input_ids=ids, token_type_ids=kinds, attention_mask=real, output_hidden_states=True)
-    states = network.encoder(tensors, hidden_states=True)
+    states = network.encoder(tensors, layers=range(network.encoder.depth + 1))
     assert states[-1].std() > 0.1  # not equal for being nothing
     for ours, other in zip(states, answer.hidden_states, strict=True):
         assert_close(ours, other[real.bool()], rtol=1e-4, atol=1e-4)
@@ -149,7 +149,7 @@ def test_what_we_save_transformers_loads_with_equal_logits(
     equal(network, theirs, tokenizer)
     bundle = load_bundle(directory)
     assert bundle.objectives == HEADS[name]
-    assert bundle.model.width == network.encoder.config.width
+    assert bundle.model.word_width == network.encoder.config.word_width
     for parameter, tensor in bundle.network.state_dict().items():
         assert torch.equal(tensor, network.state_dict()[parameter]), parameter
 

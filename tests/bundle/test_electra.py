@@ -93,7 +93,7 @@ def equal(ours: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     ids = torch.nn.utils.rnn.pad_sequence(torch.from_numpy(batch.ids).split(lengths), batch_first=True)
     real = torch.nn.utils.rnn.pad_sequence([torch.ones(n, dtype=torch.bool) for n in lengths], batch_first=True)
     answer = theirs.eval()(input_ids=ids, attention_mask=real.long(), output_hidden_states=True)
-    states = ours.encoder(on_device(batch, "cpu"), hidden_states=True)
+    states = ours.encoder(on_device(batch, "cpu"), layers=range(ours.encoder.depth + 1))
     assert states[-1].std() > 0.1  # not equal for being nothing
     for own, other in zip(states, answer.hidden_states, strict=True):
         assert_close(own, other[real], rtol=1e-4, atol=1e-4)

@@ -248,7 +248,7 @@ def test_a_published_checkpoint_gives_the_hidden_states_of_bert_model() -> None:
     batch = inputs(bundle.tokenizer, ["Mt. Sanitas is in Sunshine Canyon.", ("Who?", "Me: naïve 山 🙂"), "word " * 100])
     asked = padded(batch)
     with torch.no_grad():
-        ours = bundle.network.encoder(on_device(batch, "cpu"), hidden_states=True)
+        ours = bundle.network.encoder(on_device(batch, "cpu"), layers=range(7))
         answer = theirs(**asked, output_hidden_states=True)
     assert len(ours) == len(answer.hidden_states) == 7
     for mine, other in zip(ours, answer.hidden_states, strict=True):

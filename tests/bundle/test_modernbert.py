@@ -86,7 +86,7 @@ def equal_to_theirs(network: Network, theirs: Any, vocabulary: int) -> None:
         answer = theirs.eval()(
             input_ids=pad(list(rows), batch_first=True), attention_mask=mask, output_hidden_states=True
         )
-        states = network.eval().encoder(on_device(batch, "cpu"), hidden_states=True)
+        states = network.eval().encoder(on_device(batch, "cpu"), layers=range(network.encoder.depth + 1))
         logits = network.objectives["masked-lm"].logits(states[-1], network.encoder.embeddings.words.weight)
         last = theirs.model(input_ids=pad(list(rows), batch_first=True), attention_mask=mask).last_hidden_state
     assert len(states) == len(answer.hidden_states) == len(network.encoder.blocks) + 1

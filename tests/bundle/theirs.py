@@ -58,7 +58,7 @@ def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.pad_id)
     real = ids != tokenizer.pad_id
     answer = theirs.eval()(input_ids=ids, attention_mask=real.long(), output_hidden_states=True)
-    states = network.encoder(on_device(batch, "cpu"), hidden_states=True)
+    states = network.encoder(on_device(batch, "cpu"), layers=range(network.encoder.depth + 1))
     assert states[-1].std() > 0.1  # not equal for being nothing
     for ours, other in zip(states, answer.hidden_states, strict=True):
         assert_close(ours, other[real], rtol=1e-4, atol=1e-4)

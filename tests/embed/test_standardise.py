@@ -87,7 +87,9 @@ def test_eq_11_12_one_fit_serves_every_layer_and_mix(layers):
     """z-scores of a mix from the fit over single layers equal those computed from the mixed vectors themselves."""
     x = np.random.default_rng(3).normal(2.0, 3.0, (4, 50, 5)).astype(np.float32)
     mix = LayerMix.read(layers, layers=3)
-    mixed = mix.mix([torch.from_numpy(layer) for layer in x]) if layers != "last" else torch.from_numpy(x[3])
+    mixed = (
+        mix.mix([torch.from_numpy(x[layer]) for layer in mix.layers]) if layers != "last" else torch.from_numpy(x[3])
+    )
     z = standardiser(x).apply(mixed, mix).double().numpy()
     expected = mixed.double().numpy()
     expected = (expected - expected.mean(-2, keepdims=True)) / expected.std(-2, keepdims=True)

@@ -29,7 +29,7 @@ POOLS = {
 def alone(model: Tiny, text: str) -> np.ndarray:
     """States of the embeddings and every layer for one text by itself: [layers + 1, T + 2, D]."""
     with torch.no_grad():
-        states = model.encoder(on_device(inputs(model.tokenizer, [text]), "cpu"), hidden_states=True)
+        states = model.encoder(on_device(inputs(model.tokenizer, [text]), "cpu"), layers=range(model.encoder.depth + 1))
     return torch.stack(states).numpy()
 
 

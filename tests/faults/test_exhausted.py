@@ -14,7 +14,7 @@ from larvatus.engine.settings import Runtime
 from larvatus.errors import ArtefactError, LarvatusError, RecipeError, UsageError
 from larvatus.files import write_text
 from larvatus.nn.memory import check_fits, in_words, memory_of, saying_what_to_lower
-from larvatus.pretrain.size import least_weights, refuse_what_cannot_fit
+from larvatus.pretrain.size import refuse_what_cannot_fit
 from larvatus.recipes import read_recipe, recipe_names
 
 
@@ -59,7 +59,7 @@ def test_77_only_what_certainly_cannot_fit_is_refused() -> None:
         with torch.device("meta"):
             model = Network(recipe.model, recipe.objectives, 30_000)
         real = sum(parameter.numel() for parameter in model.parameters())
-        assert 0.8 * real < least_weights(recipe.model, 30_000) <= real
+        assert 0.8 * real < recipe.model.least_weights(30_000) <= real
         refuse_what_cannot_fit(read_recipe(name, size="tiny"), Runtime(), 30_000)
     huge = read_recipe("bert", settings=["model.layers=10000", "model.hidden=98304"])
     with pytest.raises(RecipeError, match=r"more than the .* of memory here; lower model.layers"):

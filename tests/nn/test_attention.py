@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from larvatus.nn.attention import Attention, attend_grouped, kernel_of, self_attention
+from larvatus.nn.attention.attention import Attention
+from larvatus.nn.attention.grouped import attend_grouped, self_attention
+from larvatus.nn.attention.layout import Grouped, Packed
+from larvatus.nn.attention.packed import kernel_of
 from larvatus.nn.initialise import initialise
-from larvatus.nn.layout import Grouped, Packed
 from larvatus.rng import stream
 
 LENGTHS = [3, 5, 1, 5, 2]
@@ -146,7 +148,7 @@ def test_packed_attention_calls_the_kernel_with_edges_and_dropout(monkeypatch: p
         ]
         return torch.cat(parts), *[torch.empty(0)] * 4
 
-    import larvatus.nn.attention as room
+    import larvatus.nn.attention.packed as room
 
     monkeypatch.setattr(room.torch.ops.aten, "_flash_attention_forward", flash)
     monkeypatch.setattr(room, "varlen_attn", lambda *arguments: flash(*arguments)[0])

@@ -58,7 +58,7 @@ def test_weights_equal_those_of_transformers(name: str, tokenizers: dict[str, To
     theirs.set_attn_implementation("eager")
     encoder = load_bundle(directory).network.encoder
     batch = inputs(tokenizer, TEXTS)
-    ours = list(encoder.attention_weights(on_device(batch, "cpu")))
+    ours = list(encoder.attention(on_device(batch, "cpu")))
     assert len(ours) == 3
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
     for number, row in enumerate(rows):
@@ -88,14 +88,14 @@ def test_weights_times_values_give_what_attention_computes(encoder: Transformer,
     batch = on_device(inputs(tiny_tokenizer, ["the river bank was wide and deep", "a river", "please turn in"]), "cpu")
     seen = []
     hooks = [
-        block.attention.register_forward_hook(lambda module, given, out: seen.append((module, *given[:2], out)))
+        block.attention.register_forward_hook(lambda module, given, out: seen.append((module, *given[:3], out)))
         for block in encoder.blocks
     ]
     encoder(batch)
     for hook in hooks:
         hook.remove()
-    for (module, x_ND, layout, expected), weights in zip(seen, encoder.attention_weights(batch), strict=True):
-        values = layout.restore(module.project(x_ND, layout)[:, 2])
+    for (module, x_ND, layout, sight, expected), weights in zip(seen, encoder.attention(batch), strict=True):
+        values = layout.restore(module.project(x_ND, sight)[:, 2])
         parts = torch.split(values, batch.lengths.tolist())
         mixed = [torch.einsum("hij,jhk->ihk", a, v).flatten(1) for a, v in zip(weights, parts, strict=True)]
         assert_close(module.out(torch.cat(mixed)), layout.restore(expected), rtol=1e-4, atol=1e-5)
@@ -106,12 +106,12 @@ def test_a_masked_head_is_one_without_output_columns(encoder: Transformer, tiny_
     batch = on_device(inputs(tiny_tokenizer, ["the river bank was wide and deep", "a river"]), "cpu")
     layers, heads = encoder.config.layers, encoder.config.heads
     whole = encoder(batch)
-    assert torch.equal(encoder(batch, heads=torch.ones(layers, heads)), whole)
+    assert torch.equal(encoder.with_heads(batch, torch.ones(layers, heads)), whole)
     masked = [(layer, 2) for layer in range(1, layers + 1)] if encoder.config.shared else [(1, 2), (3, 1)]
     kept = torch.ones(layers, heads)
     for layer, head in masked:
         kept[layer - 1, head - 1] = 0
-    asked = encoder(batch, heads=kept)
+    asked = encoder.with_heads(batch, kept)
     assert (asked - whole).abs().max() > 1e-3
     zero_heads(encoder, masked)
     assert_close(encoder(batch), asked, rtol=1e-5, atol=1e-6)

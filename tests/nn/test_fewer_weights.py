@@ -30,7 +30,7 @@ def test_factorised_embeddings_are_narrow_ones_with_a_projection() -> None:
     assert parts.segments is not None
     narrow = parts.words.weight[batch.ids] + parts.positions.weight[batch.positions] + parts.segments.weight[0]
     normed = torch.nn.functional.layer_norm(narrow, (6,), eps=TINY.norm_epsilon)  # norms begin with weights 1, 0
-    assert_close(model(batch, hidden_states=True)[0], normed @ parts.project.weight.T)
+    assert_close(model(batch, layers=[0])[0], normed @ parts.project.weight.T)
     assert model(batch).shape == (9, 16)
 
 
@@ -60,7 +60,7 @@ def test_shared_layers_are_one_layer_used_many_times() -> None:
         weights.update({f"blocks.{layer}.{name}": tensor for layer in range(TINY.layers)})
     copied.load_state_dict(weights)
     batch = on_device(TokenBatch.of(ROWS), "cpu")
-    states, expected = shared(batch, hidden_states=True), copied(batch, hidden_states=True)
+    states, expected = (made(batch, layers=range(made.depth + 1)) for made in (shared, copied))
     assert len(states) == TINY.layers + 1
     for ours, theirs in zip(states, expected, strict=True):
         assert_close(ours, theirs)

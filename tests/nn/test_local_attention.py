@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -14,12 +13,15 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
-import larvatus.nn.attention as room
+import larvatus.nn.attention.attention as attention_module
+import larvatus.nn.attention.packed as room
 from larvatus.batch import TokenBatch
 from larvatus.errors import RecipeError
 from larvatus.nn import Transformer, TransformerConfig, initialise, on_device
-from larvatus.nn.attention import attend_grouped, attend_packed, band, self_attention
-from larvatus.nn.layout import Grouped, Packed
+from larvatus.nn.attention.grouped import attend_grouped, self_attention
+from larvatus.nn.attention.layout import Grouped, Packed
+from larvatus.nn.attention.packed import attend_packed
+from larvatus.nn.attention.sight import Sight, _wide_band, band
 from larvatus.rng import stream
 
 LENGTHS = [9, 3, 1, 12, 4, 9]
@@ -74,8 +76,8 @@ def near_mask(lengths: list[int], window: int) -> Tensor:
 @pytest.mark.parametrize("window", [1, WINDOW, 8, 50])
 def test_groups_of_one_length_see_the_window_and_nothing_else(window: int) -> None:
     qkv = normal(sum(LENGTHS), 3, 2, 4)
-    layout = dataclasses.replace(Grouped.of(torch.tensor(LENGTHS)), window=window)
-    fast = layout.restore(attend_grouped(layout.arrange(qkv), layout))
+    layout = Grouped.of(torch.tensor(LENGTHS))
+    fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, Sight(window=window)))
     assert_close(fast, local_loop(qkv, LENGTHS, window), rtol=1e-10, atol=1e-12)
 
 
@@ -87,14 +89,14 @@ def test_the_band_is_inclusive_on_both_sides_and_none_where_all_is_seen() -> Non
 
 
 def test_a_band_made_in_an_evaluation_serves_training() -> None:
-    room._wide_band.cache_clear()
+    _wide_band.cache_clear()
     qkv = normal(9, 3, 1, 4).requires_grad_()
-    layout = dataclasses.replace(Grouped.of(torch.tensor([9])), window=WINDOW)
+    layout, sight = Grouped.of(torch.tensor([9])), Sight(window=WINDOW)
     with torch.inference_mode():
-        attend_grouped(qkv.detach(), layout)
-    attend_grouped(qkv, layout).sum().backward()
+        attend_grouped(qkv.detach(), layout, sight)
+    attend_grouped(qkv, layout, sight).sum().backward()
     assert qkv.grad.abs().sum() > 0
-    assert torch.autograd.gradcheck(lambda x: attend_grouped(x, layout), (qkv,))
+    assert torch.autograd.gradcheck(lambda x: attend_grouped(x, layout, sight), (qkv,))
 
 
 def test_dropout_keeps_to_the_window() -> None:
@@ -126,8 +128,8 @@ def test_the_packed_kernel_is_told_the_window(monkeypatch: pytest.MonkeyPatch, d
 
     monkeypatch.setattr(room.torch.ops.aten, "_flash_attention_forward", flash)
     qkv = normal(sum(LENGTHS), 3, 2, 4)
-    layout = dataclasses.replace(Packed.of(torch.tensor(LENGTHS), limit=16), window=WINDOW)
-    assert_close(attend_packed(qkv, layout, dropout=dropout), local_loop(qkv, LENGTHS, WINDOW), rtol=1e-10, atol=1e-12)
+    packed = attend_packed(qkv, Packed.of(torch.tensor(LENGTHS), limit=16), Sight(window=WINDOW), dropout=dropout)
+    assert_close(packed, local_loop(qkv, LENGTHS, WINDOW), rtol=1e-10, atol=1e-12)
     assert given.pop("dropout") == dropout
     schema = torch._C._get_schema("aten::_flash_attention_forward", "")
     assert set(given) <= {argument.name for argument in schema.arguments if argument.kwarg_only}
@@ -164,12 +166,12 @@ def test_layers_0_3_6_see_everything_and_the_others_their_window() -> None:
         assert bool((states[0][0] != states[1][0]).any()) == far
     # without the global ones, a change travels 2 tokens a layer: layers 1 and 2 alone
     model = modern(layers=3)
-    layout = dataclasses.replace(Grouped.of(torch.tensor([20])), window=WINDOW)
+    layout, sight = Grouped.of(torch.tensor([20])), Sight(window=WINDOW)
     x = normal(20, 16)
     y = x.clone()
     y[19] += 1
     with torch.no_grad():
-        after = [model.blocks[2](model.blocks[1](v, layout), layout) for v in (x, y)]
+        after = [model.blocks[2](model.blocks[1](v, layout, sight), layout, sight) for v in (x, y)]
     assert [bool((after[0][i] != after[1][i]).any()) for i in range(20)] == [i >= 19 - 2 * WINDOW for i in range(20)]
 
 
@@ -189,18 +191,18 @@ def test_every_parameter_learns_and_no_layer_has_a_bias() -> None:
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's compiler, of itself
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_packed_it_compiles_to_one_graph_whatever_the_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stand_in(qkv_N3HK: Tensor, layout: Packed, *, dropout: float = 0.0) -> Tensor:
+    def stand_in(qkv_N3HK: Tensor, layout: Packed, sight: Sight, *, dropout: float = 0.0) -> Tensor:
         place = torch.arange(qkv_N3HK.shape[0])
         owner = torch.bucketize(place, layout.edges, right=True)
         seen = owner[:, None] == owner
-        if layout.window:
-            seen = seen & ((place[:, None] - place).abs() <= layout.window)
+        if sight.window:
+            seen = seen & ((place[:, None] - place).abs() <= sight.window)
         q, k, v = qkv_N3HK.permute(1, 2, 0, 3)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(0, 1)
 
     model = modern()
     expected = [torch.cat(vectors(model, rows(lengths))) for lengths in ([9, 20, 3], [16, 16], [1, 30, 1])]
-    monkeypatch.setattr(room, "attend_packed", stand_in)
+    monkeypatch.setattr(attention_module, "attend_packed", stand_in)
     monkeypatch.setattr(Transformer, "layout", lambda self, lengths, *, limit: Packed.of(lengths, limit=limit))
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(model, backend=counter, dynamic=False, fullgraph=True)

@@ -13,7 +13,8 @@ from larvatus.errors import UsageError
 from larvatus.heads.classification import ClassificationConfig
 from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, initialise
-from larvatus.nn.lora import TARGETS, LoRAConfig, LoRALinear, LowRank, add_lora, merge_lora, parameter_counts
+from larvatus.nn.linear import LoRALinear, LowRank
+from larvatus.nn.lora import TARGETS, LoRAConfig, add_lora, merge_lora, parameter_counts
 from larvatus.targets import ClassTargets
 
 SHAPES: dict[str, dict[str, object]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import warnings
 from types import SimpleNamespace
@@ -19,8 +18,9 @@ from torch.testing import assert_close
 from larvatus.batch import TokenBatch
 from larvatus.errors import RecipeError
 from larvatus.nn import Transformer, TransformerConfig, initialise, on_device
-from larvatus.nn.attention import attend_grouped
-from larvatus.nn.layout import Grouped, Packed
+from larvatus.nn.attention.grouped import attend_grouped
+from larvatus.nn.attention.layout import Grouped, Packed
+from larvatus.nn.attention.sight import Sight
 from larvatus.nn.relative import RelativeBias, bucket
 from larvatus.rng import stream
 
@@ -124,8 +124,8 @@ def test_groups_add_the_bias_of_the_distance(window: int, dropout: float) -> Non
     with torch.no_grad():
         relative.weight.copy_(normal(8, 2, item=1))
         bias = relative.table(max(LENGTHS) + 3)  # longer than need be: a shorter sequence has its corner
-        layout = dataclasses.replace(Grouped.of(torch.tensor(LENGTHS)), window=window, bias=bias)
-        fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, dropout=dropout))
+        layout, sight = Grouped.of(torch.tensor(LENGTHS)), Sight(window=window, bias=bias)
+        fast = layout.restore(attend_grouped(layout.arrange(qkv), layout, sight, dropout=dropout))
         slow = biased_loop(qkv, LENGTHS, relative.weight, distance=20, window=window)
     assert_close(fast, slow, rtol=1e-9, atol=1e-10)
 
@@ -162,8 +162,9 @@ def test_on_cuda_a_bias_makes_groups_where_packing_has_no_place_for_it(
     layout = model.layout(there, limit=4)
     assert type(layout) is kind
     if isinstance(layout, Grouped):
-        assert layout.bias is not None
-        assert layout.bias.shape == (2, 4, 4)
+        bias = model.sights(torch.tensor([0, 1, 2, 3, 0, 1, 2]), longest=4)[0].bias
+        assert bias is not None
+        assert bias.shape == (2, 4, 4)
 
 
 def test_half_precision_differs_by_the_rounding_of_bfloat16_and_no_more() -> None:

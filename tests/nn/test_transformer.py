@@ -49,7 +49,7 @@ def test_hidden_states_are_those_of_every_layer_in_the_order_of_the_batch() -> N
     model, rows = encoder(), sentences([5, 2, 9])
     batch = on_device(TokenBatch.of(rows), "cpu")
     with torch.no_grad():
-        states = model(batch, hidden_states=True)
+        states = model(batch, layers=range(model.depth + 1))
         assert len(states) == 3
         assert_close(states[0], model.embeddings(batch))
         assert_close(states[-1], model(batch))

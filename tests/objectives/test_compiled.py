@@ -10,12 +10,13 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
-import larvatus.nn.attention
+import larvatus.nn.attention.attention
 from larvatus.arrays import Ints
 from larvatus.batch import MaskedTokens, PairLabels, ReplacedTokens, TokenBatch, TrainingBatch
 from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, fill, on_device
-from larvatus.nn.layout import Packed
+from larvatus.nn.attention.layout import Packed
+from larvatus.nn.attention.sight import Sight
 from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, combine
 from larvatus.rng import stream
 
@@ -47,7 +48,7 @@ def make(lengths: list[int], item: int) -> TrainingBatch[Ints]:
 BATCHES = [make(lengths, item) for item, lengths in enumerate(([6, 4, 9, 2], [5, 5, 2, 3], [9, 1, 1, 14]))]
 
 
-def varlen_stand_in(qkv_N3HK: Tensor, layout: Packed, *, dropout: float = 0.0) -> Tensor:
+def varlen_stand_in(qkv_N3HK: Tensor, layout: Packed, sight: Sight, *, dropout: float = 0.0) -> Tensor:
     """What the CUDA kernel computes from the same arguments, on a machine without one: all pairs of tokens, masked."""
     owner_N = torch.bucketize(torch.arange(qkv_N3HK.shape[0]), layout.edges, right=True)
     q, k, v = qkv_N3HK.permute(1, 2, 0, 3)
@@ -75,7 +76,7 @@ def test_a_compiled_step_equals_the_plain_one_and_is_compiled_once(
     model = Network.build(MODEL, OBJECTIVES[heads], 60, seed=4)
     counter = CompileCounterWithBackend("aot_eager")
     if packed:  # as on CUDA: the whole step is one graph
-        monkeypatch.setattr(larvatus.nn.attention, "attend_packed", varlen_stand_in)
+        monkeypatch.setattr(larvatus.nn.attention.attention, "attend_packed", varlen_stand_in)
         monkeypatch.setattr(Transformer, "layout", lambda self, lengths, *, limit: Packed.of(lengths, limit=limit))
     compiled = torch.compile(model, backend=counter, dynamic=False, fullgraph=packed)
     check(model, compiled, BATCHES[0])

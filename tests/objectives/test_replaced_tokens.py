@@ -26,7 +26,7 @@ from larvatus.network import Network, ObjectiveConfig, generator_of
 from larvatus.nn import TransformerConfig, fill, on_device
 from larvatus.objectives import MaskedLMConfig, ReplacedTokensConfig, combine
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
-from larvatus.objectives.replaced_tokens import generator_model, replaced
+from larvatus.objectives.replaced_tokens import replaced
 from larvatus.objectives.sampling import inverse_cdf
 from larvatus.rng import stream
 
@@ -169,7 +169,7 @@ def theirs(model: Network) -> tuple[ElectraForMaskedLM, ElectraForPreTraining]:
         size = part.encoder.config
         config = ElectraConfig(
             vocab_size=VOCABULARY,
-            embedding_size=size.width,
+            embedding_size=size.word_width,
             hidden_size=size.hidden,
             num_hidden_layers=size.layers,
             num_attention_heads=size.heads,
@@ -306,8 +306,8 @@ def test_embeddings_are_one_and_adding_a_generator_changes_no_other_weight() -> 
 def test_a_generator_has_the_published_sizes(
     model: dict[str, int], width: float, sizes: tuple[int, int, int, int]
 ) -> None:
-    made = generator_model(TransformerConfig(**model), width)
-    assert (made.hidden, made.heads, made.inner, made.width) == sizes
+    made = TransformerConfig(**model).narrowed(width)
+    assert (made.hidden, made.heads, made.inner, made.word_width) == sizes
     assert made.layers == TransformerConfig(**model).layers
 
 

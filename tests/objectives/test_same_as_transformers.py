@@ -135,7 +135,7 @@ def test_hidden_states_of_every_layer_agree(lengths: list[int]) -> None:
     inputs = padded(batch)
     with torch.no_grad():
         expected = bert.bert(**{k: v for k, v in inputs.items() if "label" not in k}, output_hidden_states=True)
-        states = model.encoder(on_device(batch.tokens, "cpu"), hidden_states=True)
+        states = model.encoder(on_device(batch.tokens, "cpu"), layers=range(MODEL.layers + 1))
     assert len(states) == len(expected.hidden_states) == MODEL.layers + 1
     for flat, rows in zip(states, expected.hidden_states, strict=True):
         assert_close(flat, rows[inputs["attention_mask"].bool()], rtol=0.0, atol=1e-5)

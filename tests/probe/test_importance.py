@@ -90,7 +90,7 @@ def test_a_pruned_directory_computes_what_the_masked_model_did(tmp_path, tiny_mo
     with torch.no_grad():
         kept = torch.ones(2, 2)
         kept[0, 1] = kept[1, 0] = 0
-        z = bundle.network.encoder(TokenBatch.of(ids.tolist()).map(torch.from_numpy), heads=kept)
+        z = bundle.network.encoder.with_heads(TokenBatch.of(ids.tolist()).map(torch.from_numpy), kept)
         logits = bundle.network.heads["masked-lm"].logits(z, bundle.network.encoder.embeddings.words.weight)
         torch.testing.assert_close(theirs(input_ids=ids).prediction_logits[0], logits, rtol=1e-4, atol=1e-4)
 

@@ -285,3 +285,25 @@ def test_objectives_say_how_many_words_to_expect(name):
 def test_pairs_that_two_separators_tell_apart_need_no_second_segment():
     settings = ["tokenizer.type=byte-bpe", "model.segments=0"]
     assert read_recipe("bert", settings=settings).model.segments == 0
+
+
+def test_the_model_is_a_transformer_where_no_type_is_said(recipe_file):
+    said = read_recipe("bert", size="tiny", settings=["model.type=transformer"])
+    assert said == read_recipe("bert", size="tiny")
+    assert "type" not in recipe_table(said)["model"]  # as before there was a choice: runs and directories go on
+    assert recipe_of(recipe_table(said), where="table") == said
+    mine = recipe_file('base = "bert"\n[model]\ntype = "transformer"\nlayers = 3')
+    assert (read_recipe(mine).model.layers, read_recipe(mine).model.hidden) == (3, 768)
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("model.type=lstm", "bert: model.type = 'lstm' is not one of its kinds; there are: transformer"),
+        ("model.tpye=lstm", "bert: model.tpye is not a setting; did you mean model.type?"),
+    ],
+)
+def test_a_model_of_no_kind_is_one_line(setting, line):
+    with pytest.raises(RecipeError) as caught:
+        read_recipe("bert", settings=[setting])
+    assert str(caught.value) == line

@@ -165,7 +165,7 @@ def test_frozen_layers_build_no_graph() -> None:
     whole = model()
     trainable(whole, TrainedConfig.read("last1"), decay=0.01, seed=1)
     train_mode(whole)
-    states = whole.encoder(BATCH.tokens, hidden_states=True)
+    states = whole.encoder(BATCH.tokens, layers=range(whole.encoder.depth + 1))
     assert [state.requires_grad for state in states] == [False, False, False, True]
 
 

@@ -166,7 +166,7 @@ def _datasheet_lines(corpus: Datasheet) -> Iterator[str]:
         yield from ("", "| source | documents | bytes | language | licence | SHA-256 |", "| --- " * 6 + "|")
     for s in corpus.sources:
         cells = (s.name, s.documents, s.bytes, s.language, s.license, s.sha256 and f"`{s.sha256}`")
-        yield "| " + " | ".join("" if one is None else cell(number(one)) for one in cells) + " |"
+        yield "| " + " | ".join("" if value is None else cell(number(value)) for value in cells) + " |"
 
 
 def _limitations(card: Card) -> str:

@@ -23,7 +23,7 @@ def model_contents(directory: Path) -> dict[str, str]:
     paths += [directory / name for name in beside if is_there(directory / name)]
     if is_there(directory / PACKAGE):
         paths += [path for path in sorted(directory.glob("*_Pooling/config.json")) if is_there(path)]
-    found = {path.relative_to(directory).as_posix(): files.sha256(path) for path in paths}
+    sums = {path.relative_to(directory).as_posix(): files.sha256(path) for path in paths}
     if is_there(directory / GENERATOR / CONFIG):
-        found |= {f"{GENERATOR}/{name}": own for name, own in model_contents(directory / GENERATOR).items()}
-    return found
+        sums |= {f"{GENERATOR}/{name}": checksum for name, checksum in model_contents(directory / GENERATOR).items()}
+    return sums

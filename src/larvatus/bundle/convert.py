@@ -144,7 +144,7 @@ def _refused(layout: Layout, architecture: Architecture, *, pad: int, source: Pa
 
 
 def _fitting(architecture: Architecture, *, pad: int) -> tuple[str, ...]:
-    return tuple(one.model_type for one in LAYOUTS if refusal(one, _alone(architecture), pad=pad) is None)
+    return tuple(layout.model_type for layout in LAYOUTS if refusal(layout, _alone(architecture), pad=pad) is None)
 
 
 def _alone(architecture: Architecture) -> Architecture:

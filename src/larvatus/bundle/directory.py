@@ -41,7 +41,7 @@ from larvatus.bundle.weights import (
 )
 from larvatus.errors import ArtefactError
 from larvatus.network import Network, ObjectiveConfig, tag
-from larvatus.nn.transformer import TransformerConfig
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives import MaskedLMConfig, ReplacedTokensConfig
 from larvatus.outputs import check_directory
 from larvatus.regular_files import is_there, open_regular
@@ -71,7 +71,7 @@ class Bundle:
 
     path: Path
     network: Network
-    model: TransformerConfig
+    model: EncoderConfig
     objectives: tuple[ObjectiveConfig, ...]
     tokenizer: Tokenizer
     recipe: dict[str, Any] | None
@@ -95,7 +95,7 @@ class Bundle:
         return Architecture(
             model=self.model,
             objectives=self.objectives,
-            vocabulary=self.network.encoder.embeddings.words.num_embeddings,
+            vocabulary=len(self.network.encoder.word_vectors),
         )
 
 
@@ -103,7 +103,7 @@ def save_bundle(
     directory: Path,
     *,
     network: Network,
-    model_config: TransformerConfig,
+    model_config: EncoderConfig,
     objective_configs: Sequence[ObjectiveConfig],
     tokenizer: Tokenizer,
     recipe: dict[str, Any] | None,
@@ -140,9 +140,10 @@ def write_bundle(
     models = {"": _Written(bundle.network, bundle.architecture, layout, card)}
     if (generator := bundle.network.generator) is not None:
         heads = [cast(ObjectiveConfig, head.config) for head in generator.heads.values()]
-        own = architecture_of(generator, generator.encoder.config, heads)
-        fitting = layout_for(own, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
-        models = {GENERATOR: _Written(generator, own, fitting, GENERATOR_CARD), **models}  # the outer manifest is last
+        of_generator = architecture_of(generator, cast(EncoderConfig, generator.encoder.config), heads)
+        fitting = layout_for(of_generator, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
+        written = _Written(generator, of_generator, fitting, GENERATOR_CARD)
+        models = {GENERATOR: written, **models}  # the outer manifest is last
     tensors = {folder: model.tensors(dtype) for folder, model in models.items()}
     parts = [folder for folder in models if folder]
     size = sum(map(stored_bytes, tensors.values()))
@@ -191,17 +192,17 @@ class _Written:
 
 
 def architecture_of(
-    network: Network, model_config: TransformerConfig, objective_configs: Sequence[ObjectiveConfig]
+    network: Network, model_config: EncoderConfig, objective_configs: Sequence[ObjectiveConfig]
 ) -> Architecture:
     """What a model is by itself, without the generator it was trained with."""
-    own = [config for config in objective_configs if tag(config) in network.objectives]
+    configs = [config for config in objective_configs if tag(config) in network.objectives]
     return Architecture(
         model=model_config,
         objectives=tuple(
             msgspec.structs.replace(config, generator=0.0) if isinstance(config, ReplacedTokensConfig) else config
-            for config in own
+            for config in configs
         ),
-        vocabulary=network.encoder.embeddings.words.num_embeddings,
+        vocabulary=len(network.encoder.word_vectors),
     )
 
 
@@ -261,10 +262,10 @@ def _state(directory: Path) -> tuple[Path, int, int]:
     """Changes when another model is saved there."""
     root = files.standing(directory)
     try:
-        found = os.lstat(root / manifests.NAME)
+        stat = os.lstat(root / manifests.NAME)
     except OSError:
         return root, 0, 0
-    return root, found.st_ino, found.st_mtime_ns
+    return root, stat.st_ino, stat.st_mtime_ns
 
 
 def _load(path: Path, *, allow_nan: bool) -> Bundle:
@@ -320,7 +321,7 @@ def read_card(bundle: Bundle) -> str:
 def _attach_generator(network: Network, directory: Path, *, allow_nan: bool) -> None:
     """Load the generator beside the model; it has the same embeddings, which are then held once."""
     generator = load_bundle(directory / GENERATOR, allow_nan=allow_nan).network
-    tables = [part.encoder.embeddings.words.weight for part in (network, generator)]
+    tables = [part.encoder.word_vectors for part in (network, generator)]
     if tables[0].shape != tables[1].shape or not torch.equal(*tables):
         raise ArtefactError(f"{directory / GENERATOR} has other embeddings than the model it belongs to; train again")
     network.attach(generator)
@@ -344,7 +345,7 @@ def _shell(architecture: Architecture) -> Network:
 
 
 def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path, *, tensors: int) -> None:
-    if architecture.model.layers > (MOST_SHARED if architecture.model.shared else tensors):
+    if architecture.model.layers > (MOST_SHARED if architecture.model.blocks < architecture.model.layers else tensors):
         raise ArtefactError(f"{source} says {architecture.model.layers:,} layers, but has only {tensors:,} tensors")
     if tokenizer.size > architecture.vocabulary:
         raise ArtefactError(

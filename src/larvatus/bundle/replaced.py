@@ -62,10 +62,10 @@ def check_pending(pending: Path) -> Manifest:
 
 
 def _manifest(folder: Path) -> Manifest:
-    found = read_manifest(folder)
-    if found is None:
+    manifest = read_manifest(folder)
+    if manifest is None:
         raise ArtefactError(f"{folder} holds no {manifests.NAME}: no save of Larvatus left it; remove it")
-    return found
+    return manifest
 
 
 def _refuse_more(folder: Path, manifest: Manifest) -> None:

@@ -45,13 +45,13 @@ class WeightFiles:
 
     def check(self, layout: Layout, wanted: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
         """Refuse what does not fit, before anything is allocated; the names that stay unused."""
-        found = {name: entry.shape for name, entry in self.entries.items()}
+        shapes = {name: entry.shape for name, entry in self.entries.items()}
         for alias, original in layout.aliases.items():
-            if alias in found:
-                found.setdefault(original, found[alias])
-                del found[alias]
-        unused = tuple(sorted(name for name in found if name in layout.spare and name not in wanted))
-        check_fit(self.name, found={n: s for n, s in found.items() if n not in unused}, wanted=wanted)
+            if alias in shapes:
+                shapes.setdefault(original, shapes[alias])
+                del shapes[alias]
+        unused = tuple(sorted(name for name in shapes if name in layout.spare and name not in wanted))
+        check_fit(self.name, found={n: s for n, s in shapes.items() if n not in unused}, wanted=wanted)
         return unused
 
     def read(self, layout: Layout, *, allow_nan: bool) -> dict[str, Tensor]:

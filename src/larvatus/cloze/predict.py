@@ -19,7 +19,7 @@ from torch import Tensor
 from larvatus.batch import TokenBatch
 from larvatus.errors import ArtefactError
 from larvatus.network import Network
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.objectives import MaskedLM
 from larvatus.text.tokenizer import Tokenizer
 
@@ -37,12 +37,12 @@ class Questions:
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    encoder: Transformer
+    encoder: Encoder
     head: MaskedLM
 
     @property
     def words_VE(self) -> Tensor:
-        return self.encoder.embeddings.words.weight
+        return self.encoder.word_vectors
 
     @property
     def device(self) -> torch.device:
@@ -50,7 +50,7 @@ class Predictor:
 
     def room(self, tokenizer: Tokenizer) -> int:
         """Tokens of text that fit between the special tokens."""
-        return tokenizer.frame.single.room(self.encoder.config.max_positions)
+        return tokenizer.frame.single.room(self.encoder.reach)
 
     def logits(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
         return self.head.logits(self.encoder(batch)[places_M], self.words_VE)
@@ -63,8 +63,8 @@ class Predictor:
         norms_B = torch.cat(
             [log_sum_exp_(F.linear(h_CE, self.words_VE, self.head.bias).float()) for h_CE in h_BE.split(rows)]
         )
-        own_Q = (h_BE[asked.sequences] * self.words_VE[asked.ids]).sum(-1) + self.head.bias[asked.ids]
-        return own_Q.float() - norms_B[asked.sequences]
+        scores_Q = (h_BE[asked.sequences] * self.words_VE[asked.ids]).sum(-1) + self.head.bias[asked.ids]
+        return scores_Q.float() - norms_B[asked.sequences]
 
 
 def log_sum_exp_(x_CV: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def find_predictor(network: Network) -> Predictor | None:
 
 def the_predictor(network: Network, *, what: str, name: str = "the model") -> Predictor:
     """The same, refused where there is none; `what` completes "no masked-lm head to …"."""
-    found = find_predictor(network)
-    if found is None:
+    predictor = find_predictor(network)
+    if predictor is None:
         raise ArtefactError(f"{name} has no masked-lm head to {what} with; use a model pretrained with masked-lm")
-    return found
+    return predictor

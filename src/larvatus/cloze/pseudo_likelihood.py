@@ -85,17 +85,17 @@ def _scores(
 ) -> Iterator[Score]:
     unknown = tokenizer.id(tokenizer.special.unk)
     for first, last in runs(np.array([len(text) for text in texts], dtype=np.int64), CHARACTERS_AT_ONCE):
-        found = tokenizer.encode_many(texts[first:last])
-        for label, alignment in zip(labels[first:last], found, strict=True):
+        alignments = tokenizer.encode_many(texts[first:last])
+        for label, alignment in zip(labels[first:last], alignments, strict=True):
             if not len(alignment):
                 raise DataError(f"{label} has no tokens: the vocabulary deletes all its characters; leave it out")
-        scores = token_scores(predictor, tokenizer, found, method=method, budget=budget)
-        for alignment, own in zip(found, scores, strict=True):
+        scores = token_scores(predictor, tokenizer, alignments, method=method, budget=budget)
+        for alignment, log_probabilities in zip(alignments, scores, strict=True):
             yield Score(
                 text=alignment.text,
                 method=method,
                 pieces=tuple(tokenizer.pieces[id] for id in alignment.ids.tolist()),
-                log_probabilities=own,
+                log_probabilities=log_probabilities,
                 spans=alignment.spans,
                 words_of_tokens=alignment.words,
                 word_spans=alignment.word_spans,
@@ -129,5 +129,7 @@ def _answers(predictor: Predictor, batch: Batch) -> Doubles:
     places, copies, wanted = (
         torch.from_numpy(array).to(device) for array in (batch.places, batch.copies, batch.wanted)
     )
-    found: Doubles = predictor.log_probabilities(tokens, places, Questions(copies, wanted)).double().cpu().numpy()
-    return found
+    log_probabilities: Doubles = (
+        predictor.log_probabilities(tokens, places, Questions(copies, wanted)).double().cpu().numpy()
+    )
+    return log_probabilities

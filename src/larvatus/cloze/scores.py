@@ -93,24 +93,24 @@ class Score:
 
     @property
     def words(self) -> tuple[WordScore, ...]:
-        own: list[list[float]] = [[] for _ in self.word_spans]
+        scores_of_words: list[list[float]] = [[] for _ in self.word_spans]
         for word, score in zip(self.words_of_tokens.tolist(), self.log_probabilities.tolist(), strict=True):
             if word >= 0:
-                own[word].append(score)
+                scores_of_words[word].append(score)
         return tuple(
             WordScore(self.text[start:end], math.fsum(scores), start, end, len(scores))
-            for scores, (start, end) in zip(own, self.word_spans.tolist(), strict=True)
+            for scores, (start, end) in zip(scores_of_words, self.word_spans.tolist(), strict=True)
         )
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the figures should know, in words."""
-        found = []
+        notes = []
         if self.context < len(self.pieces):
-            found.append(f"each of {len(self.pieces):,} tokens was read with {self.context:,} around it")
+            notes.append(f"each of {len(self.pieces):,} tokens was read with {self.context:,} around it")
         if self.unknown:
-            found.append(f"{self.unknown:,} tokens are unknown to the vocabulary")
-        return tuple(found)
+            notes.append(f"{self.unknown:,} tokens are unknown to the vocabulary")
+        return tuple(notes)
 
     def to_dict(self) -> dict[str, Any]:
         return {

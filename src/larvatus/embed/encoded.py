@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from larvatus.arrays import Ints
 from larvatus.embed.nearest.marks import read_marks
-from larvatus.embed.options import Unit
+from larvatus.embed.units import Unit
 from larvatus.errors import DataError, UsageError
 from larvatus.text.align import Alignment, join_words
 from larvatus.text.frame import Dress
@@ -44,7 +44,7 @@ def encode_units(
     plain, cut = _plain(texts)
     if unit == "span" and spans is None:
         marked = [read_marks(text) for text in plain]
-        plain, spans = [one.text for one in marked], [one.spans for one in marked]
+        plain, spans = [marks.text for marks in marked], [marks.spans for marks in marked]
         if any(words is not None for words in cut):
             raise UsageError("spans of texts that are cut into words are given by spans=…, not by stars")
     elif spans is not None:
@@ -52,13 +52,19 @@ def encode_units(
     dress = tokenizer.frame.single
     if unit in ("sentence", "document"):
         return [_whole(text, ids, dress) for text, ids in zip(plain, tokenizer.encode_fast(plain), strict=True)]
-    found = tokenizer.encode_many(plain, cut)
+    alignments = tokenizer.encode_many(plain, cut)
     if unit == "token":
-        return [Encoded(one.text, one.ids, _each(len(one)) + dress.opening, one.spans) for one in found]
+        return [
+            Encoded(alignment.text, alignment.ids, _each(len(alignment)) + dress.opening, alignment.spans)
+            for alignment in alignments
+        ]
     if unit == "word":
-        return [Encoded(one.text, one.ids, one.word_tokens + dress.opening, one.word_spans) for one in found]
+        return [
+            Encoded(alignment.text, alignment.ids, alignment.word_tokens + dress.opening, alignment.word_spans)
+            for alignment in alignments
+        ]
     assert spans is not None
-    return [_spans(one, wanted, dress) for one, wanted in zip(found, spans, strict=True)]
+    return [_spans(alignment, wanted, dress) for alignment, wanted in zip(alignments, spans, strict=True)]
 
 
 def check_texts(texts: Sequence[Text]) -> None:
@@ -91,17 +97,17 @@ def _each(count: int) -> Ints:
     return np.arange(count, dtype=np.int64)[:, None] + np.arange(2)
 
 
-def _spans(found: Alignment, wanted: Spans, dress: Dress) -> Encoded:
-    ranges = [found.tokens_of_chars(start, end) for start, end in wanted]
-    places = np.array([[one.start, one.stop] for one in ranges], dtype=np.int64).reshape(-1, 2) + dress.opening
-    return Encoded(found.text, found.ids, places, np.array(wanted, dtype=np.int64).reshape(-1, 2))
+def _spans(alignment: Alignment, wanted: Spans, dress: Dress) -> Encoded:
+    ranges = [alignment.tokens_of_chars(start, end) for start, end in wanted]
+    places = np.array([[tokens.start, tokens.stop] for tokens in ranges], dtype=np.int64).reshape(-1, 2) + dress.opening
+    return Encoded(alignment.text, alignment.ids, places, np.array(wanted, dtype=np.int64).reshape(-1, 2))
 
 
 def _check(texts: Sequence[str], spans: Sequence[Spans], unit: Unit, before: int) -> None:
     if unit != "span":
         raise UsageError(f'spans are given, but the unit is {unit}; say unit="span"')
-    for number, (text, own) in enumerate(zip(texts, spans, strict=True), start=before + 1):
-        for span in own:
+    for number, (text, spans_of_text) in enumerate(zip(texts, spans, strict=True), start=before + 1):
+        for span in spans_of_text:
             if len(span) != 2 or not 0 <= span[0] < span[1] <= len(text):
                 raise UsageError(
                     f"text {number} has no span {tuple(span)}: spans are (start, end) in its {len(text)} characters"

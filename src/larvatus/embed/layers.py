@@ -39,23 +39,18 @@ class LayerMix:
     """Whether layers are kept apart rather than added."""
 
     @property
-    def until(self) -> int:
-        """The highest layer that must be computed."""
-        return self.weights[-1][0]
+    def layers(self) -> list[int]:
+        """Those that count, lowest first."""
+        return [layer for layer, _ in self.weights]
 
     def mix(self, states: Sequence[Tensor]) -> Tensor:
-        """From the states of the embeddings and layers 1 … `until`, [N, D] each: [N, D], or [layers, N, D] if stacked.
-
-        The caller may give the last state alone where no other counts.
-        """
-        if len(states) == 1 and len(self.weights) == 1:
-            only, weight = states[0].float(), self.weights[0][1]
-            return only if weight == 1.0 else only * weight
+        """From the states of `layers`, [N, D] each: [N, D], or [layers, N, D] if stacked."""
         if self.stacked:
-            return torch.stack([states[layer].float() for layer, _ in self.weights])
-        mixed = states[self.weights[0][0]].float() * self.weights[0][1]
-        for layer, weight in self.weights[1:]:
-            mixed = mixed.add(states[layer].float(), alpha=weight)
+            return torch.stack([state.float() for state in states])
+        first, weight = states[0].float(), self.weights[0][1]
+        mixed = first if weight == 1.0 else first * weight
+        for state, (_, weight) in zip(states[1:], self.weights[1:], strict=True):
+            mixed = mixed.add(state.float(), alpha=weight)
         return mixed
 
     @classmethod

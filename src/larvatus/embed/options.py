@@ -11,15 +11,13 @@ from msgspec import Struct
 
 from larvatus.embed.layers import Layers
 from larvatus.embed.standardise.standardise import Standardiser
+from larvatus.embed.units import PARTS, Pool, Unit
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.ranges import Count, SizeOrNone, check_ranges
 
-Unit = Literal["token", "word", "span", "sentence", "document"]
-Pool = Literal["mean", "sum", "max", "first", "last", "cls"]
-Precision = Literal["fp32", "bf16"]
+__all__ = ["EmbedOptions", "Pool", "Precision", "Unit"]
 
-PARTS = ("token", "word", "span")
-"""Units of which a text has several; the others are the text itself."""
+Precision = Literal["fp32", "bf16"]
 _PIECES: tuple[Pool, ...] = ("mean", "sum", "max", "first", "last")
 _WHOLE: tuple[Pool, ...] = ("mean", "max", "cls")
 

@@ -91,7 +91,7 @@ def sample(pieces: Iterable[Piece], most: int, *, seed: int = 0) -> list[Piece]:
         total += size
         while total - kept[0][3] >= most:
             total -= heapq.heappop(kept)[3]
-    return [piece for _, _, piece, _ in sorted(kept, key=lambda one: one[1])]
+    return [piece for _, _, piece, _ in sorted(kept, key=lambda entry: entry[1])]
 
 
 def blocks(pieces: Iterable[Piece], characters: int) -> Iterator[list[Piece]]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from larvatus.arrays import Ints
 from larvatus.batch import edges, ranges
 from larvatus.embed.encoded import Encoded
-from larvatus.embed.options import Pool
+from larvatus.embed.units import Pool
 from larvatus.text.frame import Dress
 from larvatus.text.windows import Windows, windows
 

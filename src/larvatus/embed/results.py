@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from larvatus.arrays import Floats, Ints
-from larvatus.embed.options import PARTS, Unit
+from larvatus.embed.units import PARTS, Unit
 
 _SHOWN = 12
 

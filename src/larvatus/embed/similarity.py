@@ -1,8 +1,8 @@
 """Cosine between word instances: "the *bank* of the river", "the *bank* raised its rates".
 
-    found = similarities(encoder, tokenizer, [instance(text) for text in texts], EmbedOptions(unit="span"))
-    found.matrix[0, 1]
-    print(found)
+    result = similarities(encoder, tokenizer, [instance(text) for text in texts], EmbedOptions(unit="span"))
+    result.matrix[0, 1]
+    print(result)
 
 The word is marked with stars, given by its characters, or named where it occurs once.
 """
@@ -20,7 +20,7 @@ from larvatus.embed.nearest.marks import Marked, mark_word, read_mark
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.text.tokenizer import Tokenizer
 
 _CONTEXT = 30
@@ -51,8 +51,8 @@ def instance(text: str, span: tuple[int, int] | None = None, *, word: str | None
             raise UsageError(f"a text of {len(text)} characters has no span {start}:{end}; give START:END inside it")
         return Instance(text, start, end)
     named = word is not None and "*" not in text
-    found: Marked = mark_word(text, word or "") if named else read_mark(text)
-    return Instance(found.text, *found.spans[0])
+    marked: Marked = mark_word(text, word or "") if named else read_mark(text)
+    return Instance(marked.text, *marked.spans[0])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,16 +66,17 @@ class Similarities:
     def to_dict(self) -> dict[str, Any]:
         return {
             "instances": [
-                {"text": one.text, "word": one.word, "start": one.start, "end": one.end} for one in self.instances
+                {"text": instance.text, "word": instance.word, "start": instance.start, "end": instance.end}
+                for instance in self.instances
             ],
             "cosines": [[round(value, 6) for value in row] for row in self.matrix.tolist()],
         }
 
     def __str__(self) -> str:
-        width = max(len(str(one)) for one in self.instances)
+        width = max(len(str(instance)) for instance in self.instances)
         rows = [
-            f"{number:>3}  {one!s:<{width}}  " + " ".join(f"{value:6.3f}" for value in row)
-            for number, (one, row) in enumerate(zip(self.instances, self.matrix.tolist(), strict=True), start=1)
+            f"{number:>3}  {instance!s:<{width}}  " + " ".join(f"{value:6.3f}" for value in row)
+            for number, (instance, row) in enumerate(zip(self.instances, self.matrix.tolist(), strict=True), start=1)
         ]
         head = " " * (7 + width) + " ".join(f"{number:>6}" for number in range(1, len(rows) + 1))
         return "\n".join([head, *rows])
@@ -85,25 +86,28 @@ class Similarities:
 
 
 def instance_vectors(
-    encoder: Transformer, tokenizer: Tokenizer, instances: Sequence[Instance], options: EmbedOptions
+    encoder: Encoder, tokenizer: Tokenizer, instances: Sequence[Instance], options: EmbedOptions
 ) -> Floats:
     """Vectors of length 1, [N, D]. A word that the vocabulary deletes has none, and is refused."""
     if options.unit != "span":
         raise UsageError(f'word instances are spans, not {options.unit}s; say unit="span"')
     if options.layers == "all":
         raise UsageError("a similarity is between two vectors, and layers = all gives several; name one layer or a mix")
-    texts, spans = [one.text for one in instances], [[(one.start, one.end)] for one in instances]
-    found = list(embed_texts(encoder, tokenizer, texts, options, spans=spans))
-    vectors = np.concatenate([one.vectors for one in found]) if found else np.empty((0, encoder.config.hidden))
-    for one, vector in zip(instances, vectors, strict=True):
+    texts = [instance.text for instance in instances]
+    spans = [[(instance.start, instance.end)] for instance in instances]
+    embedded = list(embed_texts(encoder, tokenizer, texts, options, spans=spans))
+    vectors = np.concatenate([text.vectors for text in embedded]) if embedded else np.empty((0, encoder.width))
+    for instance, vector in zip(instances, vectors, strict=True):
         if not np.isfinite(vector).all() or not vector.any():
-            raise DataError(f"{one.word!r} has no vector: the vocabulary deletes all its characters; mark another word")
+            raise DataError(
+                f"{instance.word!r} has no vector: the vocabulary deletes all its characters; mark another word"
+            )
     unit: Floats = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     return unit
 
 
 def similarities(
-    encoder: Transformer, tokenizer: Tokenizer, instances: Sequence[Instance], options: EmbedOptions
+    encoder: Encoder, tokenizer: Tokenizer, instances: Sequence[Instance], options: EmbedOptions
 ) -> Similarities:
     """All cosines of two or more word instances."""
     if len(instances) < 2:

@@ -1,7 +1,7 @@
 """Contextual vectors (chapter §11.3): texts in, one `Vectors` for each text out, in the order of the texts.
 
-    for found in embed_texts(encoder, tokenizer, texts, EmbedOptions(unit="word", layers="last4")):
-        found.units, found.vectors
+    for vectors in embed_texts(encoder, tokenizer, texts, EmbedOptions(unit="word", layers="last4")):
+        vectors.units, vectors.vectors
 
 Texts go through the encoder in batches of nearly equal length under a budget of tokens, unpadded; only the layers that
 count are computed. A text longer than the model's window is read in several, see `plan.py`; nothing is cut off.
@@ -25,7 +25,7 @@ from larvatus.embed.plan import Plan, plan
 from larvatus.embed.results import Vectors
 from larvatus.errors import UsageError
 from larvatus.nn.device import on_device
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.text.tokenizer import Tokenizer
 
 TEXTS_AT_ONCE = 8_192
@@ -36,7 +36,7 @@ BUDGETS = {"cpu": 4_096, "cuda": 65_536}
 
 
 def embed_texts(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     texts: Sequence[Text],
     options: EmbedOptions | None = None,
@@ -48,8 +48,8 @@ def embed_texts(
     `spans` gives (start, end) in characters for unit "span"; without it, the texts mark them with stars.
     """
     options = options or EmbedOptions()
-    mix = LayerMix.read(options.layers, layers=encoder.config.layers)
-    device = encoder.embeddings.words.weight.device
+    mix = LayerMix.read(options.layers, layers=encoder.depth)
+    device = encoder.device
     if options.precision == "bf16" and device.type == "cpu":
         raise UsageError("precision bf16 wants a GPU; leave it away on a CPU")
     check_texts(texts)
@@ -59,7 +59,7 @@ def embed_texts(
 
 
 def _embed(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     texts: Sequence[Text],
     options: EmbedOptions,
@@ -68,9 +68,9 @@ def _embed(
 ) -> Iterator[Vectors]:
     dress = tokenizer.frame.single
     for first, last in _chunks(texts):
-        own = None if spans is None else spans[first:last]
-        encoded = encode_units(tokenizer, texts[first:last], options.unit, own, before=first)
-        size = encoder.config.max_positions
+        chosen = None if spans is None else spans[first:last]
+        encoded = encode_units(tokenizer, texts[first:last], options.unit, chosen, before=first)
+        size = encoder.reach
         made = plan(encoded, pool=options.pool, size=size, overlap=options.overlap, dress=dress)
         vectors = run_plan(encoder, made, mix, options)
         yield from _results(encoded, made, vectors, options)
@@ -84,12 +84,12 @@ def _chunks(texts: Sequence[Text]) -> Iterator[tuple[int, int]]:
 
 
 @torch.inference_mode()
-def run_plan(encoder: Transformer, made: Plan, mix: LayerMix, options: EmbedOptions) -> Floats:
+def run_plan(encoder: Encoder, made: Plan, mix: LayerMix, options: EmbedOptions) -> Floats:
     """All units of a plan: [U, D], or [layers + 1, U, D] for a stack; NaN for units that no token makes."""
-    device = encoder.embeddings.words.weight.device
+    device = encoder.device
     stack = (len(mix.weights),) if mix.stacked else ()
     start = -torch.inf if options.pool == "max" else 0.0
-    out = torch.full((*stack, made.total, encoder.config.hidden), start, device=device)
+    out = torch.full((*stack, made.total, encoder.width), start, device=device)
     budget = options.tokens or BUDGETS.get(device.type, BUDGETS["cuda"])
     borders = edges(made.lengths)
     for first, last in runs(made.lengths, budget):
@@ -97,7 +97,7 @@ def run_plan(encoder: Transformer, made: Plan, mix: LayerMix, options: EmbedOpti
         batch = _batch(made.ids[low:high], made.lengths[first:last])
         limit = int(made.lengths[last - 1])
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=options.precision == "bf16"):
-            states = _states(encoder, on_device(batch, device), mix, limit=limit)
+            states: list[Tensor] = encoder(on_device(batch, device), layers=mix.layers, limit=limit)
         triples = slice(*np.searchsorted(made.rows, [low, high]).tolist())
         _pool(out, mix.mix(states), made, triples, low, maximum=options.pool == "max")
     if options.standardise is not None:
@@ -114,13 +114,6 @@ def _batch(ids: Ints, lengths: Ints) -> TokenBatch[Ints]:
     positions = ranges(lengths)
     nothing = np.zeros_like(positions)
     return TokenBatch(ids=ids, lengths=lengths, positions=positions, segments=nothing, words=nothing + NO_WORD)
-
-
-def _states(encoder: Transformer, batch: TokenBatch[Tensor], mix: LayerMix, *, limit: int) -> Sequence[Tensor]:
-    if len(mix.weights) == 1:
-        return [encoder(batch, until=mix.until, limit=limit)]
-    states: tuple[Tensor, ...] = encoder(batch, until=mix.until, limit=limit, hidden_states=True)
-    return states
 
 
 def _pool(out: Tensor, z: Tensor, made: Plan, triples: slice, low: int, *, maximum: bool) -> None:

@@ -32,7 +32,7 @@ from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.correlation import spearman
 from larvatus.metrics.threshold import accuracy, best_threshold
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Seed, ShareBetween, check_ranges
 from larvatus.rng import stream
 from larvatus.text.inflections import english_forms
@@ -82,7 +82,7 @@ class Pair:
     rating: float
 
 
-def evaluate_scws(encoder: Transformer, tokenizer: Tokenizer, file: Path, options: EvaluationOptions) -> Evaluation:
+def evaluate_scws(encoder: Encoder, tokenizer: Tokenizer, file: Path, options: EvaluationOptions) -> Evaluation:
     """Spearman's ρ of cosines with mean ratings."""
     pairs = list(read_scws(file))
     if len(pairs) < 2:
@@ -95,7 +95,7 @@ def evaluate_scws(encoder: Transformer, tokenizer: Tokenizer, file: Path, option
     return Evaluation(benchmark="scws", measure="Spearman's ρ", pairs=len(pairs), scores=scores)
 
 
-def evaluate_wic(encoder: Transformer, tokenizer: Tokenizer, file: Path, options: EvaluationOptions) -> Evaluation:
+def evaluate_wic(encoder: Encoder, tokenizer: Tokenizer, file: Path, options: EvaluationOptions) -> Evaluation:
     """Accuracy of cosine > threshold on the pairs that the threshold was not fitted on."""
     found = list(read_wic(file))
     pairs = [pair for pair in found if isinstance(pair, Pair)]
@@ -118,7 +118,7 @@ def evaluate_wic(encoder: Transformer, tokenizer: Tokenizer, file: Path, options
 
 
 def _cosines(
-    encoder: Transformer, tokenizer: Tokenizer, file: Path, pairs: Sequence[Pair], options: EvaluationOptions
+    encoder: Encoder, tokenizer: Tokenizer, file: Path, pairs: Sequence[Pair], options: EvaluationOptions
 ) -> Iterator[tuple[str, np.ndarray[Any, np.dtype[np.float64]]]]:
     """Name and cosines [pairs] of each layer or mix."""
     instances = [one for pair in pairs for one in (pair.a, pair.b)]

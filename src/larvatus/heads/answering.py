@@ -21,8 +21,8 @@ from larvatus.batch import TrainingBatch
 from larvatus.heads.classification import DENSE, Dense
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.dropout import Dropout
+from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.layer_mix import LayerMix
-from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss
 from larvatus.ranges import DropoutRate, Score, Size, Temperature, Weight, check_ranges
 from larvatus.targets import AnswerSpans
@@ -55,14 +55,14 @@ class AnsweringConfig(Struct, tag_field="type", tag="answering", frozen=True, kw
     def __post_init__(self) -> None:
         check_ranges(self, "answering: ")
 
-    def build(self, model: TransformerConfig, vocabulary: int) -> Answering:
+    def build(self, model: EncoderConfig, vocabulary: int) -> Answering:
         return Answering(self, model)
 
 
 class Answering(nn.Module):
     needs = AnswerSpans
 
-    def __init__(self, config: AnsweringConfig, model: TransformerConfig) -> None:
+    def __init__(self, config: AnsweringConfig, model: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         self.mix = LayerMix(model.layers) if config.mix else None
@@ -114,7 +114,7 @@ class Answering(nn.Module):
             weight=self.config.weight,
         )
 
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         loss: Loss = self(self.features(z_ND, batch), batch.targets[AnswerSpans], accuracy=accuracy)
         return loss
 

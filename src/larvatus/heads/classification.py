@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from larvatus.batch import TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.nn.dropout import Dropout
+from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.layer_mix import LayerMix
-from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss
 from larvatus.objectives.pair_classifier import first_tokens
 from larvatus.ranges import DropoutRate, Focal, Temperature, Weight, check_ranges
@@ -73,14 +73,14 @@ class ClassificationConfig(
         if self.mix and self.pool == "max":
             raise UsageError("a mix of layers is pooled by cls or mean, not max")
 
-    def build(self, model: TransformerConfig, vocabulary: int) -> Classification:
+    def build(self, model: EncoderConfig, vocabulary: int) -> Classification:
         return Classification(self, model)
 
 
 class Classification(nn.Module):
     needs = ClassTargets
 
-    def __init__(self, config: ClassificationConfig, model: TransformerConfig) -> None:
+    def __init__(self, config: ClassificationConfig, model: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         self.mix = LayerMix(model.layers) if config.mix else None
@@ -148,7 +148,7 @@ class Classification(nn.Module):
             weight=self.config.weight,
         )
 
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         loss: Loss = self(self.features(z_ND, batch), batch.targets[ClassTargets], accuracy=accuracy)
         return loss
 

@@ -25,11 +25,11 @@ from larvatus.errors import UsageError
 from larvatus.heads.relations import RelationsConfig, pair_size, relation_loss
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.dropout import Dropout
+from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.layer_mix import LayerMix
 from larvatus.nn.relation_scorer import RelationScorer
 from larvatus.nn.span_index import SpanIndex
 from larvatus.nn.span_scorer import Representation, SpanScorer
-from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.nn.word_pool import WordPool, pool_words
 from larvatus.objectives.loss import Loss
 from larvatus.ranges import DropoutRate, PositiveShare, PositiveWeight, Share, Size, Temperature, Weight, check_ranges
@@ -81,14 +81,14 @@ class SpansConfig(Struct, tag_field="type", tag="spans", frozen=True, kw_only=Tr
         if self.mix and self.pool == "max":
             raise UsageError("a mix of layers is pooled by first or mean, not max")
 
-    def build(self, model: TransformerConfig, vocabulary: int) -> Spans:
+    def build(self, model: EncoderConfig, vocabulary: int) -> Spans:
         return Spans(self, model)
 
 
 class Spans(nn.Module):
     needs = WordSpans
 
-    def __init__(self, config: SpansConfig, model: TransformerConfig) -> None:
+    def __init__(self, config: SpansConfig, model: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         self.mix = LayerMix(model.layers) if config.mix else None
@@ -173,7 +173,7 @@ class Spans(nn.Module):
         gold_M[index.number(targets.first, targets.last)] = targets.types + 1
         return gold_M[:-1]
 
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         found: Loss = self(self.features(z_ND, batch), batch.targets[WordSpans], accuracy=accuracy)
         return found
 

@@ -24,8 +24,8 @@ from larvatus.nn.bilstm import BiLSTM
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.crf import CRF
 from larvatus.nn.dropout import Dropout
+from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.layer_mix import LayerMix
-from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.nn.word_pool import WordPool, pool_words
 from larvatus.objectives.loss import Loss
 from larvatus.ranges import DropoutRate, SizeOrNone, Temperature, Weight, check_ranges
@@ -74,14 +74,14 @@ class TaggingConfig(Struct, tag_field="type", tag="tagging", frozen=True, kw_onl
         """Whether words, not subwords, carry the loss."""
         return self.learn == "words" or self.crf or bool(self.lstm) or self.mix
 
-    def build(self, model: TransformerConfig, vocabulary: int) -> Tagging:
+    def build(self, model: EncoderConfig, vocabulary: int) -> Tagging:
         return Tagging(self, model)
 
 
 class Tagging(nn.Module):
     needs = WordTags
 
-    def __init__(self, config: TaggingConfig, model: TransformerConfig) -> None:
+    def __init__(self, config: TaggingConfig, model: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         self.mix = LayerMix(model.layers) if config.mix else None
@@ -148,7 +148,7 @@ class Tagging(nn.Module):
             weight=self.config.weight,
         )
 
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         targets: WordTags[Tensor] = batch.targets[WordTags]
         if self.config.whole_words:
             loss: Loss = self(self.features(z_ND, batch), targets, accuracy=accuracy)

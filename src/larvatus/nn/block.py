@@ -13,10 +13,11 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from larvatus.nn.attention import Attention
+from larvatus.nn.attention.attention import Attention
+from larvatus.nn.attention.layout import Grouped, Layout
+from larvatus.nn.attention.sight import FULL, Sight
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.feedforward import FeedForward
-from larvatus.nn.layout import Grouped, Layout
 
 NormOrder = Literal["post", "pre"]
 Map = Callable[[Tensor], Tensor]
@@ -61,26 +62,26 @@ class Block(nn.Module):
         self.residual = RESIDUALS[norm]
         self.pre_norm = norm == "pre"
 
-    def forward(self, x_ND: Tensor, layout: Layout, rows_N: Tensor | None = None) -> Tensor:
+    def forward(self, x_ND: Tensor, layout: Layout, sight: Sight = FULL, rows_N: Tensor | None = None) -> Tensor:
         """With `rows`, token n is row rows[n] of x (its first dimension is then not N)."""
         y_ND = self.residual(
-            x_ND, lambda x: self.attention(x, layout, rows_N), self.attention_norm, self.dropout, rows_N
+            x_ND, lambda x: self.attention(x, layout, sight, rows_N), self.attention_norm, self.dropout, rows_N
         )
         return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout, None)
 
-    def at(self, x_ND: Tensor, layout: Layout, at_B: Tensor) -> Tensor:
+    def at(self, x_ND: Tensor, layout: Layout, sight: Sight, at_B: Tensor) -> Tensor:
         """The same for one token of each sequence, [B, D]: the others are read, but get no vector of their own.
 
         Where attention has no short way to that, all are computed. Dropout is drawn for what is computed.
         """
-        if not isinstance(layout, Grouped) or not layout.plain or (self.training and self.attention.adapted):
-            all_ND: Tensor = self(x_ND, layout)
+        if not isinstance(layout, Grouped) or not sight.plain or (self.training and self.attention.adapted):
+            all_ND: Tensor = self(x_ND, layout, sight)
             return all_ND.index_select(0, at_B)
         y_BD = self.residual(
             x_ND, lambda x: self.attention.at(x, layout, at_B), self.attention_norm, self.dropout, at_B
         )
         return self.residual(y_BD, self.feedforward, self.feedforward_norm, self.dropout, None)
 
-    def attention_weights(self, x_ND: Tensor, layout: Grouped) -> list[Tensor]:
+    def attention_weights(self, x_ND: Tensor, layout: Grouped, sight: Sight = FULL) -> list[Tensor]:
         """What the heads of this block look at: [H, L, L] for each sequence in the order of the layout."""
-        return self.attention.weights(self.attention_norm(x_ND) if self.pre_norm else x_ND, layout)
+        return self.attention.weights(self.attention_norm(x_ND) if self.pre_norm else x_ND, layout, sight)

@@ -117,13 +117,13 @@ def forward_backward(
     both_2NK = torch.stack([e_NK.index_select(0, steps.forward), e_NK.index_select(0, steps.backward)])
     both_2NK[:, : steps.counts[0]] += torch.stack([start_K, end_K])[:, None]
     t_2KK = torch.stack([transitions_KK, transitions_KK.mT])
-    found_2NK, shift_N, smallest = _products(both_2NK, t_2KK, steps, reachable_2K)
+    sums_2NK, shift_N, smallest = _products(both_2NK, t_2KK, steps, reachable_2K)
     limits = torch.finfo(e_NK.dtype)
     exact = smallest < math.log(limits.tiny / limits.eps)
     if exact:
-        found_2NK, shift_N = _logarithms(both_2NK, t_2KK, steps)
-    alpha_NK = found_2NK[0].index_select(0, steps.place)
-    beta_NK = found_2NK[1].index_select(0, steps.place_backward)
+        sums_2NK, shift_N = _logarithms(both_2NK, t_2KK, steps)
+    alpha_NK = sums_2NK[0].index_select(0, steps.place)
+    beta_NK = sums_2NK[1].index_select(0, steps.place_backward)
     posterior_NK = torch.softmax(alpha_NK + beta_NK - e_NK, dim=-1)
     wide = wide_float(e_NK)
     log_partition = torch.zeros(steps.batch, dtype=wide, device=e_NK.device)

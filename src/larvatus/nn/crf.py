@@ -51,7 +51,7 @@ class Transitions:
 
     @classmethod
     def of(cls, table: Table, device: torch.device | str | None = None) -> Transitions:
-        starts, between, ends = (np.asarray(one, np.bool_) for one in (table.starts, table.transitions, table.ends))
+        starts, between, ends = (np.asarray(array, np.bool_) for array in (table.starts, table.transitions, table.ends))
         if between.shape != (len(starts), len(starts)) or ends.shape != starts.shape:
             raise UsageError(
                 f"{len(starts)} first tags, {len(ends)} last tags and a table {between.shape} do not agree"
@@ -60,7 +60,7 @@ class Transitions:
             raise UsageError(f"the table of allowed tags leaves no sequence of length {length}")
         reachable = np.stack([_closure(starts, between), _closure(ends, between.T)])
         first, after, last = (
-            torch.where(torch.from_numpy(one), 0.0, -torch.inf).to(device) for one in (starts, between, ends)
+            torch.where(torch.from_numpy(array), 0.0, -torch.inf).to(device) for array in (starts, between, ends)
         )
         return cls(first, after, last, torch.from_numpy(reachable).to(device))
 
@@ -71,10 +71,10 @@ class Transitions:
 
 
 def _closure(first: npt.NDArray[np.bool_], between: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    found = first
-    while (more := found | between[found].any(0)).sum() > found.sum():
-        found = more
-    return found
+    reached = first
+    while (more := reached | between[reached].any(0)).sum() > reached.sum():
+        reached = more
+    return reached
 
 
 def _impossible_length(
@@ -113,8 +113,8 @@ class CRF(nn.Module):
         """
         with _plain(e_NK):
             e_NK, scores = self._scores(e_NK, lengths_B, allowed)
-            found: Tensor = _LogLikelihood.apply(e_NK, *scores, tags_N, Steps.of(lengths_B, e_NK.device), allowed)  # type: ignore[no-untyped-call]
-        return found
+            total_B: Tensor = _LogLikelihood.apply(e_NK, *scores, tags_N, Steps.of(lengths_B, e_NK.device), allowed)  # type: ignore[no-untyped-call]
+        return total_B
 
     log_likelihood = forward
 
@@ -147,7 +147,7 @@ class CRF(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         """Emissions and parameters in float32, or float64 where the emissions are; forbidden ones −inf."""
         e_NK = e_NK if e_NK.dtype == torch.float64 else e_NK.float()
-        scores = tuple(one.to(e_NK.device, e_NK.dtype) for one in (self.transitions, self.start, self.end))
+        scores = tuple(score.to(e_NK.device, e_NK.dtype) for score in (self.transitions, self.start, self.end))
         if e_NK.ndim != 2 or e_NK.shape[1] != len(self.start):
             raise UsageError(
                 f"a CRF of {len(self.start)} tags wants emissions [N, {len(self.start)}], not {[*e_NK.shape]}"
@@ -166,7 +166,7 @@ def constrained_viterbi(e_NK: Tensor, lengths_B: Tensor, allowed: Transitions) -
     """
     with torch.no_grad(), _plain(e_NK):
         e_NK = _levelled(e_NK if e_NK.dtype == torch.float64 else e_NK.float())
-        scores = (one.to(e_NK.dtype) for one in (allowed.transitions, allowed.starts, allowed.ends))
+        scores = (score.to(e_NK.dtype) for score in (allowed.transitions, allowed.starts, allowed.ends))
         return best_path(e_NK, *scores, steps=Steps.of(lengths_B, e_NK.device))
 
 
@@ -183,14 +183,14 @@ def _levelled(e_NK: Tensor) -> Tensor:
 def _score(e_NK: Tensor, t_KK: Tensor, start_K: Tensor, end_K: Tensor, *, tags_N: Tensor, steps: Steps) -> Tensor:
     """[B] in float64 where the device has it."""
     wide = wide_float(e_NK)
-    own_N = e_NK.gather(1, tags_N[:, None]).squeeze(1).to(wide)
-    own_N[1:] += t_KK[tags_N[:-1], tags_N[1:]]
+    scores_N = e_NK.gather(1, tags_N[:, None]).squeeze(1).to(wide)
+    scores_N[1:] += t_KK[tags_N[:-1], tags_N[1:]]
     first, last = tags_N[steps.first], tags_N[steps.last]
     crossing = steps.first[steps.first > 0]  # a sequence's first tag does not follow the last of another
-    own_N[crossing] = e_NK.gather(1, tags_N[:, None]).squeeze(1)[crossing].to(wide)
-    own_N[steps.first] += start_K[first]
-    own_N[steps.last] += end_K[last]
-    return torch.zeros(steps.batch, dtype=wide, device=e_NK.device).index_add(0, steps.sequence, own_N)
+    scores_N[crossing] = e_NK.gather(1, tags_N[:, None]).squeeze(1)[crossing].to(wide)
+    scores_N[steps.first] += start_K[first]
+    scores_N[steps.last] += end_K[last]
+    return torch.zeros(steps.batch, dtype=wide, device=e_NK.device).index_add(0, steps.sequence, scores_N)
 
 
 class _LogLikelihood(torch.autograd.Function):

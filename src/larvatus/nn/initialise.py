@@ -18,10 +18,10 @@ def initialise(module: nn.Module, *, seed: int, std: float = 0.02) -> None:
     """Fill all parameters of the module in place."""
     special: list[str] = []
     for place, part in module.named_modules():
-        if any(own == "" or f"{place}.".startswith(f"{own}.") for own in special):  # "" is the module itself
+        if any(outer == "" or f"{place}.".startswith(f"{outer}.") for outer in special):  # "" is the module itself
             continue
-        if callable(own := getattr(part, "initialise", None)):
-            own(torch.Generator().manual_seed(rng.derive(seed, f"init {place}")))
+        if callable(published := getattr(part, "initialise", None)):
+            published(torch.Generator().manual_seed(rng.derive(seed, f"init {place}")))
             special.append(place)
             continue
         for name, parameter in part.named_parameters(recurse=False):

@@ -66,15 +66,17 @@ def _control_groups() -> list[int]:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return []
-    found = []
+    limits = []
     for line in lines:
         _, kinds, place = (*line.split(":", 2), "", "")[:3]
         if kinds == "" or "memory" in kinds.split(","):
             name = "memory.limit_in_bytes" if kinds else "memory.max"
             root = Path("/sys/fs/cgroup/memory" if kinds else "/sys/fs/cgroup")
             inner = root / place.lstrip("/")
-            found += [_number(folder / name) for folder in (inner, *inner.parents) if root in (folder, *folder.parents)]
-    return [limit for limit in found if limit is not None]
+            limits += [
+                _number(folder / name) for folder in (inner, *inner.parents) if root in (folder, *folder.parents)
+            ]
+    return [limit for limit in limits if limit is not None]
 
 
 def _number(path: Path) -> int | None:

@@ -40,10 +40,10 @@ class RelativeBias(nn.Embedding):
     def table(self, length: int) -> Tensor:
         """The bias of every pair of a sequence, [H, L, L]; that of a shorter one is its corner."""
         ahead = torch.arange(1 - length, length, device=self.weight.device)
-        found = bucket(
+        buckets_of_offsets = bucket(
             ahead, buckets=self.num_embeddings, distance=self.distance, bidirectional=self.bidirectional
         )  # 2L − 1 offsets are all there are
         places_L = torch.arange(length, device=self.weight.device)
         offsets_LL = places_L[None, :] - places_L[:, None] + length - 1
-        bias_LLH: Tensor = self(found)[offsets_LL]
+        bias_LLH: Tensor = self(buckets_of_offsets)[offsets_LL]
         return bias_LLH.permute(2, 0, 1)

@@ -36,8 +36,8 @@ class SpanIndex:
         place_W = torch.arange(len(ends_W), device=counts_B.device)
         each_W = (ends_W - place_W).clamp(max=longest)
         if starts_B is not None:
-            own_W = torch.repeat_interleave(first_B + starts_B, counts_B)
-            each_W = torch.where(place_W < own_W, each_W, 0)
+            lowest_W = torch.repeat_interleave(first_B + starts_B, counts_B)
+            each_W = torch.where(place_W < lowest_W, each_W, 0)
         before_W = each_W.cumsum(0) - each_W
         empty = len(each_W) == 0
         return cls(

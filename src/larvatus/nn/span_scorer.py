@@ -52,9 +52,9 @@ class SpanScorer(nn.Module):
         self.end = nn.Linear(boundary, hidden, bias=False)
         self.content = nn.Linear(size, hidden)
         self.attention = nn.Linear(size, 1, bias=False) if representation == "attention" else None
-        own = representation == "self-attention"
-        self.query = nn.Linear(size, hidden, bias=False) if own else None
-        self.key = nn.Linear(size, hidden, bias=False) if own else None
+        attends = representation == "self-attention"
+        self.query = nn.Linear(size, hidden, bias=False) if attends else None
+        self.key = nn.Linear(size, hidden, bias=False) if attends else None
         self.width = nn.Embedding(longest, hidden) if widths else None
         self.output = nn.Linear(hidden, outputs)
 
@@ -152,45 +152,45 @@ def _cut(parts: _Parts, block: _Block) -> _Parts:
     return _Parts(start, *rest, *parts[PER_WORD:])  # type: ignore[arg-type]
 
 
-def _block_scores(own: _Parts, block: _Block) -> Tensor:
+def _block_scores(parts: _Parts, block: _Block) -> Tensor:
     """Scores of the spans of a block: [spans, K]."""
-    found = []
-    for length, content_nH in enumerate(_contents(own, lengths=block.valid.shape[1])):
+    by_length = []
+    for length, content_nH in enumerate(_contents(parts, lengths=block.valid.shape[1])):
         count = len(content_nH)  # fewer than the block's words where the batch ends
-        hidden_nH = content_nH + own.start[:count]
-        hidden_nH += own.end[length : length + count]
-        if own.width is not None:
-            hidden_nH += own.width[length]
-        scores_nK = F.linear(hidden_nH.relu_(), own.weight, own.bias)
-        found.append(F.pad(scores_nK, (0, 0, 0, len(own.start) - count)))
-    return torch.stack(found, 1)[block.valid]
+        hidden_nH = content_nH + parts.start[:count]
+        hidden_nH += parts.end[length : length + count]
+        if parts.width is not None:
+            hidden_nH += parts.width[length]
+        scores_nK = F.linear(hidden_nH.relu_(), parts.weight, parts.bias)
+        by_length.append(F.pad(scores_nK, (0, 0, 0, len(parts.start) - count)))
+    return torch.stack(by_length, 1)[block.valid]
 
 
-def _contents(own: _Parts, *, lengths: int) -> Iterator[Tensor]:
+def _contents(parts: _Parts, *, lengths: int) -> Iterator[Tensor]:
     """C of the spans of one word, of two words … from each word: sums that grow by a word at a time."""
-    if own.query is not None and own.key is not None:
-        yield from _self_attended(own.query, own.key, own.content, words=len(own.start), lengths=lengths)
+    if parts.query is not None and parts.key is not None:
+        yield from _self_attended(parts.query, parts.key, parts.content, words=len(parts.start), lengths=lengths)
         return
-    words, reach = len(own.start), len(own.content)
-    if own.attention is None:
-        total_nH = own.content[:words]
+    words, reach = len(parts.start), len(parts.content)
+    if parts.attention is None:
+        total_nH = parts.content[:words]
         yield total_nH
         for length in range(1, lengths):
             count = min(words, reach - length)
-            total_nH = total_nH[:count] + own.content[length : length + count]
+            total_nH = total_nH[:count] + parts.content[length : length + count]
             yield total_nH / (length + 1)
         return
-    top_n1 = own.attention[:words].detach()  # any number would do: it cancels
-    weight_n1 = torch.exp(own.attention[:words] - top_n1)
-    sum_nH = weight_n1 * own.content[:words]
+    top_n1 = parts.attention[:words].detach()  # any number would do: it cancels
+    weight_n1 = torch.exp(parts.attention[:words] - top_n1)
+    sum_nH = weight_n1 * parts.content[:words]
     yield sum_nH / weight_n1
     for length in range(1, lengths):
         count = min(words, reach - length)
-        new_n1 = own.attention[length : length + count]
+        new_n1 = parts.attention[length : length + count]
         highest_n1 = torch.maximum(top_n1[:count], new_n1.detach())
         shrink_n1 = torch.exp(top_n1[:count] - highest_n1)
         grow_n1 = torch.exp(new_n1 - highest_n1)
-        sum_nH = sum_nH[:count] * shrink_n1 + grow_n1 * own.content[length : length + count]
+        sum_nH = sum_nH[:count] * shrink_n1 + grow_n1 * parts.content[length : length + count]
         weight_n1 = weight_n1[:count] * shrink_n1 + grow_n1
         top_n1 = highest_n1
         yield sum_nH / weight_n1
@@ -231,12 +231,12 @@ class _Scores(torch.autograd.Function):
         sums = {n: torch.zeros_like(parts[n]) for n in wanted}  # type: ignore[arg-type]
         for block in _blocks(ctx.index, ctx.size):
             with torch.enable_grad():
-                own = _Parts(*(None if part is None else part.detach() for part in _cut(parts, block)))  # type: ignore[arg-type]
+                cut = _Parts(*(None if part is None else part.detach() for part in _cut(parts, block)))  # type: ignore[arg-type]
                 for n in wanted:
-                    own[n].requires_grad_()  # type: ignore[union-attr]
-                scores = _block_scores(own, block)
-            found = torch.autograd.grad(scores, [own[n] for n in wanted], gradient_MK[block.rows])  # type: ignore[arg-type]
-            for n, gradient in zip(wanted, found, strict=True):
+                    cut[n].requires_grad_()  # type: ignore[union-attr]
+                scores = _block_scores(cut, block)
+            gradients = torch.autograd.grad(scores, [cut[n] for n in wanted], gradient_MK[block.rows])  # type: ignore[arg-type]
+            for n, gradient in zip(wanted, gradients, strict=True):
                 place = slice(block.first, block.first + len(gradient)) if n < PER_WORD else slice(None)
                 sums[n][place] += gradient
         return None, None, *(sums.get(n) for n in range(len(parts)))

@@ -19,9 +19,9 @@ def pool_words(z_ND: Tensor, rows_P: Tensor, words_P: Tensor, *, count: int, poo
         first_P = torch.ones_like(words_P, dtype=torch.bool)
         first_P[1:] = words_P[1:] != words_P[:-1]
         rows_P, words_P = rows_P[first_P], words_P[first_P]
-    own_PD = z_ND.index_select(0, rows_P)
-    start_WD = own_PD.new_zeros(count, z_ND.shape[1])
+    tokens_PD = z_ND.index_select(0, rows_P)
+    start_WD = tokens_PD.new_zeros(count, z_ND.shape[1])
     if pool == "first":
-        return start_WD.index_copy(0, words_P, own_PD)
+        return start_WD.index_copy(0, words_P, tokens_PD)
     reduce = "mean" if pool == "mean" else "amax"
-    return start_WD.scatter_reduce(0, words_P[:, None].expand_as(own_PD), own_PD, reduce, include_self=False)
+    return start_WD.scatter_reduce(0, words_P[:, None].expand_as(tokens_PD), tokens_PD, reduce, include_self=False)

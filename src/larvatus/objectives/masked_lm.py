@@ -21,8 +21,8 @@ from larvatus.batch import MaskedTokens, ReplacedTokens, TrainingBatch
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
+from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.feedforward import ACTIVATIONS
-from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
 from larvatus.objectives.loss import Loss
 from larvatus.ranges import Weight, check_ranges
@@ -41,19 +41,19 @@ class MaskedLMConfig(Struct, tag_field="type", tag="masked-lm", frozen=True, kw_
         """Those that are hidden."""
         return 0.0 if corruption is None else corruption.rate
 
-    def build(self, model: TransformerConfig, vocabulary: int) -> MaskedLM:
+    def build(self, model: EncoderConfig, vocabulary: int) -> MaskedLM:
         return MaskedLM(self, model, vocabulary)
 
 
 class MaskedLM(nn.Module):
     needs = MaskedTokens
 
-    def __init__(self, config: MaskedLMConfig, model: TransformerConfig, vocabulary: int) -> None:
+    def __init__(self, config: MaskedLMConfig, model: EncoderConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.dense = nn.Linear(model.hidden, model.width, bias=model.biases)
+        self.dense = nn.Linear(model.hidden, model.word_width, bias=model.biases)
         self.activation = ACTIVATIONS[model.activation]
-        self.norm = nn.LayerNorm(model.width, eps=model.norm_epsilon, bias=model.biases)
+        self.norm = nn.LayerNorm(model.word_width, eps=model.norm_epsilon, bias=model.biases)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def transform(self, z_MD: Tensor) -> Tensor:
@@ -72,18 +72,18 @@ class MaskedLM(nn.Module):
     def _loss(self, total: Tensor, correct: Tensor | None, targets: MaskedTokens[Tensor]) -> Loss:
         return Loss(total=total, count=(targets.ids != IGNORE).sum(), correct=correct, weight=self.config.weight)
 
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
-        loss: Loss = self(z_ND, batch.targets[MaskedTokens], encoder.embeddings.words.weight, accuracy=accuracy)
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
+        loss: Loss = self(z_ND, batch.targets[MaskedTokens], encoder.word_vectors, accuracy=accuracy)
         return loss
 
     def loss_and_samples(
-        self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False
+        self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False
     ) -> tuple[Loss, Tensor]:
         """The loss, and what the model puts in place of each hidden token [M] by the batch's draws (ELECTRA)."""
         targets = batch.targets[MaskedTokens]
         bits_M = batch.targets[ReplacedTokens].draws.index_select(0, targets.places)
         h_ME = self.transform(z_ND.index_select(0, targets.places))
         total, correct, samples_M = linear_cross_entropy_and_samples(
-            h_ME, encoder.embeddings.words.weight, self.bias, targets.ids, bits_M, accuracy=accuracy
+            h_ME, encoder.word_vectors, self.bias, targets.ids, bits_M, accuracy=accuracy
         )
         return self._loss(total, correct if accuracy else None, targets), samples_M

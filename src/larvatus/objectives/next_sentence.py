@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from larvatus.batch import PairLabels
-from larvatus.nn.transformer import TransformerConfig
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.pair_classifier import PairClassifier, PairClassifierConfig
 
 
@@ -19,7 +19,7 @@ class NextSentenceConfig(
 ):
     needs: ClassVar = PairLabels
 
-    def build(self, model: TransformerConfig, vocabulary: int) -> NextSentence:
+    def build(self, model: EncoderConfig, vocabulary: int) -> NextSentence:
         return NextSentence(self, model)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from larvatus.batch import SequenceLabels, TrainingBatch
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
-from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.objectives.loss import Loss
 from larvatus.ranges import Weight, check_ranges
 
@@ -52,7 +52,7 @@ def first_tokens(z_ND: Tensor, lengths_B: Tensor) -> Tensor:
 class PairClassifier(nn.Module):
     needs: type[SequenceLabels[Any]]
 
-    def __init__(self, config: PairClassifierConfig, model: TransformerConfig) -> None:
+    def __init__(self, config: PairClassifierConfig, model: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         self.pooler = Pooler(model.hidden) if config.pooler else nn.Identity()
@@ -75,6 +75,6 @@ class PairClassifier(nn.Module):
             weight=self.config.weight,
         )
 
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         loss: Loss = self(z_ND, batch.targets[self.needs], batch.tokens.lengths, accuracy=accuracy)
         return loss

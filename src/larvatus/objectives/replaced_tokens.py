@@ -5,7 +5,7 @@
 
 All tokens are predicted, those that frame a sequence too; a sample that hits the original counts as original. The loss
 of a recipe is masked-lm (the generator's) + 50 × this. No gradient passes through the samples. The generator is the
-same transformer, narrower, over the same embeddings; it is trained by masked-lm alone, and goes when training is done.
+same encoder, narrower, over the same embeddings; it is trained by masked-lm alone, and goes when training is done.
 N tokens in the flat batch, M hidden tokens, D hidden size.
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-import msgspec
 import torch
 import torch.nn.functional as F
 from msgspec import Struct
@@ -23,8 +22,8 @@ from torch import Tensor, nn
 from larvatus.batch import MaskedTokens, ReplacedTokens, TrainingBatch
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
+from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.feedforward import ACTIVATIONS
-from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss
 from larvatus.ranges import Share, Weight, check_ranges
 
@@ -42,14 +41,14 @@ class ReplacedTokensConfig(
     def __post_init__(self) -> None:
         check_ranges(self, "replaced-tokens: ", RecipeError)
 
-    def build(self, model: TransformerConfig, vocabulary: int) -> ReplacedTokensHead:
+    def build(self, model: EncoderConfig, vocabulary: int) -> ReplacedTokensHead:
         return ReplacedTokensHead(self, model)
 
 
 class ReplacedTokensHead(nn.Module):
     needs = ReplacedTokens
 
-    def __init__(self, config: ReplacedTokensConfig, model: TransformerConfig) -> None:
+    def __init__(self, config: ReplacedTokensConfig, model: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         self.dense = nn.Linear(model.hidden, model.hidden, bias=model.biases)
@@ -76,26 +75,9 @@ class ReplacedTokensHead(nn.Module):
             weight=self.config.weight,
         )
 
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         loss: Loss = self(z_ND, batch.targets[ReplacedTokens], accuracy=accuracy)
         return loss
-
-
-def generator_model(model: TransformerConfig, width: float) -> TransformerConfig:
-    """The same transformer, narrower: hidden and feedforward sizes shrink, the heads become fewer and stay as large.
-
-    The embeddings keep their size, since both share them. That is the authors' release, whose heads always have 64
-    numbers; a generator narrower than a head has one.
-    """
-    hidden = max(1, round(model.hidden * width))
-    most = max(1, hidden // (model.hidden // model.heads))
-    return msgspec.structs.replace(
-        model,
-        hidden=hidden,
-        heads=next(heads for heads in range(most, 0, -1) if hidden % heads == 0),
-        feedforward=max(1, round(model.feedforward * width)) if model.feedforward else 0,
-        embedding=model.width,
-    )
 
 
 def replaced(batch: TrainingBatch[Tensor], samples_M: Tensor) -> TrainingBatch[Tensor]:

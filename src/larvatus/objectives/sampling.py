@@ -23,5 +23,5 @@ def inverse_cdf(weights_CV: Tensor, bits_C: Tensor) -> Tensor:
     """One outcome a row, with probabilities proportional to the weights; `bits` are 32 random bits a row."""
     sums_CV = weights_CV.cumsum(-1)
     u_C1 = (bits_C[:, None] >> 8).to(sums_CV.dtype) / _LEVELS
-    found_C1 = torch.searchsorted(sums_CV, u_C1 * sums_CV[:, -1:], right=True)
-    return found_C1.squeeze(-1).clamp(max=weights_CV.shape[-1] - 1)  # where rounding lifted the product to the sum
+    index_C1 = torch.searchsorted(sums_CV, u_C1 * sums_CV[:, -1:], right=True)
+    return index_C1.squeeze(-1).clamp(max=weights_CV.shape[-1] - 1)  # where rounding lifted the product to the sum

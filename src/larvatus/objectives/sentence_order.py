@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from larvatus.batch import OrderLabels
-from larvatus.nn.transformer import TransformerConfig
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.pair_classifier import PairClassifier, PairClassifierConfig
 
 
@@ -20,7 +20,7 @@ class SentenceOrderConfig(
 ):
     needs: ClassVar = OrderLabels
 
-    def build(self, model: TransformerConfig, vocabulary: int) -> SentenceOrder:
+    def build(self, model: EncoderConfig, vocabulary: int) -> SentenceOrder:
         return SentenceOrder(self, model)
 
 

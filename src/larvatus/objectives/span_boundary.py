@@ -24,7 +24,7 @@ from larvatus.batch import SpanTargets, TrainingBatch
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
-from larvatus.nn.transformer import Transformer, TransformerConfig
+from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.objectives.loss import Loss
 from larvatus.ranges import Size, Weight, check_ranges
@@ -49,21 +49,21 @@ class SpanBoundaryConfig(
         """Those that are hidden."""
         return 0.0 if corruption is None else corruption.rate
 
-    def build(self, model: TransformerConfig, vocabulary: int) -> SpanBoundary:
+    def build(self, model: EncoderConfig, vocabulary: int) -> SpanBoundary:
         return SpanBoundary(self, model, vocabulary)
 
 
 class SpanBoundary(nn.Module):
     needs = SpanTargets
 
-    def __init__(self, config: SpanBoundaryConfig, model: TransformerConfig, vocabulary: int) -> None:
+    def __init__(self, config: SpanBoundaryConfig, model: EncoderConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
         self.places = nn.Embedding(config.places, config.place_size)
         self.inner = nn.Linear(2 * model.hidden + config.place_size, model.hidden)
         self.inner_norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon)
-        self.outer = nn.Linear(model.hidden, model.width)
-        self.outer_norm = nn.LayerNorm(model.width, eps=model.norm_epsilon)
+        self.outer = nn.Linear(model.hidden, model.word_width)
+        self.outer_norm = nn.LayerNorm(model.word_width, eps=model.norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def represent(self, z_ND: Tensor, targets: SpanTargets[Tensor]) -> Tensor:
@@ -84,6 +84,6 @@ class SpanBoundary(nn.Module):
             weight=self.config.weight,
         )
 
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Transformer, *, accuracy: bool = False) -> Loss:
-        loss: Loss = self(z_ND, batch.targets[SpanTargets], encoder.embeddings.words.weight, accuracy=accuracy)
+    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
+        loss: Loss = self(z_ND, batch.targets[SpanTargets], encoder.word_vectors, accuracy=accuracy)
         return loss

@@ -72,7 +72,7 @@ class Origin:
     def start(self, recipe: Recipe, *, seed: int, first: int = 0, parts: Sequence[Sequence[int]] = ()) -> Started:
         """The model; with `parts`, rows from `first` on belong to new pieces made of those old ones."""
         theirs: dict[str, Tensor] = self.bundle.network.state_dict()
-        rows = self.bundle.network.encoder.embeddings.words.num_embeddings
+        rows = len(self.bundle.network.encoder.word_vectors)
         size = max(rows, first + len(parts))
         model = Network.build(recipe.model, recipe.objectives, vocabulary=size, seed=seed)
         rowed = _rows_for_pieces(recipe)

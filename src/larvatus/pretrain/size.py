@@ -14,7 +14,6 @@ from __future__ import annotations
 from larvatus.engine.settings import Runtime
 from larvatus.errors import RecipeError
 from larvatus.nn.memory import in_words, memory_of
-from larvatus.nn.transformer import TransformerConfig
 from larvatus.recipes import Recipe
 
 BYTES_TRAINED = 16
@@ -24,7 +23,7 @@ BYTES_TRAINED = 16
 def refuse_what_cannot_fit(recipe: Recipe, runtime: Runtime, vocabulary: int = 0) -> None:
     model, most = recipe.model, memory_of(runtime.device)
     step = recipe.batch * max(phase.length for phase in recipe.phases)
-    weights = BYTES_TRAINED * least_weights(model, vocabulary)
+    weights = BYTES_TRAINED * model.least_weights(vocabulary)
     if weights > most:
         pieces = f" and {vocabulary:,} pieces" if vocabulary else ""
         raise RecipeError(
@@ -33,7 +32,7 @@ def refuse_what_cannot_fit(recipe: Recipe, runtime: Runtime, vocabulary: int = 0
             "model.hidden, model.max_positions or tokenizer.size"
         )
     tokens = min(runtime.microbatch, step) // 2  # sequences are not cut, so a pass may have fewer than it could
-    kept = 2 * tokens * model.layers * (4 * model.hidden + model.inner)  # queries, keys, values, out, inner: bf16
+    kept = 2 * tokens * model.kept_numbers  # in bf16
     if weights + kept > most:
         raise RecipeError(
             f"a pass over {min(runtime.microbatch, step):,} tokens needs at least {in_words(weights + kept)}, more "
@@ -44,10 +43,3 @@ def refuse_what_cannot_fit(recipe: Recipe, runtime: Runtime, vocabulary: int = 0
             f"a step of {step:,} tokens needs at least {in_words(read)}, more than the {in_words(room)} of memory "
             "here; lower batch or phases.length"
         )
-
-
-def least_weights(model: TransformerConfig, vocabulary: int) -> int:
-    """Weights of an encoder, without biases, norms and heads."""
-    block = 4 * model.hidden**2 + (3 if model.gated else 2) * model.hidden * model.inner
-    rows = vocabulary + model.segments + (model.max_positions if model.positions == "learned" else 0)
-    return block * (1 if model.shared else model.layers) + rows * model.width

@@ -1,8 +1,8 @@
 """The attention weights of a text: α of every layer and head, as the model computes them (chapter eq. 11.3, 11.6).
 
-    found = attend(encoder, tokenizer, "The cat sat on the mat.")
-    found.weights[2, 0]              # layer 3, head 1: [T, T], row i says what token i looks at
-    found.tokens                     # ('[CLS]', 'the', 'cat', …, '[SEP]')
+    attention = attend(encoder, tokenizer, "The cat sat on the mat.")
+    attention.weights[2, 0]          # layer 3, head 1: [T, T], row i says what token i looks at
+    attention.tokens                 # ('[CLS]', 'the', 'cat', …, '[SEP]')
 
 Layers and heads are counted from 1 where people see them, as in Clark et al. (2019), and from 0 in arrays.
 L layers, H heads, T tokens, the frame [CLS] … [SEP] among them.
@@ -23,7 +23,7 @@ from larvatus.arrays import Bools, Floats, Ints
 from larvatus.batch import NO_WORD, TokenBatch, runs
 from larvatus.errors import UsageError
 from larvatus.nn.device import on_device
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import PUNCTUATION
@@ -58,8 +58,8 @@ class TextAttention:
     def head(self, layer: int, head: int) -> Floats:
         """One head's weights, [T, T]; layers and heads are counted from 1."""
         check_head(layer, head, layers=self.weights.shape[0], heads=self.weights.shape[1])
-        one: Floats = self.weights[layer - 1, head - 1]
-        return one
+        weights: Floats = self.weights[layer - 1, head - 1]
+        return weights
 
     def to_dict(self) -> dict[str, Any]:
         return {"text": self.text, "tokens": list(self.tokens), "weights": self.weights.tolist()}
@@ -76,49 +76,51 @@ def check_head(layer: int, head: int, *, layers: int, heads: int) -> None:
         )
 
 
-def attend(encoder: Transformer, tokenizer: Tokenizer, text: str) -> TextAttention:
+def attend(encoder: Encoder, tokenizer: Tokenizer, text: str) -> TextAttention:
     """All weights of a text that the model can read at once; a longer one is refused."""
-    found = tokenizer.encode(text)
-    room = tokenizer.frame.single.room(encoder.config.max_positions)
-    if not len(found):
+    alignment = tokenizer.encode(text)
+    room = tokenizer.frame.single.room(encoder.reach)
+    if not len(alignment):
         raise UsageError("there is no token in the text to look at; give a text with words")
-    if len(found) > room:
+    if len(alignment) > room:
         raise UsageError(
-            f"the text has {len(found):,} tokens and the model sees {room:,} at once; shorten it, or look at its heads "
-            "over many passages with --corpus"
+            f"the text has {len(alignment):,} tokens and the model sees {room:,} at once; shorten it, or look at its "
+            "heads over many passages with --corpus"
         )
-    passage = framed_passage(tokenizer, found, 0, len(found))
+    passage = framed_passage(tokenizer, alignment, 0, len(alignment))
     layers = [weights[0].cpu().numpy() for weights in passage_weights(encoder, [passage])]
     return TextAttention(text, passage.tokens, passage.punctuation, np.stack(layers))
 
 
-def framed_passage(tokenizer: Tokenizer, found: Alignment, start: int, end: int) -> Passage:
+def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: int) -> Passage:
     """Tokens start … end − 1 of a text in their frame."""
-    surfaces = [found.text[a:b] for a, b in found.spans[start:end].tolist()]
-    names = [surface.strip() or tokenizer.token(id) for surface, id in zip(surfaces, found.ids[start:end], strict=True)]
+    surfaces = [alignment.text[a:b] for a, b in alignment.spans[start:end].tolist()]
+    names = [
+        surface.strip() or tokenizer.token(id) for surface, id in zip(surfaces, alignment.ids[start:end], strict=True)
+    ]
     marks = [_PUNCTUATION.fullmatch(surface) is not None for surface in surfaces]
     dress = tokenizer.frame.single
     before, after = ([tokenizer.token(id) for id in gap] for gap in dress.gaps)
     return Passage(
-        ids=dress.ids(found.ids[start:end]),
+        ids=dress.ids(alignment.ids[start:end]),
         tokens=(*before, *names, *after),
         punctuation=dress.filled(0, np.array(marks, np.int64)).astype(np.bool_),
     )
 
 
 @torch.inference_mode()
-def passage_weights(encoder: Transformer, passages: Sequence[Passage]) -> Iterator[list[Tensor]]:
+def passage_weights(encoder: Encoder, passages: Sequence[Passage]) -> Iterator[list[Tensor]]:
     """For each layer: α [H, T, T] of each passage, read together."""
     batch = TokenBatch.of(
         [passage.ids.tolist() for passage in passages], words=[[NO_WORD] * len(passage.ids) for passage in passages]
     )
-    device = encoder.embeddings.words.weight.device
-    yield from encoder.attention_weights(on_device(batch, device))
+    device = encoder.device
+    yield from encoder.attention(on_device(batch, device))
 
 
-def batches(encoder: Transformer, passages: Sequence[Passage]) -> Iterator[list[Passage]]:
+def batches(encoder: Encoder, passages: Sequence[Passage]) -> Iterator[list[Passage]]:
     """Passages in their order, some at a time."""
-    budget = BUDGETS.get(encoder.embeddings.words.weight.device.type, BUDGETS["cuda"])
+    budget = BUDGETS.get(encoder.device.type, BUDGETS["cuda"])
     lengths = np.array([len(passage.ids) for passage in passages], dtype=np.int64)
     for first, last in runs(lengths, budget):
         yield list(passages[first:last])

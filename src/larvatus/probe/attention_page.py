@@ -1,6 +1,6 @@
 """The heads of a text as a web page: choose layer and head, hover a token to see what it looks at.
 
-    path.write_text(attention_page(found))
+    path.write_text(attention_page(attention))
 
 A head's T × T weights are bytes 255·√α, deflated, one block a head: small weights keep their digits (no weight is off
 by more than 0.002 + α/250), and the browser unpacks only the head that is chosen.
@@ -21,26 +21,26 @@ from larvatus.probe.heads import text_statistics
 _TITLE = 70
 
 
-def attention_page(found: TextAttention, *, layer: int = 1, head: int = 1) -> str:
+def attention_page(attention: TextAttention, *, layer: int = 1, head: int = 1) -> str:
     """`layer` and `head` are what it shows first."""
-    layers, heads, tokens, _ = found.weights.shape
+    layers, heads, tokens, _ = attention.weights.shape
     check_head(layer, head, layers=layers, heads=heads)
-    text = found.text if len(found.text) <= _TITLE else found.text[: _TITLE - 1] + "…"
+    text = attention.text if len(attention.text) <= _TITLE else attention.text[: _TITLE - 1] + "…"
     blobs = {
-        f"w-{row + 1}-{column + 1}": zlib.compress(packed(found.weights[row, column]).tobytes(), 6)
+        f"w-{row + 1}-{column + 1}": zlib.compress(packed(attention.weights[row, column]).tobytes(), 6)
         for row in range(layers)
         for column in range(heads)
     }
     data = {
-        "tokens": list(found.tokens),
+        "tokens": list(attention.tokens),
         "layers": layers,
         "heads": heads,
         "layer": layer,
         "head": head,
         "about": f"{' '.join(text.split())} · {tokens:,} tokens, {layers} layers × {heads} heads",
         "table": [
-            {"type": one.type, "entropy": one.entropy, "uniform": one.uniform, "distance": one.distance}
-            for one in text_statistics(found)
+            {"type": row.type, "entropy": row.entropy, "uniform": row.uniform, "distance": row.distance}
+            for row in text_statistics(attention)
         ],
     }
     package = "larvatus.probe"

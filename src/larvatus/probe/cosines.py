@@ -45,12 +45,12 @@ class RunningCosines:
         count = u_LND.shape[1]
         if not count:
             return
-        own = u_LND.sum(axis=1)
+        sum_LD = u_LND.sum(axis=1)
         self.count += count
         self.passages += 1
-        self.total += own
-        self._outer += own[:, :, None] * own[:, None, :]
-        self._weighted += count * own
+        self.total += sum_LD
+        self._outer += sum_LD[:, :, None] * sum_LD[:, None, :]
+        self._weighted += count * sum_LD
         self._sizes += count**2
 
     def expected(self, layer: int) -> float:
@@ -59,8 +59,8 @@ class RunningCosines:
     def contributions(self, layer: int) -> Doubles:
         """[D], their sum the expected cosine."""
         within = np.diagonal(self._outer[layer])
-        found: Doubles = (self.total[layer] ** 2 - within) / (self.count**2 - self._sizes)
-        return found
+        shares: Doubles = (self.total[layer] ** 2 - within) / (self.count**2 - self._sizes)
+        return shares
 
     def standard_error(self, layer: int) -> float:
         mean, expected = self.total[layer] / self.count, self.expected(layer)

@@ -104,12 +104,12 @@ class RunningWords:
             FrequencyBin(
                 low=10 ** (low / STEPS),
                 high=10 ** (high / STEPS),
-                words=int(own.sum()),
-                instances=int(self._counts[numbers[own]].sum()),
-                similarity=float(similarity[own].mean()),
+                words=int(in_range.sum()),
+                instances=int(self._counts[numbers[in_range]].sum()),
+                similarity=float(similarity[in_range].mean()),
             )
             for low, high in pairwise(range(int(ranges.min()), int(ranges.max()) + 2))
-            if (own := ranges == low).any()
+            if (in_range := ranges == low).any()
         )
         return FrequencyEffect(
             words=len(kept), pearson=pearson(logs, similarity), spearman=spearman(logs, similarity), bins=bins

@@ -26,7 +26,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from larvatus.errors import DataError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.probe.attention import Passage, TextAttention, batches, framed_passage, passage_weights
 from larvatus.text.documents import Document
 from larvatus.text.tokenizer import Tokenizer
@@ -89,28 +89,28 @@ def read_passages(documents: Iterable[Document], tokenizer: Tokenizer, *, length
     """Up to `most` passages of at most `length` tokens, frame and all; long documents are cut evenly, to their end."""
     left = most
     for document in documents:
-        found = tokenizer.encode(document.text)
-        if not len(found):
+        alignment = tokenizer.encode(document.text)
+        if not len(alignment):
             continue
-        cut = windows(len(found), size=tokenizer.frame.single.room(length), overlap=0)
+        cut = windows(len(alignment), size=tokenizer.frame.single.room(length), overlap=0)
         for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True):
             if not left:
                 return
             left -= 1
-            yield framed_passage(tokenizer, found, start, end)
+            yield framed_passage(tokenizer, alignment, start, end)
 
 
 def head_statistics(
-    encoder: Transformer, passages: Sequence[Passage], progress: Callable[[int], None] = lambda _: None
+    encoder: Encoder, passages: Sequence[Passage], progress: Callable[[int], None] = lambda _: None
 ) -> list[HeadStatistics]:
     """One row for each head, layer by layer."""
     if not passages:
         raise DataError("there is no passage to look at; name text with words in it")
-    sums = np.zeros((len(_SUMS), encoder.config.layers, encoder.config.heads))
+    sums = np.zeros((len(_SUMS), encoder.depth, encoder.heads))
     queries = neighbours = 0
     for some in batches(encoder, passages):
-        for layer, found in enumerate(passage_weights(encoder, some)):
-            for passage, weights_HTT in zip(some, found, strict=True):
+        for layer, weights in enumerate(passage_weights(encoder, some)):
+            for passage, weights_HTT in zip(some, weights, strict=True):
                 sums[:, layer] += passage_sums(weights_HTT, passage.punctuation)
         queries += sum(len(passage.ids) for passage in some)
         neighbours += sum(len(passage.ids) - 1 for passage in some)
@@ -119,10 +119,12 @@ def head_statistics(
     return _rows(sums / counts[:, None, None])
 
 
-def text_statistics(found: TextAttention) -> list[HeadStatistics]:
+def text_statistics(attention: TextAttention) -> list[HeadStatistics]:
     """The same for the weights of one text."""
-    tokens = len(found.tokens)
-    sums = np.stack([passage_sums(torch.from_numpy(layer), found.punctuation) for layer in found.weights], axis=1)
+    tokens = len(attention.tokens)
+    sums = np.stack(
+        [passage_sums(torch.from_numpy(layer), attention.punctuation) for layer in attention.weights], axis=1
+    )
     counts = np.array([tokens - 1 if name in ("previous", "next") else tokens for name in _SUMS])
     return _rows(sums / counts[:, None, None])
 

@@ -6,8 +6,8 @@ The loss is that of masked language modelling on held-out text whose masks are f
 head alone. Its standard error is over batches, each with its own difference. A negative change: the model
 does better without the head.
 
-    found = head_importance(network, batches)
-    found.rows[0].change, found.rows[0].error
+    importance = head_importance(network, batches)
+    importance.rows[0].change, importance.rows[0].error
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def head_importance(
     network: Network, held_out: Sequence[TrainingBatch[Ints]], progress: Callable[[], None] = lambda: None
 ) -> Importance:
     """Every head masked alone, over the same batches. `progress` is called after each pass over them."""
-    config = network.encoder.config
+    encoder = network.encoder
     whole, counts = masked_losses(network, held_out)
     progress()
     rows = []
-    for layer in range(1, config.layers + 1):
-        for head in range(1, config.heads + 1):
+    for layer in range(1, encoder.depth + 1):
+        for head in range(1, encoder.heads + 1):
             losses, _ = masked_losses(network, held_out, [(layer, head)])
             rows.append(_row(layer, head, losses, whole, counts))
             progress()
@@ -98,12 +98,13 @@ def masked_losses(
     if not any(batch.targets[MaskedTokens].count for batch in held_out):
         raise DataError("there is no hidden token to predict; give more text")
     encoder = network.encoder
-    device = encoder.embeddings.words.weight.device
-    kept = keep_all_but(masked, layers=encoder.config.layers, heads=encoder.config.heads, device=device)
+    device = encoder.device
+    kept = keep_all_but(masked, layers=encoder.depth, heads=encoder.heads, device=device)
     totals, counts = [], []
     for batch in held_out:
         moved = on_device(batch, device)
-        loss = head.loss(encoder(moved.tokens, heads=kept), moved, encoder)
+        z_ND = encoder(moved.tokens) if kept is None else encoder.with_heads(moved.tokens, kept)
+        loss = head.loss(z_ND, moved, encoder)
         totals.append(float(loss.total))
         counts.append(int(loss.count))
     return np.array(totals), np.array(counts, dtype=np.float64)

@@ -27,7 +27,7 @@ from larvatus.embed.standardise.fit import counted, every_layer
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.isotropy import isoscore_star
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.probe.cosines import RunningCosines, RunningCovariance, unit_vectors
 from larvatus.probe.frequency import FrequencyEffect, RunningWords, choose_words, word_key
 from larvatus.ranges import Count, Seed, Share, SizeOrNone, check_ranges
@@ -95,7 +95,7 @@ class IsotropyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_isotropy(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     paths: Sequence[str],
     options: IsotropyOptions,
@@ -117,14 +117,14 @@ def measure_isotropy(
         )
     portion = Counter(key for piece in drawn for key in _keys(piece))
     chosen = choose_words(portion, frequency, seed=options.seed)
-    layers, size = encoder.config.layers + 1, encoder.config.hidden
+    layers, size = encoder.depth + 1, encoder.width
     kinds = [_Kind(chosen, layers, size) for _ in range(1 if standardise is None else 2)]
     covariance = RunningCovariance(layers, size)
     mean, scale = _moments(standardise, layers)
     for block in every_layer(encoder, tokenizer, drawn, "word", options.pool):
         for vectors in block:
-            found, words = counted(vectors, punctuation=options.punctuation)
-            x = found.astype(np.float64)
+            kept, words = counted(vectors, punctuation=options.punctuation)
+            x = kept.astype(np.float64)
             covariance.add(x)
             for kind, each in zip(kinds, (x, (x - mean) / scale), strict=False):
                 kind.add(words, each)
@@ -180,11 +180,11 @@ class _Kind:
     def add(self, words: Sequence[str], x_LND: Doubles) -> None:
         u, sound = unit_vectors(x_LND)
         self.cosines.add(u)
-        self.words.add([word for word, one in zip(words, sound.tolist(), strict=True) if one], u)
+        self.words.add([word for word, finite in zip(words, sound.tolist(), strict=True) if finite], u)
 
     def isotropy(self, covariance: Doubles, frequency: Counter[str], options: IsotropyOptions) -> list[Isotropy]:
         made = []
-        for layer, own in enumerate(covariance):
+        for layer, covariance_DD in enumerate(covariance):
             expected = self.cosines.expected(layer)
             contributions = self.cosines.contributions(layer)
             top = np.argsort(-contributions, kind="stable")[: options.rogue].tolist()
@@ -194,12 +194,12 @@ class _Kind:
                 )
                 for d in top
             )
-            even = np.eye(len(own)) * (np.trace(own) / len(own))
+            even = np.eye(len(covariance_DD)) * (np.trace(covariance_DD) / len(covariance_DD))
             made.append(
                 Isotropy(
                     expected=expected,
                     standard_error=self.cosines.standard_error(layer),
-                    isoscore=isoscore_star(own, even, options.shrinkage),
+                    isoscore=isoscore_star(covariance_DD, even, options.shrinkage),
                     rogue=rogue,
                     frequency=self.words.effect(layer, frequency),
                 )

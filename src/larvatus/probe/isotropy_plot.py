@@ -25,15 +25,15 @@ def draw(report: IsotropyReport, path: Path, *, title: str) -> None:
     figure = Figure(figsize=(12, 4.2), dpi=150, layout="constrained")
     cosine, score, frequency = figure.subplots(1, 3)
     layers = [layer.layer for layer in report.layers]
-    for name, found in _kinds(report).items():
+    for name, by_layer in _kinds(report).items():
         style = {"color": COLOURS[name], "marker": MARKERS[name], "linewidth": 1.6, "markersize": 5, "label": name}
-        errors = [one.standard_error for one in found]
-        cosine.errorbar(layers, [one.expected for one in found], yerr=errors, capsize=2, **style)
-        score.plot(layers, [one.isoscore for one in found], **style)
-        effect = found[-1].frequency
+        errors = [isotropy.standard_error for isotropy in by_layer]
+        cosine.errorbar(layers, [isotropy.expected for isotropy in by_layer], yerr=errors, capsize=2, **style)
+        score.plot(layers, [isotropy.isoscore for isotropy in by_layer], **style)
+        effect = by_layer[-1].frequency
         if effect is not None:
-            middles = [math.sqrt(one.low * one.high) for one in effect.bins]
-            frequency.plot(middles, [one.similarity for one in effect.bins], **style)
+            middles = [math.sqrt(frequency_bin.low * frequency_bin.high) for frequency_bin in effect.bins]
+            frequency.plot(middles, [frequency_bin.similarity for frequency_bin in effect.bins], **style)
     cosine.axhline(0, color="#888888", linewidth=1, linestyle=":", zorder=1)
     cosine.set_title("expected cosine of two word instances", fontsize=10, loc="left")
     score.set_title("IsoScore*", fontsize=10, loc="left")

@@ -12,15 +12,11 @@ import copy
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
-
-import torch
 
 from larvatus.bundle.directory import Bundle, read_card, write_bundle
 from larvatus.bundle.huggingface import layout_for
 from larvatus.errors import UsageError
-from larvatus.nn.block import Block
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.outputs import check_directory
 from larvatus.probe.attention import check_head
 from larvatus.probe.importance import Head
@@ -35,31 +31,19 @@ def read_heads(asked: str) -> list[Head]:
     [(1, 2), (3, 1)]
     """
     heads = []
-    for one in asked.split(","):
-        layer, colon, head = one.strip().partition(":")
+    for asked_head in asked.split(","):
+        layer, colon, head = asked_head.strip().partition(":")
         if not colon or digits(layer) is None or digits(head) is None:
-            raise UsageError(f"{one.strip()!r} names no head; say layer:head, such as 1:2,3:1")
+            raise UsageError(f"{asked_head.strip()!r} names no head; say layer:head, such as 1:2,3:1")
         heads.append((int(layer), int(head)))
     return heads
 
 
-@torch.no_grad()
-def zero_heads(encoder: Transformer, heads: Sequence[Head]) -> None:
+def zero_heads(encoder: Encoder, heads: Sequence[Head]) -> None:
     """Mask these heads in the weights themselves."""
-    config = encoder.config
     for layer, head in heads:
-        check_head(layer, head, layers=config.layers, heads=config.heads)
-    if config.shared:
-        for head in {head for _, head in heads}:
-            if {layer for layer, own in heads if own == head} != set(range(1, config.layers + 1)):
-                raise UsageError(
-                    f"the layers of this model share their weights, so head {head} goes from all of them or none: "
-                    f"name it in layers 1 to {config.layers}"
-                )
-    size = config.hidden // config.heads
-    for layer, head in heads:
-        block = cast(Block, encoder.blocks[0 if config.shared else layer - 1])
-        block.attention.out.weight[:, (head - 1) * size : head * size] = 0
+        check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
+    encoder.zero_heads(heads)
 
 
 def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str) -> None:

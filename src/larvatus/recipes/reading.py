@@ -17,6 +17,7 @@ from typing import Any, get_args
 import msgspec
 
 from larvatus.errors import RecipeError, did_you_mean
+from larvatus.nn.encoder import with_type, without_default_type
 from larvatus.ranges import shown
 from larvatus.recipes.recipe import SIZES, Recipe
 from larvatus.regular_files import named, read_text
@@ -47,6 +48,7 @@ def read_recipe(name: str, *, size: str | None = None, settings: Sequence[str] =
 
 def edited_recipe(table: Table, *, size: str | None = None, settings: Sequence[str] = (), where: str) -> Recipe:
     """A recipe from a table (which is changed), at a size, with single fields set."""
+    table = _with_model_type(table)
     besides = _sizes(table, where=where)
     if size is not None:
         if size not in SIZES:
@@ -65,11 +67,11 @@ def edited_recipe(table: Table, *, size: str | None = None, settings: Sequence[s
 
 def _sizes(table: Table, *, where: str) -> dict[str, list[str]]:
     """What the recipe's sizes set besides layers, hidden and heads; taken out of the table."""
-    found = _settings_by_size(table.pop("sizes", {}), where=where)
-    for size in found:
+    by_size = _settings_by_size(table.pop("sizes", {}), where=where)
+    for size in by_size:
         if size not in SIZES:
             raise RecipeError(f"{where}: sizes.{size} is not a size{did_you_mean(size, SIZES)}")
-    return found
+    return by_size
 
 
 def _settings_by_size(given: Any, *, where: str) -> dict[str, list[str]]:
@@ -83,6 +85,7 @@ def recipe_of(table: Table, *, where: str) -> Recipe:
     """Check a table against the schema; errors are said in the user's words."""
     if table.get("corruption") == "none":  # TOML has no null by which to take a base's away
         table = {**table, "corruption": None}
+    table = _with_model_type(table)
     try:
         return msgspec.convert(table, Recipe)
     except msgspec.ValidationError as fault:
@@ -93,10 +96,15 @@ def recipe_of(table: Table, *, where: str) -> Recipe:
         raise RecipeError(f"{where}: {fault}") from None
 
 
+def _with_model_type(table: Table) -> Table:
+    """The same with the type of its model said, whose fields are of that type."""
+    return {**table, "model": with_type(table["model"])} if isinstance(table.get("model"), dict) else table
+
+
 def recipe_table(recipe: Recipe) -> Table:
     """The whole recipe as plain data: for manifests, cards and comparison."""
     table: Table = msgspec.json.decode(msgspec.json.encode(recipe))  # lists, as a JSON file would give them
-    return table
+    return {**table, "model": without_default_type(table["model"])}
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:
@@ -129,7 +137,7 @@ def _table(name: str, seen: tuple[str, ...]) -> Table:
         raise RecipeError(f"{name}: not valid TOML: {fault}") from fault
     base = table.pop("base", None)
     if base is None:
-        return table
+        return _with_model_type(table)
     if not isinstance(base, str):
         raise RecipeError(f'{name}: base is the name of a recipe, such as base = "bert"')
     if base.endswith(".toml"):
@@ -137,9 +145,9 @@ def _table(name: str, seen: tuple[str, ...]) -> Table:
     return _inherited_sizes(_merge(_table(base, (*seen, name)), table), table, where=name)
 
 
-def _inherited_sizes(merged: Table, own: Table, *, where: str) -> Table:
+def _inherited_sizes(merged: Table, table: Table, *, where: str) -> Table:
     """The sizes of the base without what they set in objectives and phases that this recipe does not have."""
-    said = own.get("sizes", {})
+    said = table.get("sizes", {})
     merged["sizes"] = {
         size: settings if size in said else [setting for setting in settings if _has_element(merged, setting)]
         for size, settings in _settings_by_size(merged.get("sizes", {}), where=where).items()
@@ -147,10 +155,10 @@ def _inherited_sizes(merged: Table, own: Table, *, where: str) -> Table:
     return merged
 
 
-def _merge(base: Table, own: Table) -> Table:
-    """`own` over `base`; a table of another type replaces the base's, since its fields mean something else."""
+def _merge(base: Table, over: Table) -> Table:
+    """`over` over `base`; a table of another type replaces the base's, since its fields mean something else."""
     merged = dict(base)
-    for key, value in own.items():
+    for key, value in over.items():
         old = merged.get(key)
         if isinstance(old, dict) and isinstance(value, dict) and value.get("type", old.get("type")) == old.get("type"):
             merged[key] = _merge(old, value)
@@ -249,4 +257,4 @@ def _fields(path: str, table: Table) -> list[str]:
     kind = place.get("type") if isinstance(place, dict) else None
     chosen = [o for o in options if o.__struct_config__.tag == kind] if len(options) > 1 else options
     names = [field.encode_name for option in chosen for field in msgspec.structs.fields(option)]
-    return names if options == [Recipe] or len(options) == 1 else [*names, "type"]
+    return [*names, "type"] if any(option.__struct_config__.tag for option in options) else names

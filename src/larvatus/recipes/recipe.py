@@ -18,7 +18,7 @@ from larvatus.corpus.packing import PackingConfig
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.network import ObjectiveConfig, generator_of
-from larvatus.nn.transformer import TransformerConfig
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import PredictsWords
 from larvatus.ranges import Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
@@ -47,7 +47,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     packing: PackingConfig
     corruption: CorruptionConfig | None = None
     """What is hidden of the text; a recipe without it trains on text as it is (`corruption = "none"` over a base's)."""
-    model: TransformerConfig
+    model: EncoderConfig
     objectives: tuple[ObjectiveConfig, ...]
     mixture: MixtureConfig = MixtureConfig()
     """How often each language comes, where there are several; it drives vocabulary and training alike."""

@@ -55,7 +55,7 @@ def states_of(model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit
     if head.mix is None:
         z_ND: Tensor = model.encoder(batch.tokens, limit=limit)
         return z_ND
-    return torch.stack(model.encoder(batch.tokens, hidden_states=True, limit=limit))
+    return torch.stack(model.encoder(batch.tokens, layers=range(model.encoder.depth + 1), limit=limit))
 
 
 def features_of(model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Tensor:

@@ -57,8 +57,8 @@ def layout_for(architecture: Architecture, *, pad: int, vocabulary: str = "", fa
     for layout in able:
         if layout.model_type == family and not isinstance(layout, Native):
             return layout
-    own = (layout for layout in able if isinstance(layout, Roberta) and layout.vocabulary == vocabulary)
-    return next(own, able[0])
+    same_vocabulary = (layout for layout in able if isinstance(layout, Roberta) and layout.vocabulary == vocabulary)
+    return next(same_vocabulary, able[0])
 
 
 def layout_named(name: str) -> Layout:
@@ -97,9 +97,9 @@ def _refuse_code(value: Any, source: Path) -> None:
     while waiting:
         part = waiting.pop()
         if isinstance(part, dict):
-            if found := sorted(CODE & part.keys()):
+            if code := sorted(CODE & part.keys()):
                 raise ArtefactError(
-                    f"{source}: {found[0]} is not a setting of a model: it names code to load, and Larvatus loads no "
+                    f"{source}: {code[0]} is not a setting of a model: it names code to load, and Larvatus loads no "
                     "code from data; remove the field if the weights need none"
                 )
             waiting.extend(part.values())

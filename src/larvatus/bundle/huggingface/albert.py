@@ -103,8 +103,8 @@ class Albert:
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config): config for config in architecture.objectives}
-        if found := misfits(model, FREE | {"embedding"}, {"shared": True}):
-            return f"ALBERT has no {found}"
+        if misfit := misfits(model, FREE | {"embedding"}, {"shared": True}):
+            return f"ALBERT has no {misfit}"
         if not model.segments:
             return "ALBERT always has segments"
         if refused := TASKS.refusal(architecture.objectives):
@@ -122,7 +122,7 @@ class Albert:
             **BERT.config(msgspec.structs.replace(architecture, objectives=()), pad=pad),
             "model_type": self.model_type,
             "architectures": [next(name for name, tags in ARCHITECTURES.items() if set(tags) == heads)],
-            "embedding_size": architecture.model.width,
+            "embedding_size": architecture.model.word_width,
             "num_hidden_groups": 1,
             "inner_group_num": 1,
             # theirs are ids of the published vocabulary; the tokenizer beside the model knows its own

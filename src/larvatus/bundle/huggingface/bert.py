@@ -111,8 +111,8 @@ class Bert:
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config): config for config in architecture.objectives}
-        if found := misfits(model, FREE):
-            return f"BERT has no {found}"
+        if misfit := misfits(model, FREE):
+            return f"BERT has no {misfit}"
         if not model.segments:
             return "BERT always has segments"
         if refused := TASKS.refusal(architecture.objectives):
@@ -202,7 +202,7 @@ def _objectives(promised: frozenset[str], names: frozenset[str]) -> tuple[Object
 
     A head is recognised by a tensor of its own: the pooler stands in files without a next-sentence head too.
     """
-    own = {name: head for head, table in HEADS.items() for name in table.values() if name.startswith("cls.")}
-    held = {head for name, head in own.items() if name in names}
+    telling = {name: head for head, table in HEADS.items() for name in table.values() if name.startswith("cls.")}
+    held = {head for name, head in telling.items() if name in names}
     known: dict[str, ObjectiveConfig] = {"masked-lm": MaskedLMConfig(), "next-sentence": NextSentenceConfig()}
     return tuple(config for head, config in known.items() if head in promised | held)

@@ -80,8 +80,8 @@ class DistilBert:
     tasks = TASKS
 
     def refusal(self, architecture: Architecture) -> str | None:
-        if found := misfits(architecture.model, FREE, FIXED):
-            return f"DistilBERT has no {found}"
+        if misfit := misfits(architecture.model, FREE, FIXED):
+            return f"DistilBERT has no {misfit}"
         if refused := TASKS.refusal(architecture.objectives):
             return refused
         if unknown := sorted({tag(config) for config in architecture.objectives} - {"masked-lm", *TASKS.heads}):

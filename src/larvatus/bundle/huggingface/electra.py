@@ -79,8 +79,8 @@ class Electra:
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
-        if found := misfits(model, FREE | {"embedding"}):
-            return f"ELECTRA has no {found}"
+        if misfit := misfits(model, FREE | {"embedding"}):
+            return f"ELECTRA has no {misfit}"
         if not model.segments:
             return "ELECTRA always has segments"
         if refused := TASKS.refusal(architecture.objectives):
@@ -98,7 +98,7 @@ class Electra:
             **BERT.config(encoder, pad=pad),
             "model_type": self.model_type,
             "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],
-            "embedding_size": architecture.model.width,
+            "embedding_size": architecture.model.word_width,
             **TASKS.config(architecture.objectives),
         }
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from larvatus.bundle.weights import Shape
 from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.network import ObjectiveConfig
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.ranges import Size, check_ranges
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that is needed to build a model before its weights are read."""
 
-    model: TransformerConfig
+    model: EncoderConfig
     objectives: tuple[ObjectiveConfig, ...]
     vocabulary: Size
 
@@ -92,12 +93,14 @@ def convert(value: Mapping[str, Any], to: type[Any], source: Path) -> Any:
         raise ArtefactError(f"{source}: {fault}") from fault
 
 
-def misfits(model: TransformerConfig, free: Set[str], fixed: Mapping[str, Any] | None = None) -> str:
+def misfits(model: msgspec.Struct, free: Set[str], fixed: Mapping[str, Any] | None = None) -> str:
     """The settings that a layout has no field for: all but the `free` must be as `fixed`, or else by default."""
+    if not isinstance(model, TransformerConfig):
+        return f'model.type = "{model.__struct_config__.tag}"'
     usual = TransformerConfig()
     wanted = {name: getattr(usual, name) for name in model.__struct_fields__ if name not in free} | dict(fixed or {})
-    found = {name: getattr(model, name) for name, value in wanted.items() if getattr(model, name) != value}
-    return ", ".join(f"model.{name} = {value!r}" for name, value in found.items())
+    misfit = {name: getattr(model, name) for name, value in wanted.items() if getattr(model, name) != value}
+    return ", ".join(f"model.{name} = {value!r}" for name, value in misfit.items())
 
 
 def promised_heads(

@@ -116,8 +116,8 @@ class ModernBert:
     tasks = TASKS
 
     def refusal(self, architecture: Architecture) -> str | None:
-        if found := misfits(architecture.model, FREE, FIXED):
-            return f"ModernBERT has no {found}"
+        if misfit := misfits(architecture.model, FREE, FIXED):
+            return f"ModernBERT has no {misfit}"
         if refused := TASKS.refusal(architecture.objectives):
             return refused
         heads = {tag(config) for config in architecture.objectives}

@@ -69,8 +69,8 @@ class MPNet:
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config) for config in architecture.objectives}
-        if found := misfits(model, FREE - FIXED.keys(), FIXED):
-            return f"MPNet has no {found}"
+        if misfit := misfits(model, FREE - FIXED.keys(), FIXED):
+            return f"MPNet has no {misfit}"
         if refused := TASKS.refusal(architecture.objectives):
             return refused
         if unknown := sorted(heads - {"masked-lm", *TASKS.heads}):

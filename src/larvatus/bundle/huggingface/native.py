@@ -14,7 +14,7 @@ import msgspec
 
 from larvatus.bundle.huggingface.layout import Architecture, convert
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
-from larvatus.nn.transformer import TransformerConfig
+from larvatus.nn.encoder import EncoderConfig, with_type, without_default_type
 
 
 class NativeSettings(Architecture, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,11 +41,13 @@ class Native:
 
     def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
         settings: dict[str, Any] = msgspec.to_builtins(architecture)
+        settings["model"] = without_default_type(settings["model"])
         return {"model_type": self.model_type, "architectures": ["Larvatus"], **settings}
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
         if isinstance(config.get("model"), dict):
-            convert(config["model"], TransformerConfig, source)
+            config = {**config, "model": with_type(config["model"])}
+            convert(config["model"], EncoderConfig, source)
         settings: NativeSettings = convert(config, NativeSettings, source)
         return Architecture(model=settings.model, objectives=settings.objectives, vocabulary=settings.vocabulary)
 

@@ -72,8 +72,8 @@ class Roberta:
 
     def refusal(self, architecture: Architecture) -> str | None:
         model, heads = architecture.model, {tag(config) for config in architecture.objectives}
-        if found := misfits(model, FREE - {"segments"}, {"segments": 0}):
-            return f"RoBERTa has no {found}"
+        if misfit := misfits(model, FREE - {"segments"}, {"segments": 0}):
+            return f"RoBERTa has no {misfit}"
         if refused := self.tasks.refusal(architecture.objectives):
             return refused
         if unknown := sorted(heads - {"masked-lm", *TASKS}):

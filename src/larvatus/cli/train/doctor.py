@@ -15,7 +15,7 @@ from rich.table import Table
 
 from larvatus.cli.options import Json
 from larvatus.engine.settings import Runtime
-from larvatus.nn.attention import kernel_of
+from larvatus.nn.attention.packed import kernel_of
 from larvatus.version import VERSION
 
 _PACKAGES = ("torch", "tokenizers", "safetensors", "numpy", "pyarrow", "msgspec", "sentencex")

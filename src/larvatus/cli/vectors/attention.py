@@ -101,16 +101,16 @@ def show(
         check_can_draw()
     check_outputs(out, png, overwrite=overwrite, inputs=[model])
     loaded = load(model, device=device)
-    config = loaded.encoder.config
+    encoder = loaded.encoder
     if layer is not None and head is not None:
-        check_head(layer, head, layers=config.layers, heads=config.heads)
+        check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
     if text is not None:
         found = loaded.attention(text)
         _write(found, out, png, layer, head)
         _show_text(found, layer, head, [str(path) for path in (out, png) if path], as_json=as_json)
         return
     reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
-    rows, counts = _over_corpus(loaded, corpus or [], reading, limit=limit, length=min(length, config.max_positions))
+    rows, counts = _over_corpus(loaded, corpus or [], reading, limit=limit, length=min(length, encoder.reach))
     if as_json:
         print(json.dumps({**counts, "heads": [row.to_dict() for row in rows]}, indent=1))
         return
@@ -212,14 +212,14 @@ def importance(
     if out is not None:
         check_model_directory(out, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
-    config = loaded.encoder.config
+    encoder = loaded.encoder
     if "masked-lm" not in loaded.network.objectives:
         raise ArtefactError(
             f"{loaded.bundle.path} has no masked-lm head, whose loss tells what attention heads are worth; use a model "
             "pretrained with masked-lm"
         )
     for layer, head in heads:
-        check_head(layer, head, layers=config.layers, heads=config.heads)
+        check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
     reading = ReadOptions(encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field)
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -228,7 +228,7 @@ def importance(
         held_out = held_out_text(loaded.bundle, opened, tokens=tokens)
     say_counts(opened.manifest.skipped)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("heads", total=1 + config.layers * config.heads)
+        task = bar.add_task("heads", total=1 + encoder.depth * encoder.heads)
         found = head_importance(loaded.network, held_out, lambda: bar.advance(task))
     pruned = None
     if out is not None:

@@ -32,8 +32,8 @@ from larvatus.embed.passages import breaks_lines
 from larvatus.embed.results import Vectors
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
+from larvatus.nn.encoder import Encoder
 from larvatus.nn.memory import saying_what_to_lower
-from larvatus.nn.transformer import Transformer
 from larvatus.outputs import check_outputs
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.text.sentences import Mode, sentence_spans
@@ -65,7 +65,7 @@ class BulkSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def embed_files(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     paths: Sequence[str],
     out: Path,
@@ -78,7 +78,7 @@ def embed_files(
 ) -> BulkSummary:
     """Write the vectors of all units of all files. `model` says which weights these are, see `model_fingerprint`."""
     check_format(out)
-    if LayerMix.read(options.embed.layers, layers=encoder.config.layers).stacked:
+    if LayerMix.read(options.embed.layers, layers=encoder.depth).stacked:
         raise UsageError("a file holds one vector a unit, and layers = all gives several; name one layer or a mix")
     directory = out.with_name(out.name + ".parts")
     ended = resume and not overwrite and directory.exists() and out.exists()  # killed after its last step but one
@@ -87,26 +87,24 @@ def embed_files(
     if inputs is None and resume:
         raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
     parts = Parts(directory, _settings(options, model, inputs) | {"tokenizer": settings_hash(tokenizer)})
-    kind = schema(encoder.config.hidden, options.number)
+    kind = schema(encoder.width, options.number)
     skipped = Skipped()
     with files.locked(directory), _removed_when_empty(directory):
         if ended:
             stand = parts.removed()
-            return BulkSummary(path=str(out), stand=stand, size=encoder.config.hidden, resumed=stand.units, skipped={})
+            return BulkSummary(path=str(out), stand=stand, size=encoder.width, resumed=stand.units, skipped={})
         begun = stand = parts.open(resume=resume)
         for block in _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)):
             with saying_what_to_lower("take a smaller --model or one layer; --resume goes on from here"):
-                found = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
-            stand = _after(stand, block, found)
-            parts.add(rows(block, found, kind), stand)
+                embedded = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
+            stand = _after(stand, block, embedded)
+            parts.add(rows(block, embedded, kind), stand)
             progress(stand)
         if not stand.pieces:
             raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
         assemble(parts, out, kind, stand.units)
         parts.remove()
-    return BulkSummary(
-        path=str(out), stand=stand, size=encoder.config.hidden, resumed=begun.units, skipped=left_out(skipped)
-    )
+    return BulkSummary(path=str(out), stand=stand, size=encoder.width, resumed=begun.units, skipped=left_out(skipped))
 
 
 @contextmanager
@@ -178,12 +176,12 @@ def _blocks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
         yield block
 
 
-def _after(stand: Stand, block: Sequence[Piece], found: Sequence[Vectors]) -> Stand:
+def _after(stand: Stand, block: Sequence[Piece], embedded: Sequence[Vectors]) -> Stand:
     return Stand(
         pieces=stand.pieces + len(block),
         documents=block[-1].document + 1,
-        units=stand.units + sum(map(len, found)),
-        missing=stand.missing + sum(len(vectors.missing) for vectors in found),
-        tokens=stand.tokens + sum(vectors.tokens for vectors in found),
-        windows=stand.windows + sum(vectors.windows for vectors in found),
+        units=stand.units + sum(map(len, embedded)),
+        missing=stand.missing + sum(len(vectors.missing) for vectors in embedded),
+        tokens=stand.tokens + sum(vectors.tokens for vectors in embedded),
+        windows=stand.windows + sum(vectors.windows for vectors in embedded),
     )

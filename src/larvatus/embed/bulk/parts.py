@@ -79,22 +79,22 @@ def schema(size: int, number: Number) -> Any:
     )
 
 
-def unit_lines(piece: Piece, found: Vectors) -> list[int]:
+def unit_lines(piece: Piece, vectors: Vectors) -> list[int]:
     """The line of the file that each unit begins in."""
     if not piece.lines:
-        return [piece.line] * len(found)
+        return [piece.line] * len(vectors)
     breaks = np.cumsum(np.frombuffer(piece.text.encode("utf-32-le", "surrogatepass"), "<u4") == ord("\n"))
-    starts = np.asarray(found.spans)[:, 0]
+    starts = np.asarray(vectors.spans)[:, 0]
     before = np.concatenate([[0], breaks])[np.minimum(starts, len(breaks))]
     return (piece.line + before).tolist()  # type: ignore[no-any-return]
 
 
-def rows(pieces: Sequence[Piece], found: Sequence[Vectors], kind: Any) -> Any:
+def rows(pieces: Sequence[Piece], embedded: Sequence[Vectors], kind: Any) -> Any:
     """The record batch of a part; a missing vector is null."""
-    counts = [len(vectors) for vectors in found]
+    counts = [len(vectors) for vectors in embedded]
     size = kind.field("vector").type.list_size
-    matrix = np.concatenate([vectors.vectors for vectors in found])
-    spans = np.concatenate([v.spans + p.start for p, v in zip(pieces, found, strict=True)])
+    matrix = np.concatenate([vectors.vectors for vectors in embedded])
+    spans = np.concatenate([v.spans + p.start for p, v in zip(pieces, embedded, strict=True)])
     missing = np.isnan(matrix[:, 0])
     flat = pa.array(matrix.astype(kind.field("vector").type.value_type.to_pandas_dtype()).reshape(-1))
 
@@ -104,11 +104,11 @@ def rows(pieces: Sequence[Piece], found: Sequence[Vectors], kind: Any) -> Any:
     columns = [
         pa.array(each([p.document for p in pieces]), pa.int64()),
         pa.array(each([p.source for p in pieces]), pa.string()),
-        pa.array([line for p, v in zip(pieces, found, strict=True) for line in unit_lines(p, v)], pa.int64()),
+        pa.array([line for p, v in zip(pieces, embedded, strict=True) for line in unit_lines(p, v)], pa.int64()),
         pa.array([p.unit + n for p, count in zip(pieces, counts, strict=True) for n in range(count)], pa.int64()),
         pa.array(spans[:, 0], pa.int64()),
         pa.array(spans[:, 1], pa.int64()),
-        pa.array([text for vectors in found for text in vectors.units], pa.string()),
+        pa.array([text for vectors in embedded for text in vectors.units], pa.string()),
         pa.FixedSizeListArray.from_arrays(flat, size, mask=pa.array(missing)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=kind)

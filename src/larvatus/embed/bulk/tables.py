@@ -108,10 +108,10 @@ def _safetensors(parts: Parts, aside: Path, kind: Any, units: int) -> None:
 
 
 def _names(parts: Parts) -> list[str]:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for batch in parts.batches(["source"]):
-        found.update(dict.fromkeys(batch.column(0).unique().to_pylist()))
-    return list(found)
+        names.update(dict.fromkeys(batch.column(0).unique().to_pylist()))
+    return list(names)
 
 
 def _matrices(parts: Parts) -> Iterator[npt.NDArray[Any]]:

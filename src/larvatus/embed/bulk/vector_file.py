@@ -25,7 +25,7 @@ from larvatus.embed.bulk.parts import schema as rows_of
 from larvatus.embed.layers import Layers
 from larvatus.embed.nearest.concordance import Wanted
 from larvatus.embed.nearest.nearest import CONTEXT, Block, Row
-from larvatus.embed.options import Pool
+from larvatus.embed.units import Pool
 from larvatus.errors import ArtefactError, UsageError
 
 SUFFIXES = (".parquet", ".arrow")
@@ -137,9 +137,9 @@ def _block(batches: Sequence[Any], wanted: Wanted) -> Block:
     sound = np.asarray(column.is_valid())
     x: Floats = np.asarray(column.drop_null().flatten(), dtype=np.float32).reshape(-1, column.type.list_size)
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
-    kept = [n for n, one in zip(chosen, sound.tolist(), strict=True) if one]
+    kept = [n for n, finite in zip(chosen, sound.tolist(), strict=True) if finite]
     nonzero = lengths[:, 0] > 0
-    numbers = [n for n, one in zip(kept, nonzero.tolist(), strict=True) if one]
+    numbers = [n for n, long in zip(kept, nonzero.tolist(), strict=True) if long]
     return Block((x[nonzero] / lengths[nonzero]).astype(np.float32), _rows(before, current, after, numbers))
 
 

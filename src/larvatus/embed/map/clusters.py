@@ -66,13 +66,13 @@ def cluster(vectors: npt.NDArray[np.float32], *, seed: int = 0, most: int = MOST
         from sklearn.metrics import silhouette_score
 
         small = principal_components(unit, min(_DIMENSIONS, unit.shape[1], count - 1))
-        found = [KMeans(n_clusters=k, n_init=10, random_state=seed).fit_predict(small) for k in tried]
+        labelled = [KMeans(n_clusters=k, n_init=10, random_state=seed).fit_predict(small) for k in tried]
         size = min(count, 2_000)
-        scores = [silhouette_score(small, one, sample_size=size, random_state=seed) for one in found]
+        scores = [silhouette_score(small, labels, sample_size=size, random_state=seed) for labels in labelled]
     if max(scores) < WORTHWHILE:
         return np.zeros(count, np.int64)
     chosen = max(k for k, score in enumerate(scores) if score >= _AS_GOOD * max(scores))
-    return by_size(found[chosen].astype(np.int64))
+    return by_size(labelled[chosen].astype(np.int64))
 
 
 def by_size(numbers: Ints) -> Ints:
@@ -105,16 +105,17 @@ def typical_words(contexts: Sequence[Sequence[str]], numbers: Ints, *, top: int 
         counts[number].update(set(words))  # in how many sentences, so that one odd sentence counts once
     names: list[str] = []
     common = common_words(contexts)
-    for number, own in enumerate(counts):
-        others = sum((other for other in counts if other is not own), Counter[str]())
+    for number, inside in enumerate(counts):
+        others = sum((other for other in counts if other is not inside), Counter[str]())
         elsewhere = max(1, len(numbers) - sizes[number])
-        scores = log_odds(own, others)
+        scores = log_odds(inside, others)
         words = [
             word
-            for word in own
-            if own[word] > 1
+            for word in inside
+            if inside[word] > 1
             and scores[word] > _STANDS_OUT
-            and own[word] / sizes[number] >= (_TIMES_OF_COMMON if word in common else _TIMES) * others[word] / elsewhere
+            and inside[word] / sizes[number]
+            >= (_TIMES_OF_COMMON if word in common else _TIMES) * others[word] / elsewhere
         ]
         name = ", ".join(sorted(words, key=lambda word: (-scores[word], word))[:top])
         taken = not name or name in names
@@ -129,21 +130,21 @@ def common_words(contexts: Sequence[Sequence[str]], share: float = _COMMON) -> s
     ['the']
     """
     counts = Counter(word for words in contexts for word in words)
-    wanted, found = share * counts.total(), set[str]()
+    wanted, commonest = share * counts.total(), set[str]()
     for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if wanted <= 0:
             break
-        found.add(word)
+        commonest.add(word)
         wanted -= count
-    return found
+    return commonest
 
 
-def log_odds(own: Counter[str], others: Counter[str]) -> dict[str, float]:
+def log_odds(inside: Counter[str], others: Counter[str]) -> dict[str, float]:
     """z of every word of a cluster against the others; see the head of this file."""
-    n, m = own.total(), others.total()
+    n, m = inside.total(), others.total()
     prior = n + m
     scores = {}
-    for word, count in own.items():
+    for word, count in inside.items():
         other = others[word]
         a = count + other
         odds = math.log((count + a) / (n + prior - count - a)) if n + prior > count + a else math.inf

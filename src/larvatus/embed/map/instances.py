@@ -1,7 +1,7 @@
 """Instances of words in a corpus: each with the sentence it stands in.
 
-    found = find_instances(documents, ["bank"], FindOptions(limit=2_000))
-    found.instances[0].text, found.instances[0].start, found.total
+    sample = find_instances(documents, ["bank"], FindOptions(limit=2_000))
+    sample.instances[0].text, sample.instances[0].start, sample.total
 
 A word is what the aligner takes for one (`text/words.py`), whole, in any case unless `cased`; "New York" is two words
 in a row. Of more instances than the limit a sample is kept: a random number for each instance, f(seed, number), and the
@@ -100,7 +100,7 @@ def find_instances(documents: Iterable[Document], words: Sequence[str], options:
     if not count:
         raise DataError("the corpus holds no text; name files with text in them")
     for word in targets.values():
-        if not any(total for (own, _), total in sample.totals.items() if own == word):
+        if not any(total for (counted, _), total in sample.totals.items() if counted == word):
             near = spellings.near(word)
             suggestion = f"; near it are {', '.join(near)}" if near else "; check the spelling"
             raise DataError(f"{word!r} is not among the words of the corpus{suggestion}")

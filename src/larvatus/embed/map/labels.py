@@ -40,7 +40,7 @@ def place_labels(
     width, height = room
     sums = _sums(points_N2, width, height)
     boxes = list(taken)
-    found = np.empty_like(middles_K2)
+    places_K2 = np.empty_like(middles_K2)
     for number, (middle, size) in enumerate(zip(middles_K2, sizes_K2, strict=True)):
         half = size / 2 + margin
         xs = np.arange(half[0], max(width - half[0], half[0] + 1), STEP)
@@ -53,9 +53,9 @@ def place_labels(
             clash += (low[:, 0] < right) & (high[:, 0] > left) & (low[:, 1] < bottom) & (high[:, 1] > top)
         far = np.linalg.norm(places - middle, axis=1)
         best = int(np.argmin(covered + FAR * far + 1e6 * clash))
-        found[number] = places[best]
+        places_K2[number] = places[best]
         boxes.append((*low[best].tolist(), *high[best].tolist()))
-    return found
+    return places_K2
 
 
 def _sums(points_N2: Doubles, width: float, height: float) -> Doubles:

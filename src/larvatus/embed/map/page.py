@@ -30,11 +30,11 @@ def map_page(result: WordMap, *, colour: str = "auto", label: str = "label") -> 
         {
             "x": x,
             "y": y,
-            "text": _parts(one),
-            "at": f"{one.source}:{one.line}",
+            "text": _parts(instance),
+            "at": f"{instance.source}:{instance.line}",
             "fields": {name: values[number] for name, values in columns.items()},
         }
-        for number, (one, (x, y)) in enumerate(zip(result.instances, places.tolist(), strict=True))
+        for number, (instance, (x, y)) in enumerate(zip(result.instances, places.tolist(), strict=True))
     ]
     title = ", ".join(result.words)
     data: dict[str, Any] = {
@@ -80,9 +80,12 @@ def middles(clusters: Sequence[str], points: npt.NDArray[np.float64]) -> list[di
     names = list(dict.fromkeys(clusters))
     if len(names) < 2:
         return []
-    own = np.array(clusters)
+    owners = np.array(clusters)
     return [
-        dict(zip(("x", "y"), np.median(points[own == name], axis=0).round(4).tolist(), strict=True), name=name)
+        dict(
+            zip(("x", "y"), np.median(points[owners == name], axis=0).round(4).tolist(), strict=True),
+            name=name,
+        )
         for name in names
     ]
 
@@ -93,11 +96,11 @@ def _between_0_and_1(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]
     return flat.round(4)
 
 
-def _parts(one: Instance) -> list[str]:
+def _parts(instance: Instance) -> list[str]:
     """Before the word, the word, after it: cut here, as browsers count characters in another way."""
-    before, after = one.text[: one.start], one.text[one.end :]
+    before, after = instance.text[: instance.start], instance.text[instance.end :]
     if len(before) > _EITHER_SIDE:
         before = "… " + before[-_EITHER_SIDE:]
     if len(after) > _EITHER_SIDE:
         after = after[:_EITHER_SIDE] + " …"
-    return [before, one.text[one.start : one.end], after]
+    return [before, instance.text[instance.start : instance.end], after]

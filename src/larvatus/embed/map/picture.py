@@ -36,17 +36,17 @@ def draw_map(result: WordMap, path: Path, *, colour: str = "auto", label: str = 
     size = max(8.0, min(34.0, 12_000 / len(values)))
     groups = [name for name, _ in sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))]
     for number, name in enumerate(groups):
-        own = [index for index, value in enumerate(values) if value == name]
+        rows = [index for index, value in enumerate(values) if value == name]
         many = number >= MOST_GROUPS
         axes.scatter(
-            result.points[own, 0],
-            result.points[own, 1],
+            result.points[rows, 0],
+            result.points[rows, 1],
             s=size,
             color="#bbbbbb" if many else COLOURS[number % len(COLOURS)],
             marker=MARKERS[number % len(MARKERS)],
             alpha=0.75,
             linewidths=0,
-            label=None if many else f"{_short(as_written(name))}  {len(own):,}",
+            label=None if many else f"{_short(as_written(name))}  {len(rows):,}",
         )
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color("#dddddd")
@@ -71,10 +71,11 @@ def _write_names(axes: Any, points: npt.NDArray[np.float64], clusters: list[dict
     figure.set_layout_engine("none")
     frame, legend = axes.get_window_extent(), axes.get_legend()
     corner = np.array([frame.x0, frame.y0])
-    at = axes.transData.transform(np.array([[one["x"], one["y"]] for one in clusters]).reshape(-1, 2)) - corner
+    middles = np.array([[cluster["x"], cluster["y"]] for cluster in clusters]).reshape(-1, 2)
+    at = axes.transData.transform(middles) - corner
     texts = [
-        axes.text(0, 0, as_written(one["name"]), fontsize=9, fontweight="bold", ha="center", va="center", zorder=5)
-        for one in clusters
+        axes.text(0, 0, as_written(cluster["name"]), fontsize=9, fontweight="bold", ha="center", va="center", zorder=5)
+        for cluster in clusters
     ]
     sizes = np.array([[box.width, box.height] for box in (text.get_window_extent(renderer) for text in texts)])
     taken = []

@@ -1,7 +1,7 @@
 """A map of words (Fig. 11.7; Coenen et al. 2019): instances → contextual vectors → points in the plane, and clusters.
 
-    found = find_instances(documents, ["bank"], FindOptions())
-    result = map_instances(encoder, tokenizer, found, MapOptions(layers="last4"))
+    sample = find_instances(documents, ["bank"], FindOptions())
+    result = map_instances(encoder, tokenizer, sample, MapOptions(layers="last4"))
     result.points, result.clusters, result.notes
 
 `page.py` and `picture.py` draw it.
@@ -27,7 +27,7 @@ from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Count, SmallSeed, check_ranges
 from larvatus.text.cells import as_cell
 from larvatus.text.tokenizer import Tokenizer
@@ -94,13 +94,13 @@ class WordMap:
                 {
                     "x": round(float(x), 5),
                     "y": round(float(y), 5),
-                    "text": one.text,
-                    "start": one.start,
-                    "end": one.end,
-                    "line": one.line,
+                    "text": instance.text,
+                    "start": instance.start,
+                    "end": instance.end,
+                    "line": instance.line,
                     **{name: values[number] for name, values in columns.items()},
                 }
-                for number, (one, (x, y)) in enumerate(zip(self.instances, self.points.tolist(), strict=True))
+                for number, (instance, (x, y)) in enumerate(zip(self.instances, self.points.tolist(), strict=True))
             ],
         }
 
@@ -117,17 +117,17 @@ class WordMap:
         return f"<WordMap of {', '.join(self.words)}: {len(self.instances):,} instances by {self.method}>"
 
 
-def map_instances(encoder: Transformer, tokenizer: Tokenizer, found: Found, options: MapOptions) -> WordMap:
-    if LayerMix.read(options.layers, layers=encoder.config.layers).stacked:
+def map_instances(encoder: Encoder, tokenizer: Tokenizer, sample: Found, options: MapOptions) -> WordMap:
+    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("a map needs one vector for each instance, and layers = all gives several; name a mix")
-    vectors, tokens = instance_vectors(encoder, tokenizer, found.instances, options)
+    vectors, tokens = instance_vectors(encoder, tokenizer, sample.instances, options)
     has_vector = ~np.isnan(vectors[:, 0])  # a missing vector is NaN throughout
-    instances = [one for one, has in zip(found.instances, has_vector.tolist(), strict=True) if has]
+    instances = [instance for instance, has in zip(sample.instances, has_vector.tolist(), strict=True) if has]
     vectors = vectors[has_vector]
     notes = []
-    if len(instances) < len(found.instances):
+    if len(instances) < len(sample.instances):
         notes.append(
-            f"{len(found.instances) - len(instances):,} instances have no vector: the vocabulary deletes them whole"
+            f"{len(sample.instances) - len(instances):,} instances have no vector: the vocabulary deletes them whole"
         )
     flat = project(vectors, method=options.method, seed=options.seed)
     if flat.note:
@@ -138,13 +138,13 @@ def map_instances(encoder: Transformer, tokenizer: Tokenizer, found: Found, opti
     elif options.clusters > 1:
         notes.append('no clusters: scikit-learn is not installed (pip install "larvatus[maps]")')
     return WordMap(
-        words=tuple(dict.fromkeys(word for word, _ in found.totals)),
+        words=tuple(dict.fromkeys(word for word, _ in sample.totals)),
         instances=tuple(instances),
         points=flat.points,
         method=flat.method,
         clusters=clusters,
-        total=found.total,
-        documents=found.documents,
+        total=sample.total,
+        documents=sample.documents,
         tokens=tokens,
         notes=tuple(notes),
     )
@@ -152,25 +152,25 @@ def map_instances(encoder: Transformer, tokenizer: Tokenizer, found: Found, opti
 
 def _clusters(vectors: npt.NDArray[np.float32], instances: list[Instance], options: MapOptions) -> tuple[str, ...]:
     numbers = cluster(vectors, seed=options.seed, most=options.clusters)
-    own = Counter(one.text[one.start : one.end] for one in instances)
-    names = typical_words([context_words(one.text, own) for one in instances], numbers)
+    targets = Counter(instance.text[instance.start : instance.end] for instance in instances)
+    names = typical_words([context_words(instance.text, targets) for instance in instances], numbers)
     return tuple(names[number] for number in numbers.tolist())
 
 
 def instance_vectors(
-    encoder: Transformer, tokenizer: Tokenizer, instances: list[Instance], options: MapOptions
+    encoder: Encoder, tokenizer: Tokenizer, instances: list[Instance], options: MapOptions
 ) -> tuple[npt.NDArray[np.float32], int]:
     """[N, D], NaN where an instance has none; and how many tokens were read. A sentence is read once."""
     places: dict[str, list[int]] = {}
     for number, instance in enumerate(instances):
         places.setdefault(instance.text, []).append(number)
-    spans = [[(instances[number].start, instances[number].end) for number in own] for own in places.values()]
+    spans = [[(instances[number].start, instances[number].end) for number in numbers] for numbers in places.values()]
     asked = EmbedOptions(unit="span", layers=options.layers, pool=options.pool, standardise=options.standardise)
-    vectors = np.full((len(instances), encoder.config.hidden), np.nan, dtype=np.float32)
+    vectors = np.full((len(instances), encoder.width), np.nan, dtype=np.float32)
     tokens = 0
-    for own, one in zip(
+    for numbers, embedded in zip(
         places.values(), embed_texts(encoder, tokenizer, list(places), asked, spans=spans), strict=True
     ):
-        vectors[own] = one.vectors
-        tokens += one.tokens
+        vectors[numbers] = embedded.vectors
+        tokens += embedded.tokens
     return vectors, tokens

@@ -21,7 +21,7 @@ from larvatus.embed.options import EmbedOptions
 from larvatus.embed.passages import blocks
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
 
@@ -39,13 +39,13 @@ class Wanted:
     def of(cls, words: Iterable[str] | None) -> Wanted:
         if words is None:
             return cls(None)
-        found = frozenset(key(word) for word in words if word.strip())
-        if not found:
+        keys = frozenset(key(word) for word in words if word.strip())
+        if not keys:
             raise UsageError("no word was named; say --word bank, --words FILE, or all")
-        for word in found:
+        for word in keys:
             if len(segment_words(word)) != 1:
                 raise UsageError(f"{word!r} is not one word: a search is for single words; name one of its words")
-        return cls(found)
+        return cls(keys)
 
     def may_hold(self, text: str) -> bool:
         """Whether a wanted word can be in a text; most texts are told apart by this alone."""
@@ -87,7 +87,7 @@ class Found:
 
 
 def find_instances(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     pieces: Iterable[Piece],
     wanted: Wanted,
@@ -96,19 +96,19 @@ def find_instances(
     """Wanted words of passages, a block at a time."""
     for block in blocks(pieces, CHARACTERS):
         spans = [_spans(piece.text, wanted) for piece in block]
-        held = [(piece, own) for piece, own in zip(block, spans, strict=True) if own]
-        texts, wanted_spans = [piece.text for piece, _ in held], [own for _, own in held]
-        found = list(embed_texts(encoder, tokenizer, texts, options, spans=wanted_spans))
-        rows = [_row(piece, start, end) for piece, own in held for start, end in own]
-        x = np.concatenate([one.vectors for one in found]) if found else np.empty((0, encoder.config.hidden))
+        held = [(piece, spans_of_piece) for piece, spans_of_piece in zip(block, spans, strict=True) if spans_of_piece]
+        texts, wanted_spans = [piece.text for piece, _ in held], [spans_of_piece for _, spans_of_piece in held]
+        embedded = list(embed_texts(encoder, tokenizer, texts, options, spans=wanted_spans))
+        rows = [_row(piece, start, end) for piece, spans_of_piece in held for start, end in spans_of_piece]
+        x = np.concatenate([vectors.vectors for vectors in embedded]) if embedded else np.empty((0, encoder.width))
         lengths = np.linalg.norm(x, axis=1, keepdims=True)
         sound = np.isfinite(lengths[:, 0]) & (lengths[:, 0] > 0)
         unit: Floats = (x[sound] / lengths[sound]).astype(np.float32)
-        yield Found([row for row, one in zip(rows, sound.tolist(), strict=True) if one], unit, len(block))
+        yield Found([row for row, finite in zip(rows, sound.tolist(), strict=True) if finite], unit, len(block))
 
 
 def instances_in_text(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     pieces: Iterable[Piece],
     wanted: Wanted,
@@ -118,10 +118,10 @@ def instances_in_text(
 ) -> Iterator[Block]:
     """Blocks to search, straight from the text."""
     count = 0
-    for found in find_instances(encoder, tokenizer, pieces, wanted, options):
-        count += len(found.rows)
+    for instances in find_instances(encoder, tokenizer, pieces, wanted, options):
+        count += len(instances.rows)
         progress(count)
-        yield Block(found.vectors, _picker(found.rows))
+        yield Block(instances.vectors, _picker(instances.rows))
 
 
 def _picker(rows: Sequence[Row]) -> Callable[[Sequence[int]], list[Row]]:

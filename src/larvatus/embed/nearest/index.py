@@ -36,7 +36,7 @@ from larvatus.embed.nearest.nearest import Block, Row
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import ArtefactError, DataError, UsageError, did_you_mean
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.regular_files import is_there, only_regular
 from larvatus.text.tokenizer import Tokenizer
 
@@ -75,7 +75,7 @@ class IndexDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def build_index(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     pieces: Iterable[Piece],
     chosen: DocumentFilter,
@@ -90,12 +90,12 @@ def build_index(
 
     `settings` is all that it depends on: model, inputs, words, …
     """
-    if LayerMix.read(options.layers, layers=encoder.config.layers).stacked:
+    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("an index needs one vector for each instance, and layers = all gives several; name a mix")
     directory = out.with_name(out.name + ".parts")
     if os.path.lexists(out) and not (resume and directory.exists()):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
-    kind = _ROW.append(pa.field("vector", pa.list_(pa.float16(), encoder.config.hidden)))
+    kind = _ROW.append(pa.field("vector", pa.list_(pa.float16(), encoder.width)))
     parts = Parts(directory, settings)
     with files.locked(directory):
         if out.exists():  # killed after its last step but one
@@ -105,15 +105,15 @@ def build_index(
         rest = iter(pieces)
         for _ in range(stand.pieces):
             next(rest, None)
-        for found in find_instances(encoder, tokenizer, rest, chosen.wanted, options):
-            stand = Stand(pieces=stand.pieces + found.passages, units=stand.units + len(found.rows))
+        for instances in find_instances(encoder, tokenizer, rest, chosen.wanted, options):
+            stand = Stand(pieces=stand.pieces + instances.passages, units=stand.units + len(instances.rows))
             progress(stand.units)
-            if found.rows:
-                parts.add(_batch(found.rows, found.vectors, kind), stand)
+            if instances.rows:
+                parts.add(_batch(instances.rows, instances.vectors, kind), stand)
         if not stand.units:
             shutil.rmtree(directory)
             raise DataError(_nothing(chosen))
-        with files.new_directory(out, stand.units * (2 * encoder.config.hidden + 300)) as aside:
+        with files.new_directory(out, stand.units * (2 * encoder.width + 300)) as aside:
             described = _assemble(parts, aside, stand.units, settings, options)
         parts.remove()
     return described
@@ -150,14 +150,14 @@ def _assemble(
     done = 0
     with pa.OSFile(os.fsencode(aside / ROWS), "wb") as sink, pa.ipc.new_file(sink, _ROW) as writer:
         for batch in parts.batches():
-            own = []
+            free_rows = []
             for word in map(key, batch.column("word").to_pylist()):
-                own.append(free[word])
+                free_rows.append(free[word])
                 free[word] += 1
             column = batch.column("vector")
-            vectors[own] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(own), size)
-            places[own] = np.arange(done, done + len(own))
-            done += len(own)
+            vectors[free_rows] = column.flatten().to_numpy(zero_copy_only=False).reshape(len(free_rows), size)
+            places[free_rows] = np.arange(done, done + len(free_rows))
+            done += len(free_rows)
             writer.write_batch(batch.select(_ROW.names))
     vectors.flush()
     places.flush()
@@ -259,9 +259,9 @@ def _read(path: Path, wanted: Any) -> Any:
 
 def _array(path: Path, shape: tuple[int, ...], dtype: type) -> Any:
     try:
-        found = np.load(path, mmap_mode="r")
+        array = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError) as fault:
         raise ArtefactError(f"{path} cannot be read ({fault}); build the index anew") from fault
-    if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype != dtype:
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
         raise ArtefactError(f"{path} is not {' × '.join(map(str, shape))} of {dtype.__name__}; build the index anew")
-    return found
+    return array

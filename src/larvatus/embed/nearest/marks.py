@@ -54,11 +54,11 @@ def read_marks(text: str) -> Marked:
 
 def read_mark(text: str) -> Marked:
     """The one marked word of a text: none, or several, are refused."""
-    found = read_marks(text)
-    if len(found.spans) > 1:
-        words = ", ".join(found.words)
-        raise UsageError(f"{len(found.spans)} words are marked in {_short(text)} ({words}); mark one")
-    return found
+    marked = read_marks(text)
+    if len(marked.spans) > 1:
+        words = ", ".join(marked.words)
+        raise UsageError(f"{len(marked.spans)} words are marked in {_short(text)} ({words}); mark one")
+    return marked
 
 
 def mark_word(text: str, word: str) -> Marked:
@@ -67,12 +67,12 @@ def mark_word(text: str, word: str) -> Marked:
     >>> mark_word("the bank of the river", "bank").spans
     ((4, 8),)
     """
-    found = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)] if word else []
-    if not found:
+    spans = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", text)] if word else []
+    if not spans:
         raise UsageError(f"{word!r} is not in {_short(text)}; check the spelling, or mark it with stars")
-    if len(found) > 1:
-        raise UsageError(f"{word!r} is {len(found)} times in {_short(text)}; mark the one that is meant with stars")
-    return Marked(text, (found[0],))
+    if len(spans) > 1:
+        raise UsageError(f"{word!r} is {len(spans)} times in {_short(text)}; mark the one that is meant with stars")
+    return Marked(text, (spans[0],))
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Concordance by meaning: the instances of a word that are nearest to one that you show.
 
     place = open_place(["texts/"])                       # text, an index directory, or a file of `embed --unit word`
-    found = search(encoder, tokenizer, query, place, SearchOptions(top=10), model=fingerprint, find=…)
+    neighbours = search(encoder, tokenizer, query, place, SearchOptions(top=10), model=fingerprint, find=…)
 
 What an index or a file was computed with (layers, pooling, standardisation) is taken from it; the model must be the
 same.
@@ -24,7 +24,7 @@ from larvatus.embed.passages import PassageOptions, passages
 from larvatus.embed.similarity import Instance, instance_vectors
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import ArtefactError, DataError, UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Count, check_ranges
 from larvatus.regular_files import is_there
 from larvatus.text.readers import Skipped
@@ -64,7 +64,7 @@ def open_place(paths: Sequence[str]) -> Place:
 
 
 def search(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     query: Instance,
     place: Place,
@@ -88,13 +88,13 @@ def search(
     else:
         pieces = passages(place, options.passages, Skipped() if skipped is None else skipped, chosen)
         blocks = instances_in_text(encoder, tokenizer, pieces, chosen.wanted, asked, progress=progress)
-    found = nearest(vector, blocks, options.top)
-    if not found.searched:
+    neighbours = nearest(vector, blocks, options.top)
+    if not neighbours.searched:
         if isinstance(place, list) and not chosen.read:
             raise DataError(f"no text in {', '.join(place[:3])}; name files with text")
         where = place.path if not isinstance(place, list) else ", ".join(place[:3])
         raise DataError(f"{word!r} does not occur in {where}; check the spelling, or name more text")
-    return found
+    return neighbours
 
 
 def embed_options(place: Place, options: SearchOptions, *, model: str, find: Find) -> EmbedOptions:
@@ -113,11 +113,11 @@ def embed_options(place: Place, options: SearchOptions, *, model: str, find: Fin
         raise ArtefactError(f"{place.path} was computed with another model; name that with --model, or build it anew")
     if isinstance(layers, list):
         layers = [float(weight) for weight in layers]
-    given, own = options.standardise, standardiser
+    given, stored = options.standardise, standardiser
     for name, wanted, has in (
         ("layers", options.layers, layers),
         ("pool", options.pool, pool),
-        ("standardise", given and given.checksum, (own and own.checksum) if given else None),
+        ("standardise", given and given.checksum, (stored and stored.checksum) if given else None),
     ):
         if wanted is not None and str(wanted) != str(has):
             raise UsageError(f"{place.path} was computed with another --{name}; leave it away, or build it anew")
@@ -128,7 +128,7 @@ def _standardiser_of(file: VectorFile, find: Find) -> Standardiser | None:
     used = file.settings.get("standardise")
     if used is None:
         return None
-    found = find(used["name"])
-    if found is None or found.checksum != used["sha256"]:
+    standardiser = find(used["name"])
+    if standardiser is None or standardiser.checksum != used["sha256"]:
         raise ArtefactError(f"the standardiser {used['name']} is not that of {file.path}; embed the corpus again")
-    return found
+    return standardiser

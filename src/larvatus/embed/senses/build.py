@@ -22,7 +22,7 @@ from larvatus.embed.senses.tagged import Reading, Sentence
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.text.tokenizer import Tokenizer
 
 AT_ONCE = 512
@@ -30,12 +30,12 @@ AT_ONCE = 512
 
 
 def embed_instances(
-    encoder: Transformer, tokenizer: Tokenizer, sentences: Sequence[Sentence], options: EmbedOptions
+    encoder: Encoder, tokenizer: Tokenizer, sentences: Sequence[Sentence], options: EmbedOptions
 ) -> list[Floats]:
     """The vectors of the instances of each sentence, [I, D]; NaN where the vocabulary deletes a word."""
     texts = [sentence.text for sentence in sentences]
-    spans = [[(one.start, one.end) for one in sentence.instances] for sentence in sentences]
-    return [found.vectors for found in embed_texts(encoder, tokenizer, texts, options, spans=spans)]
+    spans = [[(instance.start, instance.end) for instance in sentence.instances] for sentence in sentences]
+    return [embedded.vectors for embedded in embed_texts(encoder, tokenizer, texts, options, spans=spans)]
 
 
 class _Sums:
@@ -52,7 +52,11 @@ class _Sums:
     def add(self, keys: Sequence[tuple[str, ...]], vectors: Floats) -> None:
         """Vectors [I, D] of words with the keys of each: several keys count for each sense."""
         wide = vectors.astype(np.float64)
-        pairs = [(self.rows.setdefault(key, len(self.rows)), at) for at, own in enumerate(keys) for key in own]
+        pairs = [
+            (self.rows.setdefault(key, len(self.rows)), at)
+            for at, keys_of_word in enumerate(keys)
+            for key in keys_of_word
+        ]
         while len(self.rows) > len(self.sums):
             self.sums = np.concatenate([self.sums, np.zeros_like(self.sums)])
             self.counts = np.concatenate([self.counts, np.zeros_like(self.counts)])
@@ -62,9 +66,9 @@ class _Sums:
         self._moments(wide)
 
     def _moments(self, wide: npt.NDArray[np.float64]) -> None:
-        own = wide.mean(0)
-        away, total = own - self.mean, self.seen + len(wide)
-        self.squares += ((wide - own) ** 2).sum(0) + away**2 * (self.seen * len(wide) / total)
+        mean = wide.mean(0)
+        away, total = mean - self.mean, self.seen + len(wide)
+        self.squares += ((wide - mean) ** 2).sum(0) + away**2 * (self.seen * len(wide) / total)
         self.mean += away * (len(wide) / total)
         self.seen = total
 
@@ -83,7 +87,7 @@ class _Sums:
 
 
 def build_senses(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     sentences: Iterable[Sentence],
     options: EmbedOptions,
@@ -94,17 +98,20 @@ def build_senses(
     progress: Callable[[Reading], None] = lambda _: None,
 ) -> SenseInventory:
     """The inventory of tagged sentences. `model` is the model's fingerprint and its name; `reading` counts the text."""
-    if LayerMix.read(options.layers, layers=encoder.config.layers).stacked:
+    if LayerMix.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("a sense has one vector, and layers = all gives several; name one layer or a mix")
     totals: _Sums | None = None
     for block in _blocks(iter(sentences)):
-        found = embed_instances(encoder, tokenizer, block, options)
-        vectors = np.concatenate(found)
+        embedded = embed_instances(encoder, tokenizer, block, options)
+        vectors = np.concatenate(embedded)
         keys = [instance.keys for sentence in block for instance in sentence.instances]
         there = ~np.isnan(vectors[:, 0])
         totals = totals or _Sums(vectors.shape[1])
         if there.any():
-            totals.add([own for own, stands in zip(keys, there.tolist(), strict=True) if stands], vectors[there])
+            totals.add(
+                [keys_of_word for keys_of_word, stands in zip(keys, there.tolist(), strict=True) if stands],
+                vectors[there],
+            )
         progress(reading)
     unknown = sum(reading.unknown.values())
     if totals is None or not totals.seen or unknown > reading.instances:

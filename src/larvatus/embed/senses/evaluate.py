@@ -61,7 +61,7 @@ def evaluate_set(path: str | Path, tagger: SenseTagger, gold: str | Path | None 
     for word in tagged:
         rungs[word.how or "none"] += 1
         right[word.how or "none"] += word.key in wanted.get(word.id, ())
-    kinds = {one.id: one.lemmas[0][1] for sentence in sentences for one in sentence.instances}
+    kinds = {instance.id: instance.lemmas[0][1] for sentence in sentences for instance in sentence.instances}
     by_pos: dict[str, SenseScore] = {
         pos: sense_f1({name: keys for name, keys in wanted.items() if kinds.get(name) == pos}, answers)
         for pos in sorted(set(kinds.values()))
@@ -82,7 +82,7 @@ def read_gold(path: str | Path, sentences: Sequence[Sentence], wordnet: WordNet,
     """The gold keys of a test set; refused where they are of other words, or of another WordNet."""
     file = gold or gold_of(path)
     wanted = read_keys(file)
-    ids = {one.id for sentence in sentences for one in sentence.instances}
+    ids = {instance.id for sentence in sentences for instance in sentence.instances}
     if not ids & wanted.keys():
         raise DataError(f"{file} answers no word of {path}: none of its ids is there; name the right one with --gold")
     lacking = [key for keys in wanted.values() for key in keys if key not in wordnet]
@@ -96,18 +96,20 @@ def read_gold(path: str | Path, sentences: Sequence[Sentence], wordnet: WordNet,
 
 def first_senses(sentences: Sequence[Sentence], wordnet: WordNet) -> Answers:
     """The baseline of WordNet's first sense."""
-    return {one.id: (keys[0],) for one, keys in _candidates(sentences, wordnet)}
+    return {instance.id: (keys[0],) for instance, keys in _candidates(sentences, wordnet)}
 
 
 def most_frequent(sentences: Sequence[Sentence], wordnet: WordNet, inventory: SenseInventory) -> Answers:
     """The baseline of the sense that was tagged most; of senses counted alike, WordNet's first."""
-    return {one.id: (max(keys, key=inventory.count),) for one, keys in _candidates(sentences, wordnet)}
+    return {instance.id: (max(keys, key=inventory.count),) for instance, keys in _candidates(sentences, wordnet)}
 
 
 def _candidates(sentences: Sequence[Sentence], wordnet: WordNet) -> list[tuple[Instance, list[str]]]:
-    every = [one for sentence in sentences for one in sentence.instances]
-    found = [(one, [sense.key for pair in one.lemmas for sense in wordnet.senses(*pair)]) for one in every]
-    return [(one, keys) for one, keys in found if keys]
+    every = [instance for sentence in sentences for instance in sentence.instances]
+    candidates = [
+        (instance, [sense.key for pair in instance.lemmas for sense in wordnet.senses(*pair)]) for instance in every
+    ]
+    return [(instance, keys) for instance, keys in candidates if keys]
 
 
 def _numbers(score: SenseScore) -> dict[str, float]:

@@ -149,10 +149,12 @@ class SenseInventory:
             "mean": ((size,), torch.float32),
             "deviation": ((size,), torch.float32),
         }
-        found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
-        if found != wanted or len({*settings.keys}) < len(settings.keys):
+        shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+        if shapes != wanted or len({*settings.keys}) < len(settings.keys):
             raise ArtefactError(f"{path / _TENSORS} does not fit the keys of {_SETTINGS}; build the senses again")
-        return cls(origin=settings.origin, keys=settings.keys, **{name: one.numpy() for name, one in tensors.items()})
+        return cls(
+            origin=settings.origin, keys=settings.keys, **{name: tensor.numpy() for name, tensor in tensors.items()}
+        )
 
 
 def standardised(vectors: Floats, mean: Floats, deviation: Floats) -> Floats:

@@ -83,14 +83,14 @@ class Ladder:
         return self._known[lemmas]
 
     def _candidates(self, senses: Sequence[Sense]) -> Candidates:
-        found = [self.vector(sense) for sense in senses]
+        reached = [self.vector(sense) for sense in senses]
         vectors = np.zeros((len(senses), self._vectors.shape[1]), dtype=np.float32)
-        for place, one in enumerate(found):
-            if one is not None:
-                vectors[place] = one[0] / max(float(np.linalg.norm(one[0])), 1e-12)
+        for place, step in enumerate(reached):
+            if step is not None:
+                vectors[place] = step[0] / max(float(np.linalg.norm(step[0])), 1e-12)
         counts = np.array([self.inventory.count(sense.key) + 1 for sense in senses], dtype=np.float32)
         prior = np.log(counts / counts.sum())
-        return Candidates(tuple(senses), tuple(one and one[1] for one in found), vectors, prior)
+        return Candidates(tuple(senses), tuple(step and step[1] for step in reached), vectors, prior)
 
     @cached_property
     def synsets(self) -> Mapping[str, Floats]:
@@ -121,4 +121,4 @@ class Ladder:
 
 
 def _means(groups: Iterable[tuple[str, list[Floats]]]) -> dict[str, Floats]:
-    return {name: np.asarray(np.mean(own, axis=0, dtype=np.float64), dtype=np.float32) for name, own in groups}
+    return {name: np.asarray(np.mean(vectors, axis=0, dtype=np.float64), dtype=np.float32) for name, vectors in groups}

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from larvatus.embed.senses.wordnet import POS
+from larvatus.embed.senses.pos import POS
 
 DETACHMENT: dict[str, tuple[tuple[str, str], ...]] = {
     "n": (
@@ -30,7 +28,7 @@ DETACHMENT: dict[str, tuple[tuple[str, str], ...]] = {
 MOST = 64
 """Forms of a phrase that are tried: each word of it may have some."""
 
-Has = Callable[[str, "POS"], bool]
+Has = Callable[[str, POS], bool]
 
 
 def base_forms(word: str, pos: POS, exceptions: Mapping[str, Sequence[str]], has: Has) -> list[str]:

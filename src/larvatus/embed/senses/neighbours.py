@@ -13,7 +13,8 @@ import numpy as np
 
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.ladder import Ladder, Rung
-from larvatus.embed.senses.wordnet import POS, Sense, WordNet
+from larvatus.embed.senses.pos import POS
+from larvatus.embed.senses.wordnet import Sense, WordNet
 from larvatus.errors import DataError
 
 
@@ -56,17 +57,17 @@ def describe(
         return [_entry(sense, wordnet, None, None, ()) for sense in senses]
     inventory.check(wordnet)
     ladder = Ladder(inventory, wordnet, steps=("synset", "hypernym", "lexname"), standardise=standardise)
-    found = [(lemma, ladder.candidates((lemma,))) for lemma in lemmas]
+    by_lemma = [(lemma, ladder.candidates((lemma,))) for lemma in lemmas]
     every = ladder.apply(inventory.vectors)
     every = every / np.maximum(np.linalg.norm(every, axis=1, keepdims=True), 1e-12)
     entries = []
-    for _, candidates in found:
+    for _, candidates in by_lemma:
         cosines_CS = candidates.vectors @ every.T
         for sense, rung, cosines in zip(candidates.senses, candidates.rungs, cosines_CS, strict=True):
             near = [int(row) for row in np.argsort(-cosines, kind="stable")[: nearest + 1]]
             others = [(inventory.keys[row], float(cosines[row])) for row in near if inventory.keys[row] != sense.key]
-            own = tuple(others[:nearest]) if rung else ()
-            entries.append(_entry(sense, wordnet, inventory.count(sense.key), rung, own))
+            nearest_words = tuple(others[:nearest]) if rung else ()
+            entries.append(_entry(sense, wordnet, inventory.count(sense.key), rung, nearest_words))
     return entries
 
 

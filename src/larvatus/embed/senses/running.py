@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from larvatus.embed.senses.pos import POS
 from larvatus.embed.senses.tagged import Instance, Lemmas, Sentence, Words
-from larvatus.embed.senses.wordnet import NAMES, POS, WordNet
+from larvatus.embed.senses.wordnet import NAMES, WordNet
 from larvatus.errors import DataError
 from larvatus.text.sentences import Mode, sentence_spans
 from larvatus.text.words import segment_words
@@ -42,11 +43,11 @@ def find_instances(
     document: str = "",
 ) -> list[Sentence]:
     """The sentences of a text, each with the words of it that WordNet knows."""
-    found = []
+    with_instances = []
     for start, end in sentence_spans(text, mode=sentences):
-        own = text[start:end]
-        found.append(Sentence(document, own, tuple(_instances(own, wordnet, pos)), start))
-    return found
+        sentence = text[start:end]
+        with_instances.append(Sentence(document, sentence, tuple(_instances(sentence, wordnet, pos)), start))
+    return with_instances
 
 
 def find_tagged(text: str, wordnet: WordNet, *, where: str = "") -> tuple[str, list[Sentence]]:
@@ -54,7 +55,7 @@ def find_tagged(text: str, wordnet: WordNet, *, where: str = "") -> tuple[str, l
 
     Tags are universal, Penn, or WordNet's own n, v, a, r. `where` is said before what is wrong.
     """
-    found: list[Sentence] = []
+    sentences: list[Sentence] = []
     start = 0
     for number, line in enumerate(text.splitlines(), start=1):
         words = Words()
@@ -69,14 +70,14 @@ def find_tagged(text: str, wordnet: WordNet, *, where: str = "") -> tuple[str, l
             lemmas = tuple(wordnet.lemmas(word, pos)) if pos else ()
             if lemmas:
                 words.instances.append(Instance(*span, lemmas))
-        found.append(replace(words.sentence(""), start=start))
-        start += len(found[-1].text) + 1
-    return "\n".join(one.text for one in found), found
+        sentences.append(replace(words.sentence(""), start=start))
+        start += len(sentences[-1].text) + 1
+    return "\n".join(sentence.text for sentence in sentences), sentences
 
 
 def _instances(text: str, wordnet: WordNet, pos: Sequence[POS] | None) -> list[Instance]:
     spans = segment_words(text).tolist()
-    found: list[Instance] = []
+    instances: list[Instance] = []
     place = 0
     while place < len(spans):
         most = _most(text[slice(*spans[place])], wordnet)
@@ -85,11 +86,11 @@ def _instances(text: str, wordnet: WordNet, pos: Sequence[POS] | None) -> list[I
             start, end = spans[place][0], spans[last][1]
             lemmas = _lemmas(text[start:end], wordnet, pos, alone=last == place)
             if lemmas:
-                found.append(Instance(start, end, lemmas))
+                instances.append(Instance(start, end, lemmas))
                 step = last - place + 1
                 break
         place += step
-    return found
+    return instances
 
 
 def _lemmas(text: str, wordnet: WordNet, pos: Sequence[POS] | None, *, alone: bool) -> Lemmas:

@@ -68,9 +68,9 @@ class _Watched(io.RawIOBase):
         self._stream, self.last = stream, b""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        found = self._stream.read(-1 if size is None else size)
-        self.last = (self.last + found)[-len(_END) :]
-        return found
+        chunk = self._stream.read(-1 if size is None else size)
+        self.last = (self.last + chunk)[-len(_END) :]
+        return chunk
 
 
 def _members(path: Path, stream: _Watched) -> Iterator[tuple[str, IO[bytes]]]:

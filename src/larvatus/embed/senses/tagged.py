@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from larvatus.embed.senses.wordnet import POS
+from larvatus.embed.senses.pos import POS
 from larvatus.errors import DataError
 from larvatus.text.archives import BROKEN
 from larvatus.text.records import open_bytes

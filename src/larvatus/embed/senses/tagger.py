@@ -22,11 +22,12 @@ from larvatus.arrays import Floats
 from larvatus.embed.senses.build import embed_instances
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.ladder import Candidates, Ladder, Rung, Step
+from larvatus.embed.senses.pos import POS
 from larvatus.embed.senses.running import find_instances
 from larvatus.embed.senses.tagged import Instance, Lemmas, Sentence
-from larvatus.embed.senses.wordnet import POS, WordNet
+from larvatus.embed.senses.wordnet import WordNet
 from larvatus.errors import UsageError, did_you_mean
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Weight, check_ranges
 from larvatus.text.tokenizer import Tokenizer
 
@@ -101,7 +102,7 @@ class SenseTagger:
 
     def __init__(
         self,
-        encoder: Transformer,
+        encoder: Encoder,
         tokenizer: Tokenizer,
         inventory: SenseInventory,
         wordnet: WordNet,
@@ -128,17 +129,17 @@ class SenseTagger:
     def _words(self, sentences: Sequence[Sentence], vectors: Sequence[Floats]) -> list[_Word]:
         return [
             self._scored(sentence, instance, vector)
-            for sentence, own in zip(sentences, vectors, strict=True)
-            for instance, vector in zip(sentence.instances, self.ladder.apply(own), strict=True)
+            for sentence, vectors_of_sentence in zip(sentences, vectors, strict=True)
+            for instance, vector in zip(sentence.instances, self.ladder.apply(vectors_of_sentence), strict=True)
         ]
 
     def _scored(self, sentence: Sentence, instance: Instance, vector: Floats) -> _Word:
-        found = self.ladder.candidates(instance.lemmas)
-        known = np.array([rung is not None for rung in found.rungs], dtype=np.bool_)
+        candidates = self.ladder.candidates(instance.lemmas)
+        known = np.array([rung is not None for rung in candidates.rungs], dtype=np.bool_)
         if np.isnan(vector[:1]).any():  # the vocabulary deletes the whole word: there is nothing to compare
             known[:] = False
-        cosines = found.vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
-        return _Word(sentence, instance, found, np.where(known, cosines, -np.inf).astype(np.float32))
+        cosines = candidates.vectors @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
+        return _Word(sentence, instance, candidates, np.where(known, cosines, -np.inf).astype(np.float32))
 
     def _decided(self, words: Sequence[_Word]) -> Iterator[tuple[_Word, Floats]]:
         """Each word with the scores that decide: its own, or the sum over its document."""

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
+from larvatus.embed.senses.pos import POS
 from larvatus.embed.senses.tagged import Instance, Sentence, Words, lines_of, surface
-from larvatus.embed.senses.wordnet import POS
 from larvatus.errors import DataError
 from larvatus.text.archives import BROKEN
 from larvatus.text.records import open_bytes
@@ -45,7 +45,7 @@ def read_unified(path: str | Path) -> Iterator[Sentence]:
 
 def read_keys(path: str | Path) -> dict[str, tuple[str, ...]]:
     """`id key [key …]` a line: the answers of a person or of a system."""
-    found: dict[str, tuple[str, ...]] = {}
+    keys: dict[str, tuple[str, ...]] = {}
     with lines_of(str(path)) as lines:
         for number, line in lines:
             parts = line.split()
@@ -53,10 +53,10 @@ def read_keys(path: str | Path) -> dict[str, tuple[str, ...]]:
                 continue
             if len(parts) < 2 or "%" not in parts[1]:
                 raise DataError(f"{path}:{number}: not an id and its sense keys: {line[:60]}")
-            found[parts[0]] = tuple(dict.fromkeys((*found.get(parts[0], ()), *parts[1:])))
-    if not found:
+            keys[parts[0]] = tuple(dict.fromkeys((*keys.get(parts[0], ()), *parts[1:])))
+    if not keys:
         raise DataError(f"{path} holds no answers; a line is an id and its sense keys")
-    return found
+    return keys
 
 
 def gold_of(path: str | Path) -> Path:
@@ -64,9 +64,9 @@ def gold_of(path: str | Path) -> Path:
     data = Path(path)
     stem, mark, packed = data.name.partition(".data.xml")
     beside = [data.with_name(f"{stem}.gold.key.txt{end}") for end in dict.fromkeys((packed, "", ".xz", ".gz"))]
-    for one in beside:
-        if mark and one.exists():
-            return one
+    for file in beside:
+        if mark and file.exists():
+            return file
     raise DataError(f"{beside[0]} is not there; lay the answers beside {data.name}, or name them with --gold")
 
 

@@ -17,15 +17,14 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from msgspec import Struct
 
 from larvatus.embed.senses.morphy import base_forms
+from larvatus.embed.senses.pos import POS
 from larvatus.errors import DataError
 from larvatus.text.words import segment_words
 
-POS = Literal["n", "v", "a", "r"]
 NAMES: dict[POS, str] = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 """Parts of speech, and what their files are called."""
 DEBIAN = Path("/usr/share/wordnet")
@@ -152,13 +151,13 @@ class WordNet:
     @cached_property
     def phrase_heads(self) -> dict[str, int]:
         """The first word of each phrase (`take_place`, `well-known`), and how many words the longest it begins has."""
-        found: dict[str, int] = {}
+        longest: dict[str, int] = {}
         for lemma in {lemma for lemma, _ in self._by_lemma if not lemma.isalnum()}:
             text = lemma.replace("_", " ")
             spans = segment_words(text).tolist()
             head = text[slice(*spans[0])]
-            found[head] = max(found.get(head, 1), len(spans))
-        return found
+            longest[head] = max(longest.get(head, 1), len(spans))
+        return longest
 
     def synset(self, name: str) -> Synset:
         """What WordNet says of a synset, by its name (`offset-pos`)."""
@@ -168,11 +167,11 @@ class WordNet:
 
     @cached_property
     def _exceptions(self) -> dict[POS, dict[str, list[str]]]:
-        found: dict[POS, dict[str, list[str]]] = {}
+        exceptions: dict[POS, dict[str, list[str]]] = {}
         for pos, name in NAMES.items():
             lines = (line.split() for line in self._text(f"{name}.exc").splitlines())
-            found[pos] = {words[0]: words[1:] for words in lines if words}
-        return found
+            exceptions[pos] = {words[0]: words[1:] for words in lines if words}
+        return exceptions
 
     def _index(self, text: bytes) -> None:
         for number, line in enumerate(_decoded(text, self.folder / "index.sense").splitlines(), start=1):

@@ -23,7 +23,7 @@ from larvatus.embed.standardise.moments import RunningMoments
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
-from larvatus.nn.transformer import Transformer
+from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Count, check_ranges
 from larvatus.text.readers import Skipped
 from larvatus.text.tokenizer import Tokenizer
@@ -55,7 +55,7 @@ class FitOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def fit_standardiser(
-    encoder: Transformer,
+    encoder: Encoder,
     tokenizer: Tokenizer,
     paths: Sequence[str],
     options: FitOptions,
@@ -71,8 +71,8 @@ def fit_standardiser(
     if options.most is not None:
         pieces = sample(pieces, options.most)
     for block in every_layer(encoder, tokenizer, pieces, options.unit, options.pool):
-        for found in block:
-            moments.add(counted(found, punctuation=options.punctuation)[0])
+        for vectors in block:
+            moments.add(counted(vectors, punctuation=options.punctuation)[0])
         progress(moments.count)
     corpus = ", ".join(paths[:3]) + (", …" if len(paths) > 3 else "")
     corpus += " with punctuation" if options.punctuation else ""
@@ -80,7 +80,7 @@ def fit_standardiser(
 
 
 def every_layer(
-    encoder: Transformer, tokenizer: Tokenizer, pieces: Iterable[Piece], unit: Unit, pool: Pool
+    encoder: Encoder, tokenizer: Tokenizer, pieces: Iterable[Piece], unit: Unit, pool: Pool
 ) -> Iterator[list[Vectors]]:
     """The units of passages with their vectors of every layer, a block of passages at a time."""
     asked = EmbedOptions(unit=unit, layers="all", pool=pool)
@@ -88,11 +88,11 @@ def every_layer(
         yield list(embed_texts(encoder, tokenizer, [piece.text for piece in block], asked))
 
 
-def counted(found: Vectors, *, punctuation: bool) -> tuple[Floats, list[str]]:
+def counted(vectors: Vectors, *, punctuation: bool) -> tuple[Floats, list[str]]:
     """Vectors [layers + 1, N, D] and texts of the units that count: those with a vector, and of words those with a
     letter or a digit (a seventh of all words are commas and full stops, whose similarity nobody asks for)."""
-    units = found.units
-    sound: npt.NDArray[np.bool_] = np.asarray(np.isfinite(found.vectors).all(axis=(0, 2)))
-    if found.unit == "word" and not punctuation:
+    units = vectors.units
+    sound: npt.NDArray[np.bool_] = np.asarray(np.isfinite(vectors.vectors).all(axis=(0, 2)))
+    if vectors.unit == "word" and not punctuation:
         sound &= np.array([any(map(str.isalnum, unit)) for unit in units], dtype=np.bool_)
-    return found.vectors[:, sound], [unit for unit, one in zip(units, sound.tolist(), strict=True) if one]
+    return vectors.vectors[:, sound], [unit for unit, finite in zip(units, sound.tolist(), strict=True) if finite]

@@ -20,7 +20,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -33,12 +33,10 @@ from larvatus.arrays import Doubles
 from larvatus.bundle.weights import read_tensors, stored_bytes, write_tensors
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.standardise.moments import RunningMoments
+from larvatus.embed.units import Pool, Unit
 from larvatus.errors import ArtefactError, DataError, UsageError, did_you_mean
 from larvatus.outputs import new_output
 from larvatus.regular_files import is_there, named, refuse_link
-
-if TYPE_CHECKING:  # options.py holds a Standardiser
-    from larvatus.embed.options import Pool, Unit
 
 FOLDER = "standardise"
 SUFFIX = ".safetensors"
@@ -108,7 +106,7 @@ class Standardiser:
 
     def apply(self, x: Tensor, mix: LayerMix) -> Tensor:
         """z = (x − μ)/σ of vectors [U, D], or of a stack [layers + 1, U, D]."""
-        if self.mean.shape[1] != x.shape[-1] or self.mean.shape[0] <= mix.until:
+        if self.mean.shape[1] != x.shape[-1] or self.mean.shape[0] <= mix.layers[-1]:
             layers, size = self.mean.shape
             raise ArtefactError(
                 f"standardiser {self.name} was fitted for {layers - 1} layers of {size} numbers, and the vectors have "
@@ -156,7 +154,7 @@ class Standardiser:
         tensors = {name: tensor.double().numpy() for name, tensor in read_tensors(path).items()}
         described = _description(path)
         try:
-            found: Any = cls(
+            standardiser: Any = cls(
                 path.name.removesuffix(SUFFIX),
                 described.unit,  # type: ignore[arg-type]
                 described.pool,  # type: ignore[arg-type]
@@ -168,15 +166,15 @@ class Standardiser:
             )
         except KeyError as fault:
             raise ArtefactError(f"{path} holds no {fault.args[0]}: it is no standardiser; fit it again") from fault
-        layers, size = found.mean.shape if found.mean.ndim == 2 else (0, 0)
-        if not layers or found.covariance.shape != (size, layers, layers):
+        layers, size = standardiser.mean.shape if standardiser.mean.ndim == 2 else (0, 0)
+        if not layers or standardiser.covariance.shape != (size, layers, layers):
             raise ArtefactError(f"{path}: its mean and covariance do not fit each other: it is no standardiser")
-        if found.checksum != described.sha256:
+        if standardiser.checksum != described.sha256:
             raise ArtefactError(
-                f"{path} does not match its checksum (wanted {described.sha256[:8]}…, got {found.checksum[:8]}…); "
-                "fit it again: larvatus isotropy fit"
+                f"{path} does not match its checksum (wanted {described.sha256[:8]}…, got "
+                f"{standardiser.checksum[:8]}…); fit it again: larvatus isotropy fit"
             )
-        result: Standardiser = found
+        result: Standardiser = standardiser
         return result
 
 
@@ -199,7 +197,7 @@ def find_standardiser(directory: Path, name: str) -> Standardiser:
         return Standardiser.load(path)
     if name.endswith(SUFFIX):
         raise ArtefactError(f"{path} does not exist; fit it: larvatus isotropy fit --model {directory} --out {path}")
-    known = sorted(found.name.removesuffix(SUFFIX) for found in (directory / FOLDER).glob("*" + SUFFIX))
+    known = sorted(file.name.removesuffix(SUFFIX) for file in (directory / FOLDER).glob("*" + SUFFIX))
     raise ArtefactError(
         f"{directory} has no standardiser {name!r}{did_you_mean(name, known)}; "
         f"fit one: larvatus isotropy fit --model {directory} --corpus TEXT --name {name}"

@@ -66,11 +66,11 @@ class Features:
 
         `progress` is told tokens read and tokens in all. Leaves the encoder in evaluation mode.
         """
-        head, config = head_of(model), model.encoder.config
-        model.encoder.eval()
+        head, encoder = head_of(model), model.encoder
+        encoder.eval()
         sizes = Sizes.of(data, head, learning=learning)
-        depth = () if head.mix is None else (config.layers + 1,)
-        features = cls(sizes, _mapped((int(sizes.rows.sum()), *depth, config.hidden)), scoring)
+        depth = () if head.mix is None else (encoder.depth + 1,)
+        features = cls(sizes, _mapped((int(sizes.rows.sum()), *depth, encoder.width)), scoring)
         order = np.argsort(sizes.tokens, kind="stable")
         done = 0
         for first, last in runs(sizes.tokens[order], scoring.budget):

@@ -18,12 +18,10 @@ task, learn slower: the highest layer has the rate, each below it `layer_decay` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
 from msgspec import Struct
-from torch import nn
 
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.network import Network
@@ -90,20 +88,21 @@ def trainable(model: Network, config: TrainedConfig, *, decay: float, seed: int)
     A group has `params`, `weight_decay` (`decay` for matrices, 0 for norms and biases) and `scale`: its share of the
     rate, see `set_rates`.
     """
-    blocks = len(model.encoder.blocks)
+    parts = model.encoder.parts()
+    blocks = max(depth for depth, _ in parts)
     if config.what == "last":
-        if model.encoder.config.shared:
+        if blocks < model.encoder.depth:
             raise UsageError("all layers of this model are one, so its last cannot be trained alone; train lora or all")
         if config.last > blocks:
             raise UsageError(f"the model has {blocks} layers, so its last {config.last} cannot be trained")
     model.requires_grad_(False)
     if config.what == "lora":
         add_lora(model.encoder, config.lora, seed=seed)
-    for depth, part in _parts(model):
+    for depth, part in parts:
         if (config.what == "all" and (depth < blocks or config.embeddings)) or depth < config.last:
             part.requires_grad_(True)
     model.objectives.requires_grad_(True)
-    scaled = [(config.layer_decay**depth, part) for depth, part in _parts(model)]
+    scaled = [(config.layer_decay**depth, part) for depth, part in parts]
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     head_rate = config.head_rate or 1.0
     for rate, part in [*scaled, (head_rate, model.objectives)]:
@@ -114,17 +113,6 @@ def trainable(model: Network, config: TrainedConfig, *, decay: float, seed: int)
                 group = groups.setdefault(key, {"params": [], "weight_decay": key[1], "scale": scale})
                 group["params"].append(parameter)
     return list(groups.values())
-
-
-def _parts(model: Network) -> Iterator[tuple[int, nn.Module]]:
-    """The parts of the encoder from the bottom up, each with its depth: 0 for the highest layer."""
-    encoder = model.encoder
-    yield len(encoder.blocks), encoder.embeddings
-    if encoder.relative is not None:  # read by every layer
-        yield len(encoder.blocks), encoder.relative
-    for number, block in enumerate(encoder.blocks):
-        yield len(encoder.blocks) - 1 - number, block
-    yield 0, encoder.final_norm
 
 
 def set_rates(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -140,7 +128,7 @@ def train_mode(model: Network) -> None:
     keeps nothing of them for the backward pass.
     """
     model.train()
-    for _, part in _parts(model):
+    for _, part in model.encoder.parts():
         if any(parameter.requires_grad for parameter in part.parameters()):
             return
         part.eval()

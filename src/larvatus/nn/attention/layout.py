@@ -4,9 +4,8 @@
     Grouped    the tokens sorted by the length of their sequence, so that sequences of one length form a [B, L] block
                without a padded token and without a copy: what every other device gets
 
-Sorting is undone after the last layer, so nobody outside `nn/` sees it. What may differ from layer to layer is set with
-`dataclasses.replace`: how far a token sees (`window`), the angles of its place (`rotation`), and which heads speak
-(`heads`). `Grouped` alone can have a `bias` on the scores of attention.
+Sorting is undone after the last layer, so nobody outside `nn/` sees it. Which token sees which is not said here, but by
+`sight.py`.
 
     >>> Grouped.of(torch.tensor([3, 1, 3])).groups
     ((1, 1), (2, 3))
@@ -22,16 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from larvatus.batch import ranges
-from larvatus.nn.rotary import Rotation
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
     edges: Tensor  # [B + 1] int32, where each sequence begins; the last entry is N
     limit: int  # no sequence is longer; constant over a phase of training, so that a compiled step never sees it change
-    window: int = 0  # tokens seen on either side; 0: the whole sequence
-    rotation: Rotation | None = None  # of queries and keys
-    heads: Tensor | None = None  # [H] what each head's output is multiplied by: 0 masks it; None: nothing is masked
 
     @classmethod
     def of(cls, lengths: Tensor, *, limit: int) -> Packed:
@@ -49,15 +44,6 @@ class Grouped:
     groups: tuple[tuple[int, int], ...]  # (sequences, tokens of each), shortest first
     order: Tensor | None  # [N] the token that stands at each place after sorting; None when the batch came sorted
     inverse: Tensor | None  # [N] the opposite
-    window: int = 0  # as above
-    rotation: Rotation | None = None
-    heads: Tensor | None = None
-    bias: Tensor | None = None  # [H, L, L] on the scores of the longest sequence; a shorter one has its corner
-
-    @property
-    def plain(self) -> bool:
-        """Whether all tokens see each other alike, by all heads: no window, angles or bias."""
-        return not self.window and self.rotation is None and self.bias is None and self.heads is None
 
     @classmethod
     @torch.compiler.disable  # type: ignore[untyped-decorator]
