@@ -222,12 +222,12 @@ import sys, torch, torch.distributed as dist
 sys.path.insert(0, {tests!r})
 from tests.engine.test_step import batch_of, weights
 from larvatus.errors import NumericsError
-from larvatus.network import Pretraining
+from larvatus.network import Network
 from larvatus.recipes import read_recipe
 from larvatus.engine.distribution import ranks
 from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime
-from larvatus.engine.step import Stepper
+from larvatus.pretrain.step import Stepper
 from tests.conftest import SMALL
 
 with ranks("cpu", timeout_s=60) as group:

@@ -22,12 +22,12 @@ from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Budget, Runtime
 from larvatus.engine.speed import flops_per_token
-from larvatus.engine.step import Stepper, predictions
 from larvatus.evaluate.languages import held_out_text
 from larvatus.network import Network
 from larvatus.pretrain.evaluation import Score, evaluate
 from larvatus.pretrain.job import Job
 from larvatus.pretrain.run import train
+from larvatus.pretrain.step import Stepper, predictions
 from larvatus.recipes import read_recipe
 from tests.conftest import SMALL
 

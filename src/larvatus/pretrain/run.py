@@ -31,7 +31,6 @@ from larvatus.engine.optimizer import build_optimizer
 from larvatus.engine.settings import Budget
 from larvatus.engine.snapshot import Made
 from larvatus.engine.speed import flops_per_token, peak_flops
-from larvatus.engine.step import Stepper
 from larvatus.errors import printable
 from larvatus.files import locked, sweep
 from larvatus.network import Network
@@ -53,10 +52,11 @@ from larvatus.pretrain.domains import Change, Comparison, Measured, changes, fac
 from larvatus.pretrain.evaluation import HeldOut
 from larvatus.pretrain.held_out import corruption_of, held_out
 from larvatus.pretrain.job import Job
-from larvatus.pretrain.loop import Loop
+from larvatus.pretrain.loop import Pretraining
 from larvatus.pretrain.monitor import Metrics, Monitor
 from larvatus.pretrain.prepare import Prepared
 from larvatus.pretrain.size import refuse_what_cannot_fit
+from larvatus.pretrain.step import Stepper
 from larvatus.recipes import recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.rng import derive
@@ -217,23 +217,22 @@ class Run:
     def _train(self, progress: Progress, metrics: Metrics) -> Progress:
         job = self.job
         monitor = self._monitor(progress, metrics) if self.ranks.main else None
-        loop = Loop(
+        training = Pretraining(
             recipe=job.recipe,
             runtime=job.runtime,
             ranks=self.ranks,
             stepper=self.stepper,
             loader=self.loader,
-            evaluate=lambda phase: self._evaluate(phase, CURVE_TOKENS),
-            save=lambda reached: self._save_checkpoint(reached, monitor),
+            held_out=lambda phase: self._evaluate(phase, CURVE_TOKENS),
+            checkpoint=lambda reached: self._save_checkpoint(reached, monitor),
             monitor=monitor,
             stop=self.stop,
             evaluate_every=job.evaluate_every or max(1, progress.steps // 10),
             save_every=job.save_every or max(1, progress.steps // 10),
+            progress=progress,
         )
-        if monitor is None:
-            return loop.run(progress)
-        with monitor:
-            return loop.run(progress)
+        with monitor or nullcontext():
+            return training.run()
 
     # — where to begin —
 

@@ -12,7 +12,7 @@ task, learn slower: the highest layer has the rate, each below it `layer_decay` 
     optimizer = torch.optim.AdamW(groups)
     for …:
         train_mode(model)                     # after every evaluation
-        set_rates(optimizer, schedule(step))
+        set_rate(optimizer, schedule(step))
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import torch
 from msgspec import Struct
 from torch import nn
 
@@ -88,7 +87,7 @@ def trainable(model: Network, config: TrainedConfig, *, decay: float, seed: int)
     """Decide what of the model learns, add LoRA where asked, and give it in groups for AdamW.
 
     A group has `params`, `weight_decay` (`decay` for matrices, 0 for norms and biases) and `scale`: its share of the
-    rate, see `set_rates`.
+    rate, see `engine.optimizer.set_rate`.
     """
     blocks = len(model.encoder.blocks)
     if config.what == "last":
@@ -125,12 +124,6 @@ def _parts(model: Network) -> Iterator[tuple[int, nn.Module]]:
     for number, block in enumerate(encoder.blocks):
         yield len(encoder.blocks) - 1 - number, block
     yield 0, encoder.final_norm
-
-
-def set_rates(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The rate of this step, for each group its share of it."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group["scale"]
 
 
 def train_mode(model: Network) -> None:
