@@ -26,6 +26,7 @@ from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
+from larvatus.engine.checkpoint import FOLDER, Checkpoint
 from larvatus.engine.distribution import Ranks, ranks
 from larvatus.engine.optimizer import build_optimizer
 from larvatus.engine.settings import Budget
@@ -40,9 +41,9 @@ from larvatus.pretrain.adapt import extension_of
 from larvatus.pretrain.budget import steps_of_minutes, steps_wanted
 from larvatus.pretrain.card import card_of, results_of, training_facts
 from larvatus.pretrain.checkpoint import (
-    FOLDER,
     Progress,
-    newest_checkpoint,
+    State,
+    checkpoints_of,
     refuse_another_run,
     refuse_what_is_there,
     restore,
@@ -62,7 +63,7 @@ from larvatus.regular_files import only_regular
 from larvatus.rng import derive
 from larvatus.signals import Stop, listening, resumable
 
-OWN = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard")
+KEPT = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard")
 """What a run keeps in its directory beside the model: none of it may lead elsewhere."""
 LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume goes on from there"
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
@@ -80,7 +81,7 @@ def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int
         saying_what_to_lower(LOWER),
     ):
         if group.main:
-            only_regular(job.out, OWN)
+            only_regular(job.out, KEPT)
             inputs = [] if job.origin is None else [job.origin.path]
             refuse_what_is_there(job.out, resume=job.resume, overwrite=job.overwrite, inputs=inputs)
             if job.overwrite:
@@ -242,22 +243,23 @@ class Run:
         if self.ranks.main:
             sweep(job.out)
             sweep(job.out / FOLDER)
-        checkpoint = newest_checkpoint(job.out, self._warn)
+        checkpoints = checkpoints_of(job.out, self._warn)
+        checkpoint = checkpoints.resume(refuse=self._refuse_another_run, made=self._made())
         if checkpoint is None:
             if job.resume:
                 self.news.print("no checkpoint yet: starting at step 0", highlight=False)
             steps = steps_wanted(job.recipe, job.budget, self._epoch_tokens()) or self._measure()
             return Progress(steps=steps)
-        if not job.fork:
-            refuse_another_run(checkpoint, self._identity, steps=self._steps_asked())
-        if (line := checkpoint.made.unlike(self._made())) is not None:
-            self._warn(line)
         restore(checkpoint, self.model, self.optimizer)
         progress = checkpoint.state.progress
         if job.fork:
             progress = msgspec.structs.replace(progress, steps=self._steps_asked() or progress.steps)
         self.console.print(f"resumed from step {progress.step:,} of {progress.steps:,}", highlight=False)
         return progress
+
+    def _refuse_another_run(self, checkpoint: Checkpoint[State]) -> None:
+        if not self.job.fork:
+            refuse_another_run(checkpoint, self._identity, steps=self._steps_asked())
 
     def _warn(self, line: str) -> None:
         self.console.print(line, style="yellow", soft_wrap=True, markup=False, highlight=False)
@@ -292,7 +294,9 @@ class Run:
     def _identity(self) -> dict[str, object]:
         origin: dict[str, object] = {}
         if self.job.origin is not None:
-            domains = {own.name: Corpus.open(own.path, verify=False).fingerprint for own in self.comparison.domains}
+            domains = {
+                domain.name: Corpus.open(domain.path, verify=False).fingerprint for domain in self.comparison.domains
+            }
             origin = {"from": self.job.origin.fingerprint, "domains": domains}
         return {
             "recipe": recipe_table(self.job.recipe),
