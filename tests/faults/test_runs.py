@@ -21,10 +21,10 @@ from safetensors.torch import load_file
 
 from larvatus.engine import snapshot
 from larvatus.engine.settings import Runtime
+from larvatus.engine.watch import Metrics
 from larvatus.errors import ArtefactError, NumericsError, RecipeError
 from larvatus.files import locked
 from larvatus.pretrain import checkpoint as checkpoints
-from larvatus.pretrain.monitor import Metrics
 from tests.conftest import SMALL
 
 
