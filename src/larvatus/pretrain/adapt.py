@@ -66,7 +66,7 @@ class ModelsVocabulary:
         if self.add_words:
             raise UsageError(
                 f"{corpus} is built already, so its vocabulary cannot be extended; give the text itself, "
-                "or leave --add-words away"
+                "or leave out --add-words"
             )
         if tokenizer.fingerprint != self.origin.bundle.tokenizer.fingerprint:
             raise UsageError(
@@ -164,8 +164,8 @@ def extension_of(out: Path) -> tuple[int, list[list[int]]]:
     folder = out / "vocabulary"
     if not has_sound(folder, EXTENSION):
         return 0, []
-    found = read_vouched(folder / EXTENSION, way="choose another --out")
-    return int(found["first"]), [list(map(int, parts)) for parts in found["parts"]]
+    extension = read_vouched(folder / EXTENSION, way="choose another --out")
+    return int(extension["first"]), [list(map(int, parts)) for parts in extension["parts"]]
 
 
 def _number(given: str) -> int | None:

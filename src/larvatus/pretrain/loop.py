@@ -20,13 +20,13 @@ from larvatus.batch import TrainingBatch
 from larvatus.corpus.loader import Cursor, Loader
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.loop import Clock, run_loop
-from larvatus.engine.report import StepReport
 from larvatus.engine.schedule import learning_rate
 from larvatus.engine.settings import Runtime
 from larvatus.errors import Preempted
 from larvatus.pretrain.checkpoint import CurvePoint, Progress
 from larvatus.pretrain.evaluation import HeldOut
 from larvatus.pretrain.monitor import Monitor
+from larvatus.pretrain.report import StepReport
 from larvatus.pretrain.step import Stepper
 from larvatus.recipes import Recipe, steps_of_phases
 from larvatus.signals import Stop

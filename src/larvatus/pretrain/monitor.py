@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from larvatus.engine.pace import Speed
-from larvatus.engine.report import StepReport
 from larvatus.engine.watch import Metrics, Watcher
 from larvatus.pretrain.evaluation import HeldOut
+from larvatus.pretrain.report import StepReport
 
 LINE_EVERY_S = 10.0
 BRIEF_EVERY_S = 300.0

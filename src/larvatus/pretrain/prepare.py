@@ -130,7 +130,7 @@ def prepare(
         split = _split(documents, folder, options, length=length or longest([recipe]), watcher=watcher)
     training = documents if split is None else lambda: split.training(documents())
     note = {"settings": _wanted(recipe, vocabulary), "split": split.to_dict() if split else None, "texts": hashes}
-    tokenizer = _vocabulary(recipe, training, out, options, watcher, vocabulary, note)
+    tokenizer = _vocabulary(recipe, training, out=out, options=options, watcher=watcher, given=vocabulary, wanted=note)
     shorter = vocabulary.before(out / "vocabulary") if vocabulary else None
     build = Build(tokenizer, options, sources=corpus, watcher=watcher, before=shorter)
     build(training, folder / "train")
@@ -207,18 +207,19 @@ def held_out_documents(
 def _vocabulary(
     recipe: Recipe,
     documents: Documents,
+    *,
     out: Path,
     options: TextOptions,
     watcher: Watcher,
-    own: Vocabulary | None,
+    given: Vocabulary | None,
     wanted: dict[str, Any],
 ) -> Tokenizer:
     """Learn the recipe's vocabulary, or take up the one that an interrupted run learnt from the same text."""
     folder = out / "vocabulary"
     if learnt_like(folder, wanted):
         return Tokenizer.load(folder)
-    if own is not None:
-        own.make(documents, folder, watcher)
+    if given is not None:
+        given.make(documents, folder, watcher)
         note_vocabulary(folder, wanted)
         return Tokenizer.load(folder)
     mixed = recipe.mixture.alpha < 1
@@ -235,10 +236,10 @@ def _vocabulary(
     return Tokenizer.load(folder)  # to the byte what a run that goes on reads
 
 
-def _wanted(recipe: Recipe, own: Vocabulary | None) -> dict[str, Any]:
+def _wanted(recipe: Recipe, given: Vocabulary | None) -> dict[str, Any]:
     """All that decides a vocabulary, besides the text."""
-    if own is not None:
-        return own.identity
+    if given is not None:
+        return given.identity
     settings: dict[str, Any] = msgspec.to_builtins(recipe.tokenizer)
     return settings | ({"alpha": recipe.mixture.alpha} if recipe.mixture.alpha < 1 else {})
 

@@ -18,13 +18,13 @@ import torch
 from larvatus.arrays import Ints
 from larvatus.batch import MaskedTokens, TrainingBatch
 from larvatus.engine.distribution import Ranks
-from larvatus.engine.report import StepReport
 from larvatus.engine.settings import Runtime
 from larvatus.engine.step import Share, Update, autocast
 from larvatus.network import Network
 from larvatus.nn.buckets import fill
 from larvatus.nn.device import on_device
 from larvatus.objectives import Loss, combine
+from larvatus.pretrain.report import StepReport
 from larvatus.recipes import Recipe
 
 
