@@ -87,7 +87,7 @@ class Update:
 
 def autocast(runtime: Runtime) -> torch.autocast:
     """Mixed precision, where the runtime asks for it."""
-    device = "cuda" if runtime.cuda else "cpu"
+    device = runtime.device.partition(":")[0]
     return torch.autocast(device, dtype=torch.bfloat16, enabled=runtime.precision == "bf16")
 
 
