@@ -20,6 +20,7 @@ import torch
 
 from larvatus.arrays import Ints
 from larvatus.batch import TokenBatch, TrainingBatch
+from larvatus.engine.optimizer import set_rate
 from larvatus.heads import ClassificationConfig
 from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
@@ -27,7 +28,7 @@ from larvatus.nn.lora import parameter_counts
 from larvatus.rng import stream
 from larvatus.targets import ClassTargets
 from larvatus.tasks.fit.features import Features
-from larvatus.tasks.fit.trained import TrainedConfig, set_rates, train_mode, trainable
+from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
 from larvatus.tasks.scoring import Scoring, head_of
 
 BATCH, VOCABULARY = 32, 30_522
@@ -68,7 +69,7 @@ class Contender:
             else:
                 loss = self.model(batch, limit=64)["classification"].mean
         loss.backward()
-        set_rates(self.optimizer, 1e-4)
+        set_rate(self.optimizer, 1e-4)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self._wait()

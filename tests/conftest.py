@@ -6,10 +6,10 @@ import os
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
-from rich.console import Console
 
 from larvatus.corpus import build_corpus
 from larvatus.engine.settings import Budget, Runtime
+from larvatus.engine.watch import Watcher
 from larvatus.pretrain.job import Job
 from larvatus.pretrain.prepare import Prepared
 from larvatus.pretrain.run import train
@@ -71,6 +71,6 @@ def run_small(prepared, small_recipe, tmp_path):
             seed=seed,
             **options,
         )
-        return train(job, lambda: prepared, console or Console(quiet=True))
+        return train(job, lambda: prepared, Watcher(console))
 
     return run

@@ -14,10 +14,10 @@ from larvatus.engine.distribution import Ranks
 from larvatus.engine.lamb import Lamb
 from larvatus.engine.optimizer import build_optimizer, optimizer_tensors, restore_optimizer
 from larvatus.engine.settings import Runtime
-from larvatus.engine.step import Stepper
 from larvatus.errors import NumericsError
 from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, initialise
+from larvatus.pretrain.step import Stepper
 from larvatus.recipes import OptimizerConfig
 from tests.engine.test_step import NO_DROPOUT, batch_of
 
@@ -202,7 +202,7 @@ def test_a_recipe_with_lamb_steps_deterministically_and_stops_before_what_is_not
     recipe = small_recipe("optimizer.type=lamb", *NO_DROPOUT)
     pair = [lamb_stepper(recipe) for _ in range(2)]
     for found in pair:
-        assert isinstance(found.optimizer, Lamb)
+        assert isinstance(found.update.optimizer, Lamb)
         losses = [found(batch_of([30, 7, 12]), step=s, rate=1e-2, limit=48).losses["masked-lm"] for s in range(6)]
         assert losses[-1] < losses[0] - 0.1
     ours, same = (found.model.state_dict() for found in pair)
@@ -216,7 +216,11 @@ def test_a_recipe_with_lamb_steps_deterministically_and_stops_before_what_is_not
 
 def test_which_weights_have_a_ratio_and_decay(small_recipe: Any) -> None:
     found = lamb_stepper(small_recipe("optimizer.type=lamb"))
-    adapted = {id(p) for g in found.optimizer.param_groups if g["adapt"] for p in g["params"]}
-    assert [(g["adapt"], g["weight_decay"]) for g in found.optimizer.param_groups] == [(True, 0.01), (False, 0.0)]
+    groups = found.update.optimizer.param_groups
+    adapted = {id(p) for g in groups if g["adapt"] for p in g["params"]}
+    assert [(g["adapt"], g["weight_decay"]) for g in groups] == [
+        (True, 0.01),
+        (False, 0.0),
+    ]
     for name, parameter in found.model.named_parameters():
         assert (id(parameter) not in adapted) == (name.endswith("bias") or "norm" in name), name

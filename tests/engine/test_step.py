@@ -10,8 +10,8 @@ from larvatus.batch import MaskedTokens, PairLabels, TokenBatch, TrainingBatch
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime
-from larvatus.engine.step import Stepper
 from larvatus.network import Network
+from larvatus.pretrain.step import Stepper
 
 NO_DROPOUT = ("model.dropout=0.0", "model.attention_dropout=0.0")
 
@@ -69,7 +69,7 @@ def test_a_step_is_a_function_of_its_number_dropout_included(small_recipe):
 def test_norms_and_biases_are_not_decayed(small_recipe):
     recipe = small_recipe("optimizer.decay=0.5", *NO_DROPOUT)
     found = stepper(recipe)
-    groups = found.optimizer.param_groups
+    groups = found.update.optimizer.param_groups
     assert {g["weight_decay"] for g in groups} == {0.5, 0.0}
     plain = {id(p) for g in groups if g["weight_decay"] == 0.0 for p in g["params"]}
     for name, parameter in found.model.named_parameters():
@@ -83,7 +83,7 @@ def test_clipping_shortens_the_gradient_to_the_bound_and_reports_its_true_norm(s
     loss = stepper(small_recipe(*NO_DROPOUT))(batch, step=0, rate=rate, limit=48)
     norm = loss.gradient
     found = stepper(small_recipe(f"optimizer.clip={share * norm}", *NO_DROPOUT))
-    found.optimizer = torch.optim.SGD(found.model.parameters(), lr=rate, fused=True)
+    found.update.optimizer = torch.optim.SGD(found.model.parameters(), lr=rate, fused=True)
     before = weights(found)
     report = found(batch, step=0, rate=rate, limit=48)
     assert report.gradient == pytest.approx(norm, rel=1e-5)
@@ -96,7 +96,7 @@ def test_clipping_keeps_the_direction_of_the_whole_gradient(small_recipe):
     batch, steps = batch_of([30, 7, 12]), []
     for clip in (0.0, 0.01):
         found = stepper(small_recipe(f"optimizer.clip={clip}", *NO_DROPOUT))
-        found.optimizer = torch.optim.SGD(found.model.parameters(), lr=1.0, fused=True)
+        found.update.optimizer = torch.optim.SGD(found.model.parameters(), lr=1.0, fused=True)
         before = weights(found)
         found(batch, step=0, rate=1.0, limit=48)
         steps.append(torch.cat([(t - before[name]).double().flatten() for name, t in weights(found).items()]))

@@ -12,6 +12,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from larvatus.engine.settings import Budget
+from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, Preempted
 from larvatus.evaluate.compare import Comparison, as_dict, compare, contestants_of
 from larvatus.evaluate.plot import draw
@@ -24,7 +25,7 @@ from larvatus.pretrain.run import train
 from larvatus.recipes import read_recipe, steps_of_phases
 from tests.evaluate.conftest import BERT, SMALL
 
-QUIET = Console(quiet=True)
+QUIET = Watcher()
 STEPS = 4
 
 
@@ -66,7 +67,7 @@ def test_a_run_of_a_comparison_equals_pretraining_alone_bit_for_bit(compared, pl
 
         def build(recipe=contestant.recipe, alone=alone):
             corpus, valid = [str(texts / "train.txt")], str(texts / "valid.txt")
-            return prepare(recipe, corpus, out=alone, valid=valid, options=TextOptions(), console=QUIET)
+            return prepare(recipe, corpus, out=alone, valid=valid, options=TextOptions(), watcher=QUIET)
 
         held_out = train(job, build, QUIET)
         ours, theirs = weights(out / contestant.label), weights(alone)

@@ -156,7 +156,7 @@ def test_38_tensorboard_that_fails_stops_neither_training_nor_metrics(run_small,
     """The package is an extra that tests do not install: a writer whose disk is full stands in for its own."""
     from rich.console import Console
 
-    from larvatus.pretrain import monitor
+    from larvatus.engine import watch
 
     class Full:
         def add_scalar(self, *_):
@@ -164,7 +164,7 @@ def test_38_tensorboard_that_fails_stops_neither_training_nor_metrics(run_small,
 
         close = add_scalar
 
-    monkeypatch.setattr(monitor, "_tensorboard", lambda run: Full())
+    monkeypatch.setattr(watch, "_tensorboard", lambda run: Full())
     console = Console(record=True, quiet=False, width=200, file=(tmp_path / "said").open("w"))
     run_small("run", steps=3, console=console, tensorboard=True)
     assert console.export_text().count("TensorBoard's files are no longer written") == 1

@@ -21,10 +21,10 @@ from safetensors.torch import load_file
 
 from larvatus.engine import snapshot
 from larvatus.engine.settings import Runtime
+from larvatus.engine.watch import Metrics
 from larvatus.errors import ArtefactError, NumericsError, RecipeError
 from larvatus.files import locked
 from larvatus.pretrain import checkpoint as checkpoints
-from larvatus.pretrain.monitor import Metrics
 from tests.conftest import SMALL
 
 
@@ -227,7 +227,7 @@ from larvatus.recipes import read_recipe
 from larvatus.engine.distribution import ranks
 from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime
-from larvatus.engine.step import Stepper
+from larvatus.pretrain.step import Stepper
 from tests.conftest import SMALL
 
 with ranks("cpu", timeout_s=60) as group:

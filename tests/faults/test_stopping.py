@@ -302,7 +302,7 @@ def write(*arguments, **options):
     for name in ("fsync", "replace", "rename", "mkdir"):
         setattr(os, name, counted(getattr(os, name)))
     return plain(*arguments, **options)
-from larvatus.pretrain import checkpoint
+from larvatus.engine import checkpoint
 checkpoint.write_snapshot = write
 run(sys.argv[1:])
 """

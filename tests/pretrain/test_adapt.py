@@ -19,6 +19,7 @@ from larvatus.bundle.directory import load_bundle
 from larvatus.corpus import Corpus, build_corpus
 from larvatus.corrupt import WholeWordConfig
 from larvatus.engine.settings import Budget, Runtime
+from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.nn.device import on_device
 from larvatus.pretrain import checkpoint as checkpoints
@@ -48,7 +49,7 @@ def parent(prepared, tmp_path_factory):
     job = Job(
         recipe=read_recipe("bert", settings=SMALL), out=out, budget=Budget(steps=12), evaluate_every=100, save_every=12
     )
-    return out, train(job, lambda: prepared, Console(quiet=True))
+    return out, train(job, lambda: prepared, Watcher())
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +73,13 @@ def adapt(parent, law, prepared, tmp_path):
         origin = Origin.load(Path(origin or parent[0]), out=out)
         recipe = adapted_recipe(origin.bundle, settings=options.pop("settings", ())).recipe
         texts = functools.partial(
-            prepare, recipe, [str(corpus)], out=out, valid=valid, options=TextOptions(), console=console
+            prepare, recipe, [str(corpus)], out=out, valid=valid, options=TextOptions(), watcher=Watcher(console)
         )
         budget = Budget(steps=steps)
         job = Job(recipe=recipe, out=out, budget=budget, origin=origin, evaluate_every=100, **options)
-        train(job, AdaptedTexts(ModelsVocabulary(origin, add_words), texts, str(old) if old else None), console)
+        train(
+            job, AdaptedTexts(ModelsVocabulary(origin, add_words), texts, str(old) if old else None), Watcher(console)
+        )
         return console.export_text()
 
     return run
@@ -223,7 +226,7 @@ def test_resuming_from_another_model_is_refused(parent, adapt, prepared, tmp_pat
         resume=True,
     )
     with pytest.raises(RecipeError, match=r"from: '[0-9a-f]{64}' → '[0-9a-f]{64}'"):
-        train(job, lambda: prepared, Console(quiet=True))
+        train(job, lambda: prepared, Watcher())
 
 
 def test_heads_that_are_missing_are_new_and_said(save_tiny, tiny_model, tmp_path):
@@ -306,9 +309,9 @@ def test_a_directory_without_counts_gets_those_of_the_text(parent, law, adapt, t
     out = tmp_path / "run"
     origin = Origin.load(bare, out=out)
     recipe = adapted_recipe(origin.bundle, str(toml)).recipe
-    options = {"out": out, "valid": None, "options": TextOptions(), "console": Console(quiet=True)}
+    options = {"out": out, "valid": None, "options": TextOptions(), "watcher": Watcher()}
     texts = AdaptedTexts(ModelsVocabulary(origin), functools.partial(prepare, recipe, [str(law)], **options))
-    train(Job(recipe=recipe, out=out, budget=Budget(steps=1), origin=origin), texts, Console(quiet=True))
+    train(Job(recipe=recipe, out=out, budget=Budget(steps=1), origin=origin), texts, Watcher())
     counts = Tokenizer.load(out).counts
     trained = [text for number, text in enumerate(law.read_text().split("\n\n"), 1) if number % 50]  # others: held out
     ids = [i for text in trained for word in text.split() for i in origin.bundle.tokenizer.encode(word).ids.tolist()]

@@ -7,7 +7,6 @@ import json
 import pytest
 import torch
 import transformers
-from rich.console import Console
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
@@ -22,12 +21,13 @@ from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Budget, Runtime
 from larvatus.engine.speed import flops_per_token
-from larvatus.engine.step import Stepper, predictions
+from larvatus.engine.watch import Watcher
 from larvatus.evaluate.languages import held_out_text
 from larvatus.network import Network
 from larvatus.pretrain.evaluation import Score, evaluate
 from larvatus.pretrain.job import Job
 from larvatus.pretrain.run import train
+from larvatus.pretrain.step import Stepper, predictions
 from larvatus.recipes import read_recipe
 from tests.conftest import SMALL
 
@@ -49,7 +49,7 @@ def run_electra(prepared, tmp_path):
             budget=Budget(steps=steps),
             **options,
         )
-        return train(job, lambda: prepared, console or Console(quiet=True))
+        return train(job, lambda: prepared, Watcher(console))
 
     return run
 

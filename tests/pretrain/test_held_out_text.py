@@ -12,6 +12,7 @@ from rich.console import Console
 
 from larvatus.corpus import Corpus
 from larvatus.engine.settings import Budget
+from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError
 from larvatus.pretrain import prepare as preparation
 from larvatus.pretrain.job import Job
@@ -64,7 +65,7 @@ def built(folder, corpus, *, options=FILES, valid=None, chosen=None):
         out=folder,
         valid=valid,
         options=options,
-        console=console,
+        watcher=Watcher(console),
     )
     return console.export_text(), prepared
 
@@ -152,9 +153,9 @@ def test_each_language_is_split_by_its_own_text_and_those_without_held_out_text_
     chosen, out = recipe(), tmp_path / "run"
 
     def texts():
-        return prepare(chosen, corpus, out=out, valid=None, options=FILES, console=console)
+        return prepare(chosen, corpus, out=out, valid=None, options=FILES, watcher=Watcher(console))
 
-    train(Job(recipe=chosen, out=out, budget=Budget(steps=1)), texts, console)
+    train(Job(recipe=chosen, out=out, budget=Budget(steps=1)), texts, Watcher(console))
     said = console.export_text()
     assert "no held-out text of ee: not evaluated; give some with --valid PATH" in said
     assert "sw: every fiftieth of 150 documents" in said
@@ -168,10 +169,10 @@ def test_held_out_text_of_one_document_does_not_stop_a_run_on_sentence_pairs(tmp
     """It used to: at the first evaluation, for want of a second document to draw random sentences from."""
     folder = write_documents(tmp_path / "text", [sentences(300, first=300 * k) for k in range(2)])
     (tmp_path / "valid.txt").write_text(" ".join(sentences(40, first=2000)))
-    out, quiet, chosen = tmp_path / "run", Console(quiet=True), recipe()
+    out, quiet, chosen = tmp_path / "run", Watcher(), recipe()
 
     def texts():
-        return prepare(chosen, [str(folder)], out=out, valid=str(tmp_path / "valid.txt"), options=FILES, console=quiet)
+        return prepare(chosen, [str(folder)], out=out, valid=str(tmp_path / "valid.txt"), options=FILES, watcher=quiet)
 
     results = train(Job(recipe=chosen, out=out, budget=Budget(steps=2)), texts, quiet)
     assert {name for result in results.values() for name in result.scores} == {"masked-lm"}

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import larvatus as lv
 from larvatus.engine.settings import Budget
+from larvatus.engine.watch import Watcher
 from larvatus.pretrain.job import Job
 from larvatus.pretrain.prepare import EMBEDDED, TextOptions, prepare
 from larvatus.pretrain.run import train
@@ -63,9 +63,9 @@ def test_every_packaged_recipe_is_tried_here():
 @pytest.mark.proof
 @pytest.mark.parametrize("name", LEARNS)
 def test_a_recipe_learns_more_than_frequencies(name, tmp_path):
-    wanted, quiet = LEARNS[name], Console(quiet=True)
+    wanted, quiet = LEARNS[name], Watcher()
     recipe = read_recipe(name, size="tiny", settings=[*COMMON, *wanted.settings])
-    prepared = prepare(recipe, [EMBEDDED], out=tmp_path, valid=None, options=TextOptions(), console=quiet)
+    prepared = prepare(recipe, [EMBEDDED], out=tmp_path, valid=None, options=TextOptions(), watcher=quiet)
     job = Job(recipe=recipe, out=tmp_path, budget=Budget(steps=wanted.steps), evaluate_every=wanted.steps)
     results = train(job, lambda: prepared, quiet)
     result = results[recipe.phases[0].length]
@@ -111,14 +111,14 @@ def test_a_recipe_learns_what_follows_what(name, objective, steps, tmp_path):
     (tmp_path / "valid.txt").write_text(made_up_documents(150, seed=1))
     phases = [f"phases.{i}.length=24" for i in range(len(read_recipe(name, size="tiny").phases))]
     settings = ["batch=32", "tokenizer.size=60", "corruption.rate=0.1", f"objectives.{objective}.weight=1.0", *phases]
-    recipe, quiet = read_recipe(name, size="tiny", settings=settings), Console(quiet=True)
+    recipe, quiet = read_recipe(name, size="tiny", settings=settings), Watcher()
     prepared = prepare(
         recipe,
         [str(tmp_path / "train.txt")],
         out=tmp_path / "run",
         valid=str(tmp_path / "valid.txt"),
         options=TextOptions(sentences="newline"),
-        console=quiet,
+        watcher=quiet,
     )
     job = Job(recipe=recipe, out=tmp_path / "run", budget=Budget(steps=steps), evaluate_every=steps)
     score = train(job, lambda: prepared, quiet)[24].scores[objective]
@@ -131,8 +131,8 @@ def test_a_tiny_bert_leaves_the_unigram_plateau_and_learns_which_sentence_follow
     """As `larvatus pretrain bert --size tiny --corpus embedded --steps 1200`: 1.64 nats below the unigram guess were
     seen (1.47 with next-sentence at its full weight), and 62% of sentence pairs right, whose surface tells nothing.
     """
-    recipe, quiet = read_recipe("bert", size="tiny"), Console(quiet=True)
-    prepared = prepare(recipe, [EMBEDDED], out=tmp_path, valid=None, options=TextOptions(), console=quiet)
+    recipe, quiet = read_recipe("bert", size="tiny"), Watcher()
+    prepared = prepare(recipe, [EMBEDDED], out=tmp_path, valid=None, options=TextOptions(), watcher=quiet)
     job = Job(recipe=recipe, out=tmp_path, budget=Budget(steps=1200), evaluate_every=1200)
     result = train(job, lambda: prepared, quiet)[recipe.phases[0].length]
     assert result.scores["masked-lm"].loss < result.guess_loss - 1.55

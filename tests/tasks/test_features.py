@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from larvatus.arrays import Ints
 from larvatus.batch import TokenBatch, TrainingBatch
+from larvatus.engine.optimizer import set_rate
 from larvatus.errors import ArtefactError
 from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.network import Network
@@ -20,7 +21,7 @@ from larvatus.nn import TransformerConfig, on_device
 from larvatus.targets import ClassTargets, WordTags
 from larvatus.tasks.fit import features as module
 from larvatus.tasks.fit.features import Features, subword_targets
-from larvatus.tasks.fit.trained import TrainedConfig, set_rates, train_mode, trainable
+from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
 from larvatus.tasks.scoring import Scoring, head_of, states_of
 
 VOCABULARY, HIDDEN, EXAMPLES = 30, 16, 23
@@ -132,7 +133,7 @@ def test_training_from_the_cache_equals_training_through_the_encoder(head: str, 
         for optimizer, loss in zip(runs, (expected, found), strict=True):
             optimizer.zero_grad()
             loss.mean.backward()
-            set_rates(optimizer, 0.01)
+            set_rate(optimizer, 0.01)
             optimizer.step()
     before = model(head).state_dict()
     after = through.state_dict()

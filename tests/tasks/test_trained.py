@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from larvatus.batch import TokenBatch, TrainingBatch
+from larvatus.engine.optimizer import set_rate
 from larvatus.errors import UsageError
 from larvatus.heads.classification import ClassificationConfig
 from larvatus.network import Network
 from larvatus.nn import TransformerConfig
 from larvatus.nn.lora import LoRAConfig, parameter_counts
 from larvatus.targets import ClassTargets
-from larvatus.tasks.fit.trained import TrainedConfig, set_rates, train_mode, trainable
+from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
 
 LAYERS, HIDDEN, INNER, VOCABULARY, POSITIONS = 3, 16, 64, 20, 32
 BLOCK = 4 * HIDDEN * HIDDEN + 4 * HIDDEN + 2 * HIDDEN * INNER + INNER + HIDDEN + 4 * HIDDEN
@@ -35,7 +36,7 @@ def model(**shape: object) -> Network:
 
 def step(whole: Network, groups: list[dict[str, object]], *, rate: float = 0.1) -> None:
     optimizer = torch.optim.AdamW(groups)
-    set_rates(optimizer, rate)
+    set_rate(optimizer, rate)
     train_mode(whole)
     torch.manual_seed(1)
     whole.loss(BATCH, {"classification": 3})[0].backward()
@@ -95,7 +96,7 @@ def test_lower_layers_learn_slower_and_embeddings_slowest() -> None:
     whole = model(norm="pre")
     groups = trainable(whole, TrainedConfig(layer_decay=0.5, head_rate=3.0), decay=0.01, seed=1)
     optimizer = torch.optim.AdamW(groups)
-    set_rates(optimizer, 0.1)
+    set_rate(optimizer, 0.1)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     expected = {
         "encoder.embeddings.": 0.1 / 8,
@@ -108,7 +109,7 @@ def test_lower_layers_learn_slower_and_embeddings_slowest() -> None:
     for name, parameter in whole.named_parameters():
         (own,) = [rate for start, rate in expected.items() if name.startswith(start)]
         assert rates[id(parameter)] == pytest.approx(own), name
-    set_rates(optimizer, 0.0)
+    set_rate(optimizer, 0.0)
     assert {group["lr"] for group in optimizer.param_groups} == {0.0}
 
 

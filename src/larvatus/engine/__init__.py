@@ -1,1 +1,1 @@
-"""Training: the loop, optimizer, schedule, precision, distribution, checkpoints, guards, signals, monitor."""
+"""Training, whatever is learnt: step, optimizers, schedule, ranks, loop, checkpoints, settings, watcher."""

@@ -9,7 +9,7 @@ pass, so the sum over ranks is the gradient of the whole step, however it was cu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,7 +39,7 @@ class Ranks:
 
     @property
     def main(self) -> bool:
-        """The one that writes."""
+        """The process that writes."""
         return self.rank == 0
 
     def takes(self, item: int) -> bool:
@@ -52,11 +52,11 @@ class Ranks:
             dist.all_reduce(tensor)
         return tensor
 
-    def add_gradients(self, model: nn.Module) -> None:
+    def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum the gradients of all ranks, as one flat tensor (a rank without targets contributes zeros)."""
         if self.count == 1:
             return
-        parameters = [p for p in model.parameters() if p.requires_grad]
+        parameters = [p for p in parameters if p.requires_grad]
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = self.add(torch.cat([g.reshape(-1) for g in grads]))
         for parameter, grad in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):

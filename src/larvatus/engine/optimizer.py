@@ -1,11 +1,11 @@
-"""The optimizer of a recipe: AdamW (Loshchilov & Hutter 2019) or LAMB (`lamb.py`); its state as named tensors.
+"""Makes every optimizer: AdamW (Loshchilov & Hutter 2019) or LAMB (`lamb.py`); its state as named tensors.
 
 Both correct their moments for bias and decay no norms and biases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,15 +18,19 @@ from larvatus.recipes import OptimizerConfig
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """What the recipe asks for, over all parameters."""
-    return {"adamw": adamw, "lamb": lamb}[config.type](model, config)
+Groups = Sequence[dict[str, Any]]
+"""Parameters that learn alike: `params`, `weight_decay`, and where a group has its own rate, `scale` (`set_rate`)."""
 
 
-def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """One fused AdamW over all parameters."""
+def build_optimizer(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> torch.optim.Optimizer:
+    """What the settings ask for, over all parameters of a model, or over the groups that are given."""
+    return {"adamw": adamw, "lamb": lamb}[config.type](model, config, groups)
+
+
+def adamw(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> torch.optim.AdamW:
+    """Fused AdamW."""
     return torch.optim.AdamW(
-        _groups(model, config),
+        list(groups) if groups is not None else decayed(model, config.decay),
         lr=config.rate,
         betas=(config.beta1, config.beta2),
         eps=config.epsilon,
@@ -34,26 +38,28 @@ def adamw(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     )
 
 
-def lamb(model: nn.Module, config: OptimizerConfig) -> Lamb:
-    """LAMB over all parameters, each matrix of its own; norms and biases have no ratio either."""
-    groups = [{**group, "adapt": group["params"][0].ndim >= 2} for group in _groups(model, config)]
+def lamb(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> Lamb:
+    """LAMB, each matrix with its own ratio; norms and biases have none."""
+    parts = decayed(model, config.decay) if groups is None else groups
+    adapted = [{**group, "adapt": group["params"][0].ndim >= 2} for group in parts]
     betas = (config.beta1, config.beta2)
-    return Lamb(groups, config.rate, betas=betas, eps=config.epsilon, stacked=stacked_matrices(model))
+    return Lamb(adapted, config.rate, betas=betas, eps=config.epsilon, stacked=stacked_matrices(model))
 
 
-def _groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
+def decayed(model: nn.Module, decay: float) -> list[dict[str, Any]]:
     """Matrices, which decay, and vectors (norms, biases), which do not."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": config.decay},
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The rate of this step; a group with a `scale` has that share of it."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("scale", 1.0)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
@@ -70,12 +76,12 @@ def restore_optimizer(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, steps: int
 ) -> None:
     """Put the moments back; each must be there, in the shape of its parameter, and none besides."""
-    own = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    wanted = {f"{moment}/{name}": p for name, p in own.items() for moment in _MOMENTS}
+    learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    wanted = {f"{moment}/{name}": p for name, p in learning.items() for moment in _MOMENTS}
     wrong = sorted({*wanted} ^ {*tensors}) or [n for n, p in wanted.items() if tensors[n].shape != p.shape]
     if steps and wrong:
         raise ArtefactError(f"the optimizer state does not fit the model: {', '.join(wrong[:5])}")
-    for name, parameter in own.items():
+    for name, parameter in learning.items():
         if steps:
             optimizer.state[parameter] = {
                 "step": torch.tensor(float(steps), device=parameter.device),

@@ -43,7 +43,7 @@ class Runtime:
         if self.precision not in ("fp32", "bf16"):
             raise UsageError(f"--precision is fp32 or bf16, not {self.precision!r}")
         if self.precision == "bf16" and self.device == "cpu":
-            raise UsageError("--precision bf16 wants a GPU; leave it away on a CPU")
+            raise UsageError("--precision bf16 wants a GPU; leave it out on a CPU")
         MICROBATCH.check(self.microbatch, "--microbatch")
         check_count(self.workers)
 

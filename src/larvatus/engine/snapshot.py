@@ -77,7 +77,7 @@ class Made(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One directory, found sound."""
+    """A directory whose files were found sound."""
 
     path: Path
     made: Made
@@ -93,9 +93,9 @@ def write_snapshot(
 ) -> None:
     """Write a snapshot, whole or not at all; one of this name that was found broken makes way."""
     _make_way(final)
-    with new_directory(final, sum(stored_bytes(own) for own in tensors.values())) as aside:
-        for name, own in tensors.items():
-            write_tensors(aside / name, own)
+    with new_directory(final, sum(stored_bytes(named) for named in tensors.values())) as aside:
+        for name, named in tensors.items():
+            write_tensors(aside / name, named)
         files = {name: sha256(aside / name) for name in tensors}
         written = {"format": FORMAT, "made": msgspec.to_builtins(made), "files": files, "state": state}
         write_vouched(aside / STATE, written)
@@ -119,11 +119,11 @@ def read_snapshot(path: Path) -> Snapshot:
     first = read_json(file)
     if isinstance(first, dict) and {"files", "format", "sha256"} & first.keys() == {"files"}:
         raise OtherFormat(_other(file, 1))
-    found = read_vouched(file, way=NEW_RUN)
-    if found.get("format") != FORMAT:
-        raise OtherFormat(_other(file, found.get("format")))
+    vouched = read_vouched(file, way=NEW_RUN)
+    if vouched.get("format") != FORMAT:
+        raise OtherFormat(_other(file, vouched.get("format")))
     try:
-        files, made, state = dict(found["files"]), msgspec.convert(found["made"], Made), dict(found["state"])
+        files, made, state = dict(vouched["files"]), msgspec.convert(vouched["made"], Made), dict(vouched["state"])
     except (KeyError, TypeError, ValueError) as fault:
         raise ArtefactError(f"{file} is not the state of a checkpoint: {fault}; {NEW_RUN}") from fault
     for name, wanted in files.items():
@@ -143,7 +143,7 @@ def newest_snapshot(paths: Sequence[Path], warn: Callable[[str], None]) -> Snaps
     faults: list[str] = []
     for path in paths:
         try:
-            found = read_snapshot(path)
+            snapshot = read_snapshot(path)
         except OtherFormat:
             raise
         except ArtefactError as fault:
@@ -151,7 +151,7 @@ def newest_snapshot(paths: Sequence[Path], warn: Callable[[str], None]) -> Snaps
             continue
         for line in faults:
             warn(f"{line}; falling back to the one before")
-        return found
+        return snapshot
     if faults:
         raise ArtefactError(f"{faults[0]}; none of {len(paths)} checkpoints is sound; {NEW_RUN}")
     return None

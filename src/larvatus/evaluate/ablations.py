@@ -1,7 +1,7 @@
 """The published ablations, one file each in `recipes/ablations`: `larvatus ablate next-sentence --corpus my_texts/ …`.
 
     ablation = read_ablation("next-sentence")
-    compare(Comparison(contestants=ablation.contestants(size="tiny"), …), console)
+    compare(Comparison(contestants=ablation.contestants(size="tiny"), …), Watcher(console))
 
 An ablation is a recipe and a list of variants, each a label with the settings that make it; everything else is equal.
 """

@@ -2,7 +2,7 @@
 
     contestants = contestants_of("bert,roberta", size="tiny", settings=["batch=64", "bert:optimizer.rate=5e-4"])
     plan = Comparison(contestants=contestants, corpus=["texts/"], out=Path("runs/compare"), budget=Budget(minutes=10))
-    results = compare(plan, Console())
+    results = compare(plan, Watcher(console))
 
     runs/compare/compare.json        what is compared: a resume with anything else is refused
     runs/compare/texts/…             vocabulary and shards, one for all recipes with the same tokenizer settings
@@ -24,12 +24,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 
 from larvatus.corpus import Corpus
 from larvatus.corpus.packing import check as check_packing
 from larvatus.engine.distribution import said_by_torchrun
 from larvatus.engine.settings import Budget, Runtime
+from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, DataError, LarvatusError, RecipeError, UsageError, did_you_mean
 from larvatus.evaluate.notes import budget_in_words, line_of, notes_on
 from larvatus.evaluate.passages import Yardstick
@@ -124,7 +124,7 @@ def _addressed(setting: str, labels: Sequence[str]) -> tuple[str | None, str]:
     return label, rest
 
 
-def compare(plan: Comparison, console: Console) -> Results:
+def compare(plan: Comparison, watcher: Watcher) -> Results:
     """Train all, measure all; the results are also written to `results.json`."""
     if said_by_torchrun()[0] > 1:
         raise UsageError("a comparison runs in one process; start it without torchrun")
@@ -133,7 +133,7 @@ def compare(plan: Comparison, console: Console) -> Results:
         sweep(plan.out)
         _begin(plan)
         plan = replace(plan, corpus=[str(kept_input(plan.out)) if path == "-" else path for path in plan.corpus])
-        prepared = {contestant.label: _texts(plan, contestant, console) for contestant in plan.contestants}
+        prepared = {contestant.label: _texts(plan, contestant, watcher) for contestant in plan.contestants}
         for contestant in plan.contestants:
             _check(plan, contestant, Corpus.open(prepared[contestant.label].train))
         yardstick = _yardstick(plan)
@@ -153,8 +153,8 @@ def compare(plan: Comparison, console: Console) -> Results:
         ]
         runs = []
         for number, trial in enumerate(trials):
-            runs.append(run_trial(trial, yardstick, console))
-            console.print(f"{number + 1} of {len(trials)}  {line_of(runs[-1])}", soft_wrap=True, markup=False)
+            runs.append(run_trial(trial, yardstick, watcher))
+            watcher.say(f"{number + 1} of {len(trials)}  {line_of(runs[-1])}")
         results = Results(runs=tuple(runs), budget=budget_in_words(plan.budget))
         results = msgspec.structs.replace(results, notes=tuple(notes_on(results, yardstick)))
         write_json(plan.out / RESULTS, as_dict(results))
@@ -199,7 +199,7 @@ def _folder(plan: Comparison, contestant: Contestant) -> Path:
     return plan.out / TEXTS / f"{kind}-{hashlib.sha256(settings).hexdigest()[:8]}"
 
 
-def _texts(plan: Comparison, contestant: Contestant, console: Console) -> Prepared:
+def _texts(plan: Comparison, contestant: Contestant, watcher: Watcher) -> Prepared:
     folder = _folder(plan, contestant)
     try:
         return prepare(
@@ -208,7 +208,7 @@ def _texts(plan: Comparison, contestant: Contestant, console: Console) -> Prepar
             out=folder,
             valid=plan.valid,
             options=plan.options,
-            console=console,
+            watcher=watcher,
             length=longest(contestant.recipe for contestant in plan.contestants),  # the same text is held out for all
         )
     except LarvatusError as fault:

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 import torch
-from rich.console import Console
 
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.corpus import Corpus
 from larvatus.engine.settings import Budget, Runtime
+from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, LarvatusError
 from larvatus.evaluate.passages import Yardstick
 from larvatus.evaluate.results import ObjectiveScore, Point, RunResult
@@ -53,7 +53,7 @@ class Trial:
         return f"{self.label}, seed {self.seed}"
 
 
-def run_trial(trial: Trial, yardstick: Yardstick | None, console: Console) -> RunResult:
+def run_trial(trial: Trial, yardstick: Yardstick | None, watcher: Watcher) -> RunResult:
     """The result of a trial: found beside a finished run, or made."""
     corpus = Corpus.open(trial.prepared.train)
     identity: dict[str, Any] = {
@@ -64,7 +64,7 @@ def run_trial(trial: Trial, yardstick: Yardstick | None, console: Console) -> Ru
         "yardstick": yardstick.fingerprint if yardstick else None,
     }
     if trial.resume and (trial.out / RESULT).exists():
-        console.print(f"{trial.out} is finished: taken as it is", soft_wrap=True, markup=False)
+        watcher.say(f"{trial.out} is finished: taken as it is")
         return _finished(trial, identity)
     job = Job(
         recipe=trial.recipe,
@@ -76,7 +76,7 @@ def run_trial(trial: Trial, yardstick: Yardstick | None, console: Console) -> Ru
         brief=True,
     )
     try:
-        held_out = train(job, lambda: trial.prepared, console)
+        held_out = train(job, lambda: trial.prepared, watcher)
     except LarvatusError as fault:
         raise type(fault)(f"{trial.name}: {fault}") from fault
     result = _measured(trial, corpus, held_out, yardstick)

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import math
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
+from larvatus.engine.watch import Cell, Column, Table
 from larvatus.evaluate.results import Kind, Results, Row, Value
 
 
-def as_table(results: Results) -> Group:
+def as_table(results: Results) -> Table:
     """The table, and below it what a reader must know."""
-    table = Table(
-        box=None, pad_edge=False, title=Text(f"the same budget for all: {results.budget}"), title_justify="left"
-    )
-    table.add_column("", no_wrap=True)
-    for label in results.labels:
-        table.add_column(Text(label), justify="right", no_wrap=True)
+    rows: list[list[Cell]] = []
     group = ""
     for row in results.rows():
         if row.group != group:
             group = row.group
-            table.add_row(Text(group, style="dim"))
-        table.add_row(f"  {row.name}", *(_cell(row, label) for label in results.labels))
-    return Group(table, *(Text(f"note: {note}", style="yellow") for note in results.notes))
+            rows.append([Cell(group, style="dim")])
+        rows.append([Cell(f"  {row.name}"), *(_cell(row, label) for label in results.labels)])
+    return Table(
+        title=f"the same budget for all: {results.budget}",
+        columns=[Column("", right=False), *(Column(label) for label in results.labels)],
+        rows=rows,
+        notes=[Cell(f"note: {note}", style="yellow") for note in results.notes],
+    )
 
 
-def _cell(row: Row, label: str) -> Text:
-    return Text(said(row.values[label], row.kind), style="bold green" if label in row.best else "")
+def _cell(row: Row, label: str) -> Cell:
+    return Cell(said(row.values[label], row.kind), style="bold green" if label in row.best else "")
 
 
 def said(value: Value | None, kind: Kind) -> str:

@@ -17,9 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from larvatus.corpus import Corpus, is_corpus
+from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
 from larvatus.files import sha256
 from larvatus.pretrain.origin import Origin
@@ -67,7 +66,7 @@ class ModelsVocabulary:
         if self.add_words:
             raise UsageError(
                 f"{corpus} is built already, so its vocabulary cannot be extended; give the text itself, "
-                "or leave --add-words away"
+                "or leave out --add-words"
             )
         if tokenizer.fingerprint != self.origin.bundle.tokenizer.fingerprint:
             raise UsageError(
@@ -75,18 +74,18 @@ class ModelsVocabulary:
                 f"or build it again: larvatus corpus build … --tokenizer {self.origin.path}"
             )
 
-    def make(self, documents: Documents, folder: Path, console: Console) -> None:
+    def make(self, documents: Documents, folder: Path, watcher: Watcher) -> None:
         tokenizer = self.origin.bundle.tokenizer
         (folder / EXTENSION).unlink(missing_ok=True)  # of an earlier try that was asked for other words
         shutil.rmtree(folder / BEFORE, ignore_errors=True)
         if tokenizer.counts is not None and not self.add_words:
             tokenizer.save(folder)
             return
-        console.print("counting the words of the text …")
+        watcher.say("counting the words of the text …")
         words = count_words((document.text for document in documents()), tokenizer.library)
         if tokenizer.counts is None:  # of another text than the model's, but the only one there is
             tokenizer = dataclasses.replace(tokenizer, counts=counted(words, tokenizer))
-        extension = self._extended(tokenizer, words, console)
+        extension = self._extended(tokenizer, words, watcher)
         if extension is None:
             tokenizer.save(folder)
             return
@@ -99,7 +98,7 @@ class ModelsVocabulary:
     def before(self, folder: Path) -> Tokenizer | None:
         return Tokenizer.load(folder / BEFORE) if has_sound(folder, f"{BEFORE}/") else None
 
-    def _extended(self, tokenizer: Tokenizer, words: list[tuple[str, int]], console: Console) -> Extension | None:
+    def _extended(self, tokenizer: Tokenizer, words: list[tuple[str, int]], watcher: Watcher) -> Extension | None:
         units: dict[str, None] = {}
         for given in self.add_words:
             number = _number(given)
@@ -108,20 +107,18 @@ class ModelsVocabulary:
             )
             units |= dict.fromkeys(chosen.units)
             if str(chosen):
-                console.print(f"--add-words {given}: {chosen}", soft_wrap=True, markup=False)
+                watcher.say(f"--add-words {given}: {chosen}")
         if not units:
             if self.add_words:
-                console.print("no word is to be added: the vocabulary stays as it is")
+                watcher.say("no word is to be added: the vocabulary stays as it is")
             return None
         extension = extend(tokenizer, list(units))
         shown = ", ".join(unit.lstrip("Ġ▁") for unit in islice(units, 8))
         others = len(extension.parts) - len(units)
         on_the_way = f" and {others:,} pieces that they need" if others > 0 else ""
-        console.print(
+        watcher.say(
             f"added to the {tokenizer.size:,} pieces of the vocabulary: {len(units):,} words{on_the_way}: "
             f"{shown}{' …' if len(units) > 8 else ''}",
-            soft_wrap=True,
-            markup=False,
         )
         return extension
 
@@ -154,7 +151,7 @@ class AdaptedTexts:
             Corpus.open(train, verify=False).tokenizer,
             self.prepare.keywords["options"],
             sources=[self.old],
-            console=self.prepare.keywords["console"],
+            watcher=self.prepare.keywords["watcher"],
             before=self.vocabulary.before(out / "vocabulary"),
         )
         if self.old == EMBEDDED:
@@ -167,8 +164,8 @@ def extension_of(out: Path) -> tuple[int, list[list[int]]]:
     folder = out / "vocabulary"
     if not has_sound(folder, EXTENSION):
         return 0, []
-    found = read_vouched(folder / EXTENSION, way="choose another --out")
-    return int(found["first"]), [list(map(int, parts)) for parts in found["parts"]]
+    extension = read_vouched(folder / EXTENSION, way="choose another --out")
+    return int(extension["first"]), [list(map(int, parts)) for parts in extension["parts"]]
 
 
 def _number(given: str) -> int | None:

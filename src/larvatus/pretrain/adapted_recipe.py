@@ -102,13 +102,13 @@ def _refuse_contradictions(recipe: Recipe, bundle: Bundle) -> None:
     asked = {"model": recipe.model, "tokenizer": recipe.tokenizer}
     there = {"model": bundle.model, "tokenizer": _described(bundle.tokenizer, None)}
     for part, settings in asked.items():
-        own = there[part] if isinstance(there[part], dict) else msgspec.to_builtins(there[part])
+        known = there[part] if isinstance(there[part], dict) else msgspec.to_builtins(there[part])
         for field, value in msgspec.to_builtins(settings).items():
-            if own is not None and field in own and value != own[field] and (part, field) not in _free():
+            if known is not None and field in known and value != known[field] and (part, field) not in _free():
                 free = " and ".join(f"model.{name}" for name in FREE)
                 raise UsageError(
-                    f"{part}.{field} = {value} contradicts --from {bundle.path}, where it is {own[field]}; "
-                    f"leave it (or --size) away: of the model, {free} alone can be set"
+                    f"{part}.{field} = {value} contradicts --from {bundle.path}, where it is {known[field]}; "
+                    f"leave it (or --size) out: of the model, {free} alone can be set"
                 )
 
 

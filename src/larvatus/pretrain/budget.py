@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from larvatus.corpus.loader import Loader
 from larvatus.engine.settings import Budget
-from larvatus.engine.step import Stepper
 from larvatus.errors import UsageError
+from larvatus.pretrain.step import Stepper
 from larvatus.recipes import Recipe, steps_of_phases
 
 MEASURED_S = 4.0

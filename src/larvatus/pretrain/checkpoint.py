@@ -11,26 +11,31 @@ There is no random state to keep: every draw is a function of seed, step and ite
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import torch
 from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.bundle.directory import check_model_directory
 from larvatus.bundle.manifest import NAME as MANIFEST
-from larvatus.bundle.weights import check_fit, read_tensors
+from larvatus.bundle.weights import read_tensors
 from larvatus.corpus.loader import Cursor
+from larvatus.engine.checkpoint import (
+    FOLDER,
+    Checkpoint,
+    Checkpoints,
+    changed_fields,
+    refuse_other_kind,
+    refuse_resume_with_overwrite,
+    restore_weights,
+)
 from larvatus.engine.optimizer import optimizer_tensors, restore_optimizer
-from larvatus.engine.snapshot import KEEP, NEW_RUN, STATE, Made, let_go, newest_snapshot, write_snapshot
-from larvatus.errors import ArtefactError, RecipeError, UsageError
-from larvatus.recipes import differences
+from larvatus.engine.snapshot import Made
+from larvatus.errors import ArtefactError, RecipeError
 from larvatus.regular_files import refuse_link
 
-FOLDER = "checkpoints"
+_PREFIX = "step-"
 _MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 
@@ -71,21 +76,22 @@ class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What must not change under a resume: recipe, seed, corpus, vocabulary."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """One directory, found sound."""
-
-    path: Path
-    made: Made
-    state: State
+def checkpoints_of(run: Path, warn: Callable[[str], None]) -> Checkpoints[State]:
+    """The checkpoints of a pretraining run, by step."""
+    return Checkpoints(
+        run=run,
+        kind="pretraining",
+        state=State,
+        order=lambda name: name if name.startswith(_PREFIX) else None,
+        warn=warn,
+    )
 
 
 def refuse_what_is_there(
     out: Path, *, resume: bool, overwrite: bool = False, inputs: Iterable[str | Path] = ()
 ) -> None:
     """A directory with a run is only touched by a resume or to begin anew, one with a model alone by the latter."""
-    if overwrite and resume:
-        raise UsageError("--resume goes on with a run and --overwrite begins anew; give one of them")
+    refuse_resume_with_overwrite(resume=resume, overwrite=overwrite)
     checkpoints = out / FOLDER
     refuse_link(checkpoints)
     for name in (FOLDER, MANIFEST, _MODEL):
@@ -96,10 +102,7 @@ def refuse_what_is_there(
             )
         if resume and (out / name).exists() and not checkpoints.is_dir():
             raise ArtefactError(f"{out} holds a model ({name}), but no run to go on with; choose another --out")
-    others = [path.name for path in checkpoints.iterdir()] if checkpoints.is_dir() else []
-    others = [name for name in others if not name.startswith((".", "step-"))]
-    if others:
-        raise ArtefactError(f"{checkpoints} is of another kind of run ({min(others)}); choose another --out")
+    refuse_other_kind(out, lambda name: name.startswith(_PREFIX))
     begun = resume and checkpoints.is_dir()
     check_model_directory(out, overwrite=overwrite or begun, inputs=inputs)
 
@@ -114,49 +117,33 @@ def save_checkpoint(
     made: Made,
     warn: Callable[[str], None],
 ) -> Path:
-    """Write a checkpoint; only the one before it stays besides. Newer ones were found broken when the run went on."""
-    final = run / FOLDER / f"step-{progress.step:08d}"
+    """Write a checkpoint; only the one before it stays besides."""
     tensors = {_MODEL: _weights(model), _OPTIMIZER: optimizer_tensors(optimizer, model)}
-    state: dict[str, Any] = msgspec.to_builtins(State(progress=progress, run=identity))
-    write_snapshot(final, tensors, state, made=made)
-    kept = [path for path in _directories(run) if path.name <= final.name][:KEEP]
-    let_go([path for path in _directories(run) if path not in kept], warn)
-    return final
+    state = State(progress=progress, run=identity)
+    return checkpoints_of(run, warn).write(f"{_PREFIX}{progress.step:08d}", tensors, state, made=made)
 
 
-def newest_checkpoint(run: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+def newest_checkpoint(run: Path, warn: Callable[[str], None]) -> Checkpoint[State] | None:
     """The newest sound checkpoint; each newer broken one is named aloud."""
-    found = newest_snapshot(_directories(run), warn)
-    if found is None:
-        return None
-    try:
-        return Checkpoint(found.path, found.made, msgspec.convert(found.state, State))
-    except msgspec.ValidationError as fault:
-        raise ArtefactError(f"{found.path / STATE} is no checkpoint of pretraining: {fault}; {NEW_RUN}") from fault
+    return checkpoints_of(run, warn).newest()
 
 
-def refuse_another_run(checkpoint: Checkpoint, identity: Mapping[str, object], *, steps: int | None) -> None:
+def refuse_another_run(checkpoint: Checkpoint[State], identity: Mapping[str, object], *, steps: int | None) -> None:
     """Resuming with something else would be another run; say field by field what differs."""
     before = checkpoint.state.progress.steps
     old: dict[str, object] = {**checkpoint.state.run, "steps": before}
     new: dict[str, object] = {**identity, "steps": steps or before}
-    if changed := differences(old, new):
+    changed = [f"{change.field}: {change.before!r} → {change.now!r}" for change in changed_fields(old, new)]
+    if changed:
         raise RecipeError(
             f"{checkpoint.path} belongs to a run with other settings: {'; '.join(changed[:8])}; "
             "resume with the same, or add --fork to go on from there with the new ones"
         )
 
 
-def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def restore(checkpoint: Checkpoint[State], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Weights and moments back to where the checkpoint stood."""
-    path = checkpoint.path / _MODEL
-    tensors = read_tensors(path)
-    check_fit(
-        path,
-        found={name: tuple(t.shape) for name, t in tensors.items()},
-        wanted={name: tuple(t.shape) for name, t in _weights(model).items()},
-    )
-    model.load_state_dict(tensors, strict=False)  # a weight in two places is in the file once
+    restore_weights(checkpoint.path / _MODEL, _weights(model))
     moments = read_tensors(checkpoint.path / _OPTIMIZER)
     restore_optimizer(optimizer, model, moments, steps=checkpoint.state.progress.step)
 
@@ -164,9 +151,3 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: torch.optim.Opt
 def _weights(model: nn.Module) -> dict[str, Tensor]:
     """Every weight once, under its first name, though it may stand in two places (shared embeddings)."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
-
-
-def _directories(run: Path) -> list[Path]:
-    """Checkpoints by number, newest first; what is still being written has another name."""
-    found = (run / FOLDER).glob("step-*") if (run / FOLDER).is_dir() else iter(())
-    return sorted((path for path in found if path.is_dir()), reverse=True)

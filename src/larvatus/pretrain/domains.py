@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 from torch import nn
 
 from larvatus.arrays import Ints
@@ -26,6 +25,7 @@ from larvatus.batch import MaskedTokens, TrainingBatch
 from larvatus.corpus import Corpus
 from larvatus.corrupt import WholeWordConfig
 from larvatus.engine.settings import Runtime
+from larvatus.engine.watch import Cell, Column, Table
 from larvatus.network import Network
 from larvatus.pretrain.evaluation import HeldOut, evaluate
 from larvatus.pretrain.held_out import held_out, held_out_batches
@@ -56,14 +56,14 @@ class Change:
 
     def figures(self) -> dict[str, float]:
         """All that was measured, by name."""
-        found = {}
+        figures = {}
         for when in ("before", "after"):
             measured: Measured = getattr(self, when)
             score = measured.result.scores[self.objective]
-            found[f"loss {when}"], found[f"accuracy {when}"] = score.loss, score.accuracy
+            figures[f"loss {when}"], figures[f"accuracy {when}"] = score.loss, score.accuracy
             if measured.word_loss is not None and self.objective == MASKED_LM:
-                found[f"nats a word {when}"] = measured.word_loss
-        return found
+                figures[f"nats a word {when}"] = measured.word_loss
+        return figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +80,15 @@ class Comparison:
 
     def measure(self, model: Network, *, before: bool = False) -> dict[str, Measured]:
         """A model on every domain; `before`, in the vocabulary that it had."""
-        found = {}
+        measured = {}
         length = self.recipe.phases[-1].length
         for domain in self.domains:
             corpus = Corpus.open(domain.before if before else domain.path)
             result = held_out(model, corpus, self.recipe, length=length, tokens=COMPARED_TOKENS, runtime=self.runtime)
             wanted = self.extended and MASKED_LM in result.scores
             words = word_loss(model, corpus, self.recipe, length=length, runtime=self.runtime) if wanted else None
-            found[domain.name] = Measured(result, words)
-        return found
+            measured[domain.name] = Measured(result, words)
+        return measured
 
 
 def word_loss(model: Network, corpus: Corpus, recipe: Recipe, *, length: int, runtime: Runtime) -> float:
@@ -151,19 +151,17 @@ def records_of(rows: Sequence[Change]) -> list[dict[str, Any]]:
 
 def table_of(rows: Sequence[Change], *, extended: bool) -> Table:
     """For people."""
-    table = Table(box=None, pad_edge=False, title="held out, before and after", title_justify="left")
-    table.add_column("domain", vertical="bottom")
-    table.add_column("objective", no_wrap=True)
     names = ["loss", "accuracy", *(["nats a word"] if extended else [])]  # as `figures` calls them
+    columns = [Column("domain", right=False), Column("objective", right=False)]
     for name in names:
-        table.add_column(f"{name}\nbefore", justify="right")
-        table.add_column("\nafter", justify="right")
+        columns += [Column(f"{name}\nbefore"), Column("\nafter")]
+    lines = []
     for row in rows:
         figures = row.figures()
         cells = [figures.get(f"{name} {when}") for name in names for when in ("before", "after")]
         shown = ["" if f is None else f"{f:.1%}" if 2 <= place < 4 else f"{f:.3f}" for place, f in enumerate(cells)]
-        table.add_row(row.domain, row.objective, *shown)
-    return table
+        lines.append([Cell(text) for text in (row.domain, row.objective, *shown)])
+    return Table(title="held out, before and after", columns=columns, rows=lines)
 
 
 def notes_of(comparison: Comparison) -> list[str]:

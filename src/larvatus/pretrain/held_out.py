@@ -52,9 +52,9 @@ def measurable(model: Network, packing: PackingConfig, corruption: CorruptionCon
     Where that is none of a model that has a generator, the generator.
     """
     given = {*packing.gives, *(corruption.gives if corruption is not None else ())}
-    own: dict[str, Any] = dict(model.objectives.items())
-    kept = {name: head for name, head in own.items() if head.needs in given}
-    if len(kept) == len(own):
+    objectives: dict[str, Any] = dict(model.objectives.items())
+    kept = {name: head for name, head in objectives.items() if head.needs in given}
+    if len(kept) == len(objectives):
         return model
     if not kept and model.generator is not None:
         return measurable(model.generator, packing, corruption)
@@ -92,7 +92,7 @@ def held_out_batches(
 def held_out(model: Network, corpus: Corpus, recipe: Recipe, *, length: int, tokens: int, runtime: Runtime) -> HeldOut:
     """All objectives on up to `tokens` tokens of the corpus; of each language as many where there are several."""
 
-    def one(language: str | None, tokens: int) -> HeldOut:
+    def scored(language: str | None, tokens: int) -> HeldOut:
         batches = held_out_batches(
             corpus,
             recipe.packing,
@@ -106,4 +106,6 @@ def held_out(model: Network, corpus: Corpus, recipe: Recipe, *, length: int, tok
         return evaluate(part, batches, runtime=runtime, limit=length, counts=corpus.tokenizer.counts)
 
     names = corpus.languages
-    return one(None, tokens) if len(names) < 2 else together({name: one(name, tokens // len(names)) for name in names})
+    if len(names) < 2:
+        return scored(None, tokens)
+    return together({name: scored(name, tokens // len(names)) for name in names})

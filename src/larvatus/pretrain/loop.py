@@ -1,16 +1,16 @@
-"""The loop: steps, evaluations, checkpoints, until the steps are done or someone asks to stop.
+"""Pretraining's use of the loop: phases, steps looked at one later, held-out scores along the way, checkpoints.
 
-What decides the result is in the recipe, the corpus and the seed; what changes over time is in `Progress`.
+    progress = Pretraining(recipe=recipe, progress=Progress(steps=1_000), stepper=stepper, …).run()
+
+What decides the result is in the recipe, the corpus and the seed; what changes over time is in `progress`.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -19,24 +19,25 @@ from larvatus.arrays import Ints
 from larvatus.batch import TrainingBatch
 from larvatus.corpus.loader import Cursor, Loader
 from larvatus.engine.distribution import Ranks
-from larvatus.engine.report import StepReport
+from larvatus.engine.loop import Clock, run_loop
 from larvatus.engine.schedule import learning_rate
 from larvatus.engine.settings import Runtime
-from larvatus.engine.step import Stepper
 from larvatus.errors import Preempted
 from larvatus.pretrain.checkpoint import CurvePoint, Progress
 from larvatus.pretrain.evaluation import HeldOut
 from larvatus.pretrain.monitor import Monitor
+from larvatus.pretrain.report import StepReport
+from larvatus.pretrain.step import Stepper
 from larvatus.recipes import Recipe, steps_of_phases
-from larvatus.signals import Stop, Stopped
+from larvatus.signals import Stop
 
 T = TypeVar("T")
 JOIN_S = 2.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loop:
-    """What the loop calls; it owns none of it."""
+@dataclass(kw_only=True)
+class Pretraining:
+    """What the steps of a run call, and how far they have come."""
 
     recipe: Recipe
     runtime: Runtime
@@ -44,103 +45,112 @@ class Loop:
     stepper: Stepper
     loader: Callable[[int], Loader]
     """The loader of a phase."""
-    evaluate: Callable[[int], HeldOut | None]
+    held_out: Callable[[int], HeldOut | None]
     """Held-out scores at the length of a phase."""
-    save: Callable[[Progress], None]
+    checkpoint: Callable[[Progress], None]
+    """Writes a checkpoint."""
     monitor: Monitor | None
-    """Only the main rank shows anything."""
+    """Only the main rank evaluates and shows anything."""
     stop: Stop
     evaluate_every: int
     save_every: int
-    _unread: list[StepReport] = field(default_factory=list, init=False)
-    """The step that was launched and not yet looked at."""
+    progress: Progress
 
-    def run(self, progress: Progress) -> Progress:
+    def __post_init__(self) -> None:
+        self.clock = Clock(self.progress.seconds)
+        self._evaluated = self.progress.step
+        self._batches: Generator[tuple[TrainingBatch[Ints], Cursor], None, None] | None = None
+        self._fetched: tuple[TrainingBatch[Ints], Cursor] | None = None
+        self._ends = _ends(self.recipe, self.progress.steps)
+        self._unread: list[StepReport] = []
+        """The step that was launched and not yet looked at."""
+
+    def run(self) -> Progress:
         """From wherever `progress` stands to the last step."""
-        ends = _ends(self.recipe, progress.steps)
-        while progress.step < progress.steps:
-            phase = next(i for i, end in enumerate(ends) if progress.step < end)
-            if phase != progress.phase:  # a phase reads the corpus from the start, in an order of its own
-                progress = msgspec.structs.replace(progress, phase=phase, cursor=Cursor())
-            progress = self._phase(progress, ends[phase])
-        return progress
-
-    def _phase(self, progress: Progress, end: int) -> Progress:
-        length = self.recipe.phases[progress.phase].length
-        loader = self.loader(progress.phase)
-        batches = ahead(loader.steps(progress.cursor), leave=self._may_leave, close=loader.close)
         try:
-            for batch, cursor in batches:
-                progress = self._step(progress, batch, cursor, length)
-                if progress.step == end:
-                    return progress
+            if not run_loop(self, stop=self.stop, ranks=self.ranks, device=self.runtime.device):
+                with self.stop.noting():
+                    raise self._left()
         finally:
-            batches.close()
-        raise self._left(progress)  # asked to stop while it waited for text
+            self._close()
+        return self.progress
+
+    @property
+    def finished(self) -> bool:
+        return self.progress.step >= self.progress.steps
+
+    @property
+    def evaluation_due(self) -> bool:
+        step = self.progress.step
+        return step % self.evaluate_every == 0 and not self.finished and step > self._evaluated
+
+    @property
+    def save_due(self) -> bool:
+        return self.finished or self.progress.step % self.save_every == 0
+
+    def fetch(self) -> bool:
+        """The batch of the next step; a phase reads the corpus from the start, in an order of its own."""
+        phase = next(number for number, end in enumerate(self._ends) if self.progress.step < end)
+        if phase != self.progress.phase:
+            self._close()
+            self.progress = msgspec.structs.replace(self.progress, phase=phase, cursor=Cursor())
+        if self._batches is None:
+            loader = self.loader(phase)
+            self._batches = ahead(loader.steps(self.progress.cursor), leave=self._may_leave, close=loader.close)
+        self._fetched = next(self._batches, None)
+        return self._fetched is not None
 
     def _may_leave(self) -> bool:
         """Whether to stop between two steps, before all ranks have agreed on it: not where others would wait."""
         return self.stop.asked and self.ranks.count == 1
 
-    def _step(self, progress: Progress, batch: TrainingBatch[Ints], cursor: Cursor, length: int) -> Progress:
-        began = time.monotonic()
-        rate = learning_rate(self.recipe.schedule, self.recipe.optimizer.rate, step=progress.step, steps=progress.steps)
-        report = self.stepper(batch, step=progress.step, rate=rate, limit=length)
-        self._look_at_the_last()
+    def _close(self) -> None:
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
+
+    def step(self) -> None:
+        assert self._fetched is not None
+        recipe, progress, (batch, cursor) = self.recipe, self.progress, self._fetched
+        rate = learning_rate(recipe.schedule, recipe.optimizer.rate, step=progress.step, steps=progress.steps)
+        report = self.stepper(batch, step=progress.step, rate=rate, limit=recipe.phases[progress.phase].length)
+        self.read()  # the step before this one, while this one is under way
         self._unread.append(report)
-        progress = msgspec.structs.replace(
+        self.progress = msgspec.structs.replace(
             progress,
             step=progress.step + 1,
             cursor=cursor,
             tokens=progress.tokens + report.tokens,
-            seconds=progress.seconds + time.monotonic() - began,
+            seconds=self.clock.seconds,
         )
-        return self._after(progress)
 
-    def _look_at_the_last(self) -> None:
-        """Check and show the step before this one, while this one is under way."""
+    def read(self) -> None:
+        """Check and show the step that was launched last."""
         while self._unread:
             report = self._unread.pop()
             report.check()
             if self.monitor:
                 self.monitor.step(report)
 
-    def _after(self, progress: Progress) -> Progress:
-        """Evaluate and save when due; leave when asked to. Nothing unsound is ever evaluated or saved."""
-        last = progress.step == progress.steps
-        stopping = self.ranks.any(self.stop.asked, self.runtime.device)
-        evaluating = progress.step % self.evaluate_every == 0 and not last and not stopping
-        saving = last or stopping or progress.step % self.save_every == 0
-        if evaluating or saving:
-            self._look_at_the_last()
-        if self.monitor and evaluating:
-            progress = self._evaluate(progress)
-        if (stopping and not last) or (evaluating and self._may_leave()):
-            raise self._left(progress)
-        if saving:
-            self.save(progress)
-        return progress
+    def evaluate(self) -> HeldOut | None:
+        return self.held_out(self.progress.phase) if self.monitor else None
 
-    def _evaluate(self, progress: Progress) -> Progress:
-        """Held-out scores, unless a signal comes first."""
-        assert self.monitor is not None
-        try:
-            with self.stop.at_once() if self.ranks.count == 1 else nullcontext():
-                result = self.evaluate(progress.phase)
-        except Stopped:
-            return progress
-        if result is None:
-            return progress
-        self.monitor.held_out(progress.step, result, seen=progress.tokens, seconds=progress.seconds)
-        return with_point(progress, result)
+    def record(self, scores: HeldOut | None) -> None:
+        self._evaluated = self.progress.step
+        if self.monitor and scores is not None:
+            progress = self.progress
+            self.monitor.held_out(progress.step, scores, seen=progress.tokens, seconds=progress.seconds)
+            self.progress = with_point(progress, scores)
 
-    def _left(self, progress: Progress) -> Preempted:
+    def save(self) -> None:
+        self.checkpoint(self.progress)
+
+    def _left(self) -> Preempted:
         """Save where it stands; what to end with."""
-        self._look_at_the_last()
-        self.save(progress)
+        self.save()
         return Preempted(
-            f"{self.stop.by or 'another rank'} stopped it; saved at step {progress.step:,} of {progress.steps:,}; "
-            "the same command with --resume goes on from there"
+            f"{self.stop.by or 'another rank'} stopped it; saved at step {self.progress.step:,} of "
+            f"{self.progress.steps:,}; the same command with --resume goes on from there"
         )
 
 

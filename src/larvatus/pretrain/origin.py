@@ -76,18 +76,18 @@ class Origin:
         size = max(rows, first + len(parts))
         model = Network.build(recipe.model, recipe.objectives, vocabulary=size, seed=seed)
         rowed = _rows_for_pieces(recipe)
-        found = {name: lengthened(t, size, first, parts) if name in rowed else t for name, t in theirs.items()}
-        own = model.state_dict()
+        given = {name: lengthened(t, size, first, parts) if name in rowed else t for name, t in theirs.items()}
+        wanted = model.state_dict()
         heads: dict[str, list[str]] = {}
-        for name in own:
+        for name in wanted:
             heads.setdefault(_part(name), []).append(name)
         fitting = {
-            part: all(name in found and found[name].shape == own[name].shape for name in names)
+            part: all(name in given and given[name].shape == wanted[name].shape for name in names)
             for part, names in heads.items()
         }
         if not fitting["encoder"]:
-            check_fit(self.path, found=_encoder_shapes(found), wanted=_encoder_shapes(own))
-        model.load_state_dict({name: found[name] if fitting[_part(name)] else t for name, t in own.items()})
+            check_fit(self.path, found=_encoder_shapes(given), wanted=_encoder_shapes(wanted))
+        model.load_state_dict({name: given[name] if fitting[_part(name)] else t for name, t in wanted.items()})
         there = dict.fromkeys(map(_part, theirs))
         return Started(
             model=model,

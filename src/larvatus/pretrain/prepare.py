@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
-from rich.console import Console
-from rich.progress import Progress, TextColumn
 
 from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
 from larvatus.corpus.format import Counts
 from larvatus.corrupt import check_mask
+from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.pretrain.text_note import EMBEDDED, check_shards, finish, kept_input, take_up, text_hashes
 from larvatus.pretrain.vocabulary_note import learnt_like, note_vocabulary
@@ -85,7 +84,7 @@ class Vocabulary(Protocol):
     def check(self, tokenizer: Tokenizer, corpus: Path) -> None:
         """Refuse a built corpus of another vocabulary."""
 
-    def make(self, documents: Documents, folder: Path, console: Console) -> None:
+    def make(self, documents: Documents, folder: Path, watcher: Watcher) -> None:
         """Save the tokenizer in the folder; `documents` are those to train on."""
 
     def before(self, folder: Path) -> Tokenizer | None:
@@ -99,7 +98,7 @@ def prepare(
     out: Path,
     valid: str | None,
     options: TextOptions,
-    console: Console,
+    watcher: Watcher,
     vocabulary: Vocabulary | None = None,
     length: int | None = None,
 ) -> Prepared:
@@ -114,30 +113,30 @@ def prepare(
             _check_vocabulary(recipe, tokenizer, train)
         else:
             vocabulary.check(tokenizer, train)
-        build = Build(tokenizer, options, sources=[valid or ""], console=console)
+        build = Build(tokenizer, options, sources=[valid or ""], watcher=watcher)
         held_out = held_out_shards(valid, out / "corpus" / "valid", build=build)
         if held_out is None:
-            console.print("no held-out text: nothing will be evaluated; give some with --valid PATH")
+            watcher.say("no held-out text: nothing will be evaluated; give some with --valid PATH")
         return Prepared(train=train, valid=held_out)
     folder = out / "corpus"
     given = {"corpus": [str(path) for path in corpus], "valid": valid, "options": msgspec.to_builtins(options)}
     given |= {"vocabulary": _wanted(recipe, vocabulary)}
     hashes = text_hashes(corpus, valid, out=out)
-    shards = take_up(folder, given, hashes, say=lambda line: console.print(line, soft_wrap=True, markup=False))
+    shards = take_up(folder, given, hashes, say=watcher.say)
     if shards is not None:
         return Prepared(train=folder / "train", valid=check_shards(folder, shards))
     documents = _documents(corpus, out, options)
     split = None
     if valid is None and EMBEDDED not in corpus:
-        split = _split(documents, folder, options, length=length or longest([recipe]), console=console)
+        split = _split(documents, folder, options, length=length or longest([recipe]), watcher=watcher)
     training = documents if split is None else lambda: split.training(documents())
     note = {"settings": _wanted(recipe, vocabulary), "split": split.to_dict() if split else None, "texts": hashes}
-    tokenizer = _vocabulary(recipe, training, out, options, console, vocabulary, note)
+    tokenizer = _vocabulary(recipe, training, out=out, options=options, watcher=watcher, given=vocabulary, wanted=note)
     shorter = vocabulary.before(out / "vocabulary") if vocabulary else None
-    build = Build(tokenizer, options, sources=corpus, console=console, before=shorter)
+    build = Build(tokenizer, options, sources=corpus, watcher=watcher, before=shorter)
     build(training, folder / "train")
     if isinstance(documents, _Read) and (documents.skipped.total or documents.skipped.left):
-        console.print(f"left out: {documents.skipped}", soft_wrap=True, markup=False)
+        watcher.say(f"left out: {documents.skipped}")
     if valid is not None:
         held_out = held_out_shards(valid, folder / "valid", build=build)
     else:
@@ -153,13 +152,13 @@ def longest(recipes: Iterable[Recipe]) -> int:
 
 
 def _split(
-    documents: Documents, folder: Path, options: TextOptions, *, length: int, console: Console
+    documents: Documents, folder: Path, options: TextOptions, *, length: int, watcher: Watcher
 ) -> ValidationSplit:
     """Decide what is held out, say it, and keep it beside the shards."""
     split = ValidationSplit.of(documents(), length=length, language=options.language, sentences=options.sentences)
-    console.print(f"held out: {split}", soft_wrap=True, markup=False)
+    watcher.say(f"held out: {split}")
     if split.nothing:
-        console.print("too little text to hold any out: nothing will be evaluated; give some with --valid PATH")
+        watcher.say("too little text to hold any out: nothing will be evaluated; give some with --valid PATH")
     folder.mkdir(parents=True, exist_ok=True)
     write_vouched(folder / SPLIT, split.to_dict())
     return split
@@ -209,22 +208,23 @@ def held_out_documents(
 def _vocabulary(
     recipe: Recipe,
     documents: Documents,
+    *,
     out: Path,
     options: TextOptions,
-    console: Console,
-    own: Vocabulary | None,
+    watcher: Watcher,
+    given: Vocabulary | None,
     wanted: dict[str, Any],
 ) -> Tokenizer:
     """Learn the recipe's vocabulary, or take up the one that an interrupted run learnt from the same text."""
     folder = out / "vocabulary"
     if learnt_like(folder, wanted):
         return Tokenizer.load(folder)
-    if own is not None:
-        own.make(documents, folder, console)
+    if given is not None:
+        given.make(documents, folder, watcher)
         note_vocabulary(folder, wanted)
         return Tokenizer.load(folder)
     mixed = recipe.mixture.alpha < 1
-    console.print("learning the vocabulary …")
+    watcher.say("learning the vocabulary …")
     tokenizer = train_mixed_vocabulary(
         documents(),
         recipe.tokenizer,
@@ -237,10 +237,10 @@ def _vocabulary(
     return Tokenizer.load(folder)  # to the byte what a run that goes on reads
 
 
-def _wanted(recipe: Recipe, own: Vocabulary | None) -> dict[str, Any]:
+def _wanted(recipe: Recipe, given: Vocabulary | None) -> dict[str, Any]:
     """All that decides a vocabulary, besides the text."""
-    if own is not None:
-        return own.identity
+    if given is not None:
+        return given.identity
     settings: dict[str, Any] = msgspec.to_builtins(recipe.tokenizer)
     return settings | ({"alpha": recipe.mixture.alpha} if recipe.mixture.alpha < 1 else {})
 
@@ -268,20 +268,17 @@ class Build:
     tokenizer: Tokenizer
     options: TextOptions
     sources: Sequence[Given]
-    console: Console
+    watcher: Watcher
     before: Tokenizer | None = None
     """The vocabulary before it was extended: held-out text is built with both."""
 
     def __call__(self, documents: Documents, folder: Path) -> Path:
         if self.before is not None and folder.name != "train":
             dataclasses.replace(self, tokenizer=self.before, before=None)(documents, before(folder))
-        quiet = not self.console.is_terminal
-        with Progress(TextColumn("  {task.description}"), console=self.console, transient=True, disable=quiet) as bar:
-            task = bar.add_task(f"{folder.name}: encoding")
+        with self.watcher.counter(f"{folder.name}: encoding") as show:
 
-            def show(counts: Counts) -> None:
-                words = f"{folder.name}: {counts.documents:,} documents, {counts.tokens:,} tokens"
-                bar.update(task, description=words)
+            def progress(counts: Counts) -> None:
+                show(f"{folder.name}: {counts.documents:,} documents, {counts.tokens:,} tokens")
 
             options = BuildOptions(
                 language=self.options.language,
@@ -289,8 +286,8 @@ class Build:
                 reading=self.options.reading,
                 sources=self.sources,
                 licence=self.options.licence,
-                progress=show,
-                notice=lambda line: self.console.print(line, soft_wrap=True),
+                progress=progress,
+                notice=self.watcher.say,
             )
             build_corpus(documents(), self.tokenizer, folder, options)
         return folder

@@ -16,7 +16,6 @@ from contextlib import nullcontext
 
 import msgspec
 import torch
-from rich.console import Console
 
 from larvatus.bundle.card import model_card
 from larvatus.bundle.directory import architecture_of, save_bundle
@@ -27,12 +26,13 @@ from larvatus.corpus.loader import Loader
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
 from larvatus.corrupt import packed_length
+from larvatus.engine.checkpoint import FOLDER, Checkpoint
 from larvatus.engine.distribution import Ranks, ranks
 from larvatus.engine.optimizer import build_optimizer
 from larvatus.engine.settings import Budget
 from larvatus.engine.snapshot import Made
 from larvatus.engine.speed import flops_per_token, peak_flops
-from larvatus.engine.step import Stepper
+from larvatus.engine.watch import Metrics, Watcher
 from larvatus.errors import printable
 from larvatus.files import locked, sweep
 from larvatus.network import Network
@@ -42,9 +42,9 @@ from larvatus.pretrain.adapt import extension_of
 from larvatus.pretrain.budget import steps_of_minutes, steps_wanted
 from larvatus.pretrain.card import card_of, results_of, training_facts
 from larvatus.pretrain.checkpoint import (
-    FOLDER,
     Progress,
-    newest_checkpoint,
+    State,
+    checkpoints_of,
     refuse_another_run,
     refuse_what_is_there,
     restore,
@@ -54,23 +54,24 @@ from larvatus.pretrain.domains import Change, Comparison, Measured, changes, fac
 from larvatus.pretrain.evaluation import HeldOut
 from larvatus.pretrain.held_out import corruption_of, held_out
 from larvatus.pretrain.job import Job
-from larvatus.pretrain.loop import Loop
-from larvatus.pretrain.monitor import Metrics, Monitor
+from larvatus.pretrain.loop import Pretraining
+from larvatus.pretrain.monitor import Monitor
 from larvatus.pretrain.prepare import Prepared
 from larvatus.pretrain.size import refuse_what_cannot_fit
+from larvatus.pretrain.step import Stepper
 from larvatus.recipes import recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.rng import derive
 from larvatus.signals import Stop, listening, resumable
 
-OWN = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard")
+KEPT = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard")
 """What a run keeps in its directory beside the model: none of it may lead elsewhere."""
 LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume goes on from there"
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
 FINAL_TOKENS = 1_048_576
 
 
-def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int, HeldOut]:
+def train(job: Job, texts: Callable[[], Prepared], watcher: Watcher) -> dict[int, HeldOut]:
     """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
     refuse_what_cannot_fit(job.recipe, job.runtime)
     with (
@@ -81,13 +82,13 @@ def train(job: Job, texts: Callable[[], Prepared], console: Console) -> dict[int
         saying_what_to_lower(LOWER),
     ):
         if group.main:
-            only_regular(job.out, OWN)
+            only_regular(job.out, KEPT)
             inputs = [] if job.origin is None else [job.origin.path]
             refuse_what_is_there(job.out, resume=job.resume, overwrite=job.overwrite, inputs=inputs)
             if job.overwrite:
                 remove_run(job.out)
         prepared = group.share(texts)
-        run = Run(job, prepared, ranks=group, stop=stop, console=console if group.main else Console(quiet=True))
+        run = Run(job, prepared, ranks=group, stop=stop, watcher=watcher if group.main else Watcher())
         return run.execute()
 
 
@@ -100,9 +101,9 @@ def _way_on(job: Job) -> str:
 class Run:
     """A job under way on this rank."""
 
-    def __init__(self, job: Job, prepared: Prepared, *, ranks: Ranks, stop: Stop, console: Console) -> None:
-        self.job, self.ranks, self.stop, self.console = job, ranks, stop, console
-        self.news = Console(quiet=True) if job.brief else console  # for what is no warning
+    def __init__(self, job: Job, prepared: Prepared, *, ranks: Ranks, stop: Stop, watcher: Watcher) -> None:
+        self.job, self.ranks, self.stop, self.watcher = job, ranks, stop, watcher
+        self.news = Watcher() if job.brief else watcher  # for what is no warning
         if job.runtime.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be asked before it starts
             torch.use_deterministic_algorithms(True)
@@ -130,7 +131,7 @@ class Run:
             return Network.build(job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed)
         first, parts = extension_of(job.out)
         started = job.origin.start(job.recipe, seed=job.seed, first=first, parts=parts)
-        self.console.print(f"from {job.origin.path}: {started}", soft_wrap=True)
+        self.watcher.say(f"from {job.origin.path}: {started}")
         return started.model
 
     def execute(self) -> dict[int, HeldOut]:
@@ -139,7 +140,7 @@ class Run:
         compared = self.job.origin is not None and self.ranks.main
         before = self._measure_origin() if compared else {}
         progress = self._begin()
-        with Metrics(self.job.out, self.console, tensorboard=self.job.tensorboard) as metrics:
+        with self.watcher.metrics(self.job.out, tensorboard=self.job.tensorboard) as metrics:
             with self.stop.noting():
                 progress = self._train(progress, metrics)
             self.stop.check()
@@ -169,32 +170,30 @@ class Run:
     def _show(self, rows: list[Change]) -> None:
         """What was gained and what was forgotten."""
         if rows:
-            self.console.print(table_of(rows, extended=self.comparison.extended))
+            self.watcher.show(table_of(rows, extended=self.comparison.extended))
         for line in notes_of(self.comparison):
-            self.console.print(line, soft_wrap=True)
+            self.watcher.say(line)
 
     def _announce(self) -> None:
         """Two lines before the work: what is read, what is trained."""
         corpus, recipe = self.corpus, self.job.recipe
-        self.news.print(
+        self.news.say(
             f"{printable(str(corpus.path))}: {corpus.documents:,} documents · {corpus.sentences:,} sentences"
             f" · {corpus.words:,} words"
             f" · vocabulary: {self.tokenizer.size:,} pieces, {corpus.tokens / max(corpus.words, 1):.2f} per word",
-            soft_wrap=True,
         )
         if len(corpus.manifest.languages) > 1:
             for row in language_rows(corpus.manifest.languages, recipe.mixture.alpha):
-                self.news.print(f"  {row}", soft_wrap=True)
+                self.news.say(f"  {row}")
         if without := self._languages_without():
             names = ", ".join(without)
-            self.news.print(f"no held-out text of {names}: not evaluated; give some with --valid PATH", soft_wrap=True)
+            self.news.say(f"no held-out text of {names}: not evaluated; give some with --valid PATH")
         parameters = sum(p.numel() for p in self.model.parameters())
         lengths = " then ".join(str(phase.length) for phase in recipe.phases)
         step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
-        self.news.print(
+        self.news.say(
             f"{recipe.name}: {parameters / 1e6:.1f}M parameters · length {lengths} · {step} tokens a step · "
             f"{self.job.runtime}",
-            soft_wrap=True,
         )
 
     def _languages_without(self) -> list[str]:
@@ -210,31 +209,30 @@ class Run:
             result = self._evaluate(number, FINAL_TOKENS)
             if result is not None:
                 results[phase.length] = result
-                self.news.print(f"held out, length {phase.length}: {result}", soft_wrap=True)
+                self.news.say(f"held out, length {phase.length}: {result}")
                 for language, part in result.languages.items():
-                    self.news.print(f"  {language}: {part}", soft_wrap=True)
+                    self.news.say(f"  {language}: {part}")
         return results
 
     def _train(self, progress: Progress, metrics: Metrics) -> Progress:
         job = self.job
         monitor = self._monitor(progress, metrics) if self.ranks.main else None
-        loop = Loop(
+        training = Pretraining(
             recipe=job.recipe,
             runtime=job.runtime,
             ranks=self.ranks,
             stepper=self.stepper,
             loader=self.loader,
-            evaluate=lambda phase: self._evaluate(phase, CURVE_TOKENS),
-            save=lambda reached: self._save_checkpoint(reached, monitor),
+            held_out=lambda phase: self._evaluate(phase, CURVE_TOKENS),
+            checkpoint=lambda reached: self._save_checkpoint(reached, monitor),
             monitor=monitor,
             stop=self.stop,
             evaluate_every=job.evaluate_every or max(1, progress.steps // 10),
             save_every=job.save_every or max(1, progress.steps // 10),
+            progress=progress,
         )
-        if monitor is None:
-            return loop.run(progress)
-        with monitor:
-            return loop.run(progress)
+        with monitor or nullcontext():
+            return training.run()
 
     # — where to begin —
 
@@ -244,25 +242,23 @@ class Run:
         if self.ranks.main:
             sweep(job.out)
             sweep(job.out / FOLDER)
-        checkpoint = newest_checkpoint(job.out, self._warn)
+        checkpoints = checkpoints_of(job.out, self.watcher.warn)
+        checkpoint = checkpoints.resume(refuse=self._refuse_another_run, made=self._made())
         if checkpoint is None:
             if job.resume:
-                self.news.print("no checkpoint yet: starting at step 0", highlight=False)
+                self.news.say("no checkpoint yet: starting at step 0")
             steps = steps_wanted(job.recipe, job.budget, self._epoch_tokens()) or self._measure()
             return Progress(steps=steps)
-        if not job.fork:
-            refuse_another_run(checkpoint, self._identity, steps=self._steps_asked())
-        if (line := checkpoint.made.unlike(self._made())) is not None:
-            self._warn(line)
         restore(checkpoint, self.model, self.optimizer)
         progress = checkpoint.state.progress
         if job.fork:
             progress = msgspec.structs.replace(progress, steps=self._steps_asked() or progress.steps)
-        self.console.print(f"resumed from step {progress.step:,} of {progress.steps:,}", highlight=False)
+        self.watcher.say(f"resumed from step {progress.step:,} of {progress.steps:,}")
         return progress
 
-    def _warn(self, line: str) -> None:
-        self.console.print(line, style="yellow", soft_wrap=True, markup=False, highlight=False)
+    def _refuse_another_run(self, checkpoint: Checkpoint[State]) -> None:
+        if not self.job.fork:
+            refuse_another_run(checkpoint, self._identity, steps=self._steps_asked())
 
     def _made(self) -> Made:
         return Made.here(self.job.runtime, self.ranks.count)
@@ -278,7 +274,7 @@ class Run:
         self.optimizer.state.clear()
         steps = self.ranks.agree(steps, self.job.runtime.device)
         if self.ranks.main:
-            self.news.print(f"{self.job.budget.minutes:g} minutes are {steps:,} steps here", highlight=False)
+            self.news.say(f"{self.job.budget.minutes:g} minutes are {steps:,} steps here")
         return steps
 
     def _steps_asked(self) -> int | None:
@@ -294,7 +290,9 @@ class Run:
     def _identity(self) -> dict[str, object]:
         origin: dict[str, object] = {}
         if self.job.origin is not None:
-            domains = {own.name: Corpus.open(own.path, verify=False).fingerprint for own in self.comparison.domains}
+            domains = {
+                domain.name: Corpus.open(domain.path, verify=False).fingerprint for domain in self.comparison.domains
+            }
             origin = {"from": self.job.origin.fingerprint, "domains": domains}
         return {
             "recipe": recipe_table(self.job.recipe),
@@ -333,7 +331,7 @@ class Run:
         job = self.job
         return Monitor(
             metrics,
-            self.console,
+            self.watcher,
             brief=job.out.name if job.brief else None,
             steps=progress.steps,
             start=progress.step,
@@ -351,7 +349,7 @@ class Run:
             progress=progress,
             identity=self._identity,
             made=self._made(),
-            warn=self._warn,
+            warn=self.watcher.warn,
         )
         if monitor:
             monitor.saved(progress.step, path)

@@ -35,8 +35,8 @@ Hashes = dict[str, str | None]
 
 def text_hashes(corpus: Sequence[Given], valid: str | None, *, out: Path) -> Hashes:
     """SHA-256 of every text that was named, by its name."""
-    found = {str(path): _hash(path, out) for path in corpus}
-    return found if valid is None else {**found, f"--valid {valid}": _hash(valid, out)}
+    hashes = {str(path): _hash(path, out) for path in corpus}
+    return hashes if valid is None else {**hashes, f"--valid {valid}": _hash(valid, out)}
 
 
 def _hash(given: Given, out: Path) -> str | None:
@@ -54,12 +54,12 @@ def take_up(
     """Fingerprints of the shards that were built before from the same text; None where they are still to be built."""
     note = folder / NOTE
     if is_there(note):
-        found = read_vouched(note, way=ELSE)
-        changed = list(_changes(found, given, hashes))
+        before = read_vouched(note, way=ELSE)
+        changed = list(_changes(before, given, hashes))
         if changed and any((folder / "train").glob("*.arrow")):
             raise ArtefactError(f"{folder} was built from other text or options: {changed[0]}; put it back, or {ELSE}")
         if not changed:
-            shards: dict[str, str | None] | None = found["shards"]
+            shards: dict[str, str | None] | None = before["shards"]
             return shards
         say(f"{changed[0]}: nothing was built from it yet, so this begins anew")
     _write(folder, given, hashes, None)
@@ -90,12 +90,12 @@ def _fingerprint(path: Path | None) -> str | None:
     return None if path is None else Corpus.open(path, verify=False).fingerprint
 
 
-def _changes(found: dict[str, Any], given: dict[str, Any], hashes: Hashes) -> Iterator[str]:
-    for name in sorted({*found["given"], *given}):
-        if (was := found["given"].get(name)) != (now := given.get(name)):
+def _changes(before: dict[str, Any], given: dict[str, Any], hashes: Hashes) -> Iterator[str]:
+    for name in sorted({*before["given"], *given}):
+        if (was := before["given"].get(name)) != (now := given.get(name)):
             yield f"{name} was {was}, now {now}"
-    for name, own in hashes.items():
-        if found["texts"].get(name) != own:
+    for name, digest in hashes.items():
+        if before["texts"].get(name) != digest:
             yield f"{name} was edited since"
 
 

@@ -25,9 +25,9 @@ def note_vocabulary(folder: Path, wanted: dict[str, Any]) -> None:
 
 def learnt_like(folder: Path, wanted: dict[str, Any]) -> bool:
     """Whether a vocabulary stands there that was made of the same; what is said of another one no longer holds."""
-    found = _read(folder)
-    files = found.pop("files", {})
-    if found != wanted:
+    noted = _read(folder)
+    files = noted.pop("files", {})
+    if noted != wanted:
         (folder / NOTE).unlink(missing_ok=True)
         return False
     _check(folder, files)

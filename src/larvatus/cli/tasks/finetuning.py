@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from larvatus.engine.pace import Pace
+from larvatus.engine.watch import Watcher
 from larvatus.errors import printable
 from larvatus.heads import AnsweringConfig
-from larvatus.pretrain.monitor import Metrics
 from larvatus.tasks.fit.choosing import Epoch, Scores, compare
 from larvatus.tasks.fit.finetune import Tuned, Watch
 from larvatus.tasks.fit.run import CurvePoint
@@ -26,47 +25,35 @@ class Show:
     """The run's mouth."""
 
     def __init__(self, console: Console, out: Path) -> None:
-        self.console, self._out = console, out
-        self._metrics: Metrics | None = None
+        self._watcher = Watcher(console)
+        self._metrics = self._watcher.metrics(out)
         self._best: dict[int, Scores] = {}
         """Of each seed: what is no better is said seldom; all of it is in metrics.jsonl."""
-        self._last = time.monotonic()
         self._pace = Pace()
-        self._bar = Progress(
-            TextColumn("  {task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), console=console
-        )
-        self._task = self._bar.add_task("reading", total=None, left="")
+        self._bar = self._watcher.bar(words="reading", every_s=LINE_EVERY_S)
 
     def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._bar.start()
+        self._bar.__enter__()
         return self
 
     def __exit__(self, *fault: object) -> None:
-        self._bar.stop()
+        self._bar.__exit__(*fault)
 
     @property
     def watch(self) -> Watch:
         return Watch(say=self.say, epoch=self._epoch, progress=self._progress)
 
     def say(self, line: str) -> None:
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._watcher.say(line)
 
     def point(self, point: CurvePoint) -> None:
         self.say(f"curve: {point.examples:,} examples · {point.metric} {point.mean:.4f} ± {point.deviation:.4f}")
 
     def _progress(self, step: int, steps: int, loss: float, speed: float) -> None:
         words = f"step {step:,}/{steps:,}  training loss {loss:.3f}  {speed:,.0f} texts/s"
-        left = self._pace.left(step, steps)
-        if self.console.is_terminal:
-            self._bar.update(self._task, completed=step, total=steps, description=words, left=left)
-        elif time.monotonic() - self._last >= LINE_EVERY_S:
-            self._last = time.monotonic()
-            self.say(f"  {words}  {left}".rstrip())
+        self._bar.show(step, words, left=self._pace.left(step, steps), total=steps)
 
     def _epoch(self, seed: int, epoch: Epoch) -> None:
-        if self._metrics is None:
-            self._metrics = Metrics(self._out, self.console)
         values = epoch.scores.values if epoch.scores is not None else {}
         losses = {"training_loss": epoch.training_loss}
         if epoch.scores is not None:
@@ -74,31 +61,13 @@ class Show:
         self._metrics.write("valid", epoch.step, {"seed": seed, "epoch": epoch.epoch, **losses, **values})
         better = epoch.scores is not None and compare(epoch.scores, self._best.get(seed)) > 0
         whole = epoch.scores is None and epoch.epoch == round(epoch.epoch)
-        if not (better or whole or time.monotonic() - self._last >= LINE_EVERY_S):
+        if not (better or whole or self._bar.is_line_due):
             return
-        self._last = time.monotonic()
         if better and epoch.scores is not None:
             self._best[seed] = epoch.scores
         named = {name.replace("_", " "): value for name, value in losses.items()} | values
         said = " · ".join(f"{name} {value:.4f}" for name, value in named.items())
-        self.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: {said}")
-
-
-class Pace:
-    """How long the training under way still takes, by the clock: evaluations and checkpoints are counted in."""
-
-    def __init__(self) -> None:
-        self._began: tuple[int, float] | None = None
-        self._now = (0, 0)
-
-    def left(self, step: int, steps: int) -> str:
-        """``17 min left`` at most; nothing before there is something to go by."""
-        before, self._now = self._now, (step, steps)
-        if self._began is None or step <= before[0] or steps != before[1]:  # the first, or another seed
-            self._began = step, time.monotonic()
-            return ""
-        seconds = (steps - step) * (time.monotonic() - self._began[1]) / (step - self._began[0])
-        return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+        self._bar.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: {said}")
 
 
 def show_result(console: Console, tuned: Tuned, out: Path) -> None:

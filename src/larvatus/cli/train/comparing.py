@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from larvatus.cli.numbers import MICROBATCH, MINUTES, TOKENS, WORKERS, numbers_of, ranged
+from larvatus.engine.watch import Watcher
 from larvatus.errors import printable
 from larvatus.evaluate.compare import Comparison, as_dict, compare
 from larvatus.evaluate.plot import draw
@@ -44,7 +45,7 @@ def seeds_of(seed: int, seeds: str | None) -> tuple[int, ...]:
 def compare_and_show(plan: Comparison, *, as_json: bool) -> None:
     """Carry out a comparison; the table (or JSON) goes to standard output, and the plot beside the runs."""
     console = Console(stderr=as_json, markup=False, emoji=False, highlight=False)
-    results = compare(plan, console)
+    results = compare(plan, Watcher(console))
     if as_json:
         print(json.dumps(as_dict(results)))
     else:

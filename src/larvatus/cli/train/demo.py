@@ -11,6 +11,7 @@ from rich.console import Console
 
 from larvatus.cli.numbers import MINUTES, ranged
 from larvatus.engine.settings import Budget, Runtime
+from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
 from larvatus.files import saying_what_is_full
 from larvatus.model import load
@@ -39,6 +40,7 @@ def demo(
 ) -> None:
     """Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download."""
     console = Console(markup=False, emoji=False, highlight=False)
+    watcher = Watcher(console)
     if out.exists():
         refuse_link(out)
         if not is_there(out / MARK) and (not out.is_dir() or any(out.iterdir())):
@@ -51,9 +53,9 @@ def demo(
     job = Job(recipe=recipe, out=out, runtime=Runtime.here(), budget=Budget(minutes=minutes), seed=seed)
 
     def texts() -> Prepared:
-        return prepare(recipe, [EMBEDDED], out=out, valid=None, options=TextOptions(), console=console)
+        return prepare(recipe, [EMBEDDED], out=out, valid=None, options=TextOptions(), watcher=watcher)
 
-    results = train(job, texts, console)
+    results = train(job, texts, watcher)
     model = load(out)
     console.print("\nfilled blanks:")
     for text in BLANKS:

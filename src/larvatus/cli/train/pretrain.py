@@ -33,6 +33,7 @@ from larvatus.cli.options import (
     text_of,
 )
 from larvatus.engine.settings import Budget, Runtime
+from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError, printable
 from larvatus.pretrain.adapt import AdaptedTexts, ModelsVocabulary
 from larvatus.pretrain.adapted_recipe import EPOCHS, adapted_recipe
@@ -104,6 +105,7 @@ def pretrain(
 ) -> None:
     """Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is taken."""
     console = Console(markup=False, emoji=False, highlight=False, quiet=os.environ.get("RANK", "0") != "0")
+    watcher = Watcher(console)
     origin = _origin(from_, out, add_words=add_words, old=old)
     chosen = _recipe(recipe, origin, size=size, settings=settings or [], console=console)
     runtime = Runtime.here(
@@ -130,9 +132,9 @@ def pretrain(
         tensorboard=tensorboard,
         origin=origin,
     )
-    texts = partial(prepare, chosen, text, out=out, valid=valid, options=options, console=console)
+    texts = partial(prepare, chosen, text, out=out, valid=valid, options=options, watcher=watcher)
     adapted = None if origin is None else AdaptedTexts(ModelsVocabulary(origin, add_words or ()), texts, old)
-    train(job, adapted or texts, console)
+    train(job, adapted or texts, watcher)
     if not console.quiet:
         _say_what_is_next(out, console)
 

@@ -12,31 +12,26 @@ seed and step.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import torch
 from msgspec import Struct
 from torch import Tensor
 
-from larvatus.bundle.weights import check_fit, read_tensors
+from larvatus.bundle.weights import read_tensors
+from larvatus.engine.checkpoint import Changed, Checkpoint, Checkpoints, changed_fields, restore_weights
 from larvatus.engine.optimizer import optimizer_tensors, restore_optimizer
 from larvatus.engine.settings import Runtime
-from larvatus.engine.snapshot import KEEP, NEW_RUN, STATE, Made, let_go, newest_snapshot, write_snapshot
+from larvatus.engine.snapshot import Made
 from larvatus.errors import ArtefactError
 from larvatus.network import Network
 from larvatus.tasks.fit.choosing import Epoch
 from larvatus.tasks.fit.loop import FineTuning
 
-FOLDER = "checkpoints"
 CONTENTS = ("model", "train", "dev")
 """What an identity holds as hashes."""
 _NAME = re.compile(r"seed-(-?\d+)-step-(\d+)")
@@ -74,19 +69,19 @@ class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass
 class Keeper:
-    """Saves a run under way in its directory, and knows the one that was there before."""
+    """Saves a run under way in its directory, and knows the checkpoint that it goes on from."""
 
     directory: Path
     identity: dict[str, Any]
-    found: State | None = None
-    path: Path | None = None
+    checkpoint: Checkpoint[State] | None = None
+    """Where the run goes on."""
     done: list[SeedRun] = field(default_factory=list)
     kept: tuple[int, dict[str, Tensor]] | None = None
     """The best seed so far, with its weights."""
     saved: float = field(default_factory=time.monotonic)
 
     say: Callable[[str], None] = lambda line: None
-    """Told what was found broken, or differs."""
+    """Told what is broken, or differs."""
     runtime: Runtime = field(default_factory=Runtime)
 
     @classmethod
@@ -101,31 +96,30 @@ class Keeper:
     ) -> Keeper:
         """With `resume`, from the newest sound checkpoint there; it must be of the same run."""
         keeper = cls(directory, identity, say=say, runtime=runtime or Runtime())
-        found = newest_snapshot(keeper.paths(), say) if resume else None
-        if found is None:
+        if not resume:
             return keeper
-        try:
-            state = msgspec.convert(found.state, State)
-        except msgspec.ValidationError as fault:
-            raise ArtefactError(f"{found.path / STATE} is no checkpoint of fine-tuning: {fault}; {NEW_RUN}") from fault
-        refuse_another(directory, state.identity, identity)
-        if (line := found.made.unlike(Made.here(keeper.runtime))) is not None:
-            say(line)
-        keeper.found, keeper.path, keeper.done = state, found.path, list(state.done)
-        if state.kept is not None:
-            keeper.kept = state.kept, read_tensors(found.path / "kept.safetensors")
+        checkpoint = keeper.checkpoints.resume(
+            refuse=lambda newest: refuse_another(directory, newest.state.identity, identity),
+            made=Made.here(keeper.runtime),
+        )
+        if checkpoint is not None:
+            keeper.checkpoint, keeper.done = checkpoint, list(checkpoint.state.done)
+            if checkpoint.state.kept is not None:
+                keeper.kept = checkpoint.state.kept, read_tensors(checkpoint.path / "kept.safetensors")
         return keeper
 
-    def paths(self) -> list[Path]:
-        """The checkpoints that stand, newest first: seeds are trained in the order they were given in."""
-        seeds: list[int] = self.identity.get("seeds", [])
+    @property
+    def checkpoints(self) -> Checkpoints[State]:
+        return Checkpoints(run=self.directory, kind="fine-tuning", state=State, order=self._order, warn=self.say)
 
-        found = []
-        for path in (self.directory / FOLDER).glob("seed-*"):
-            if (name := _NAME.fullmatch(path.name)) and path.is_dir():
-                seed, step = map(int, name.groups())
-                found.append((seeds.index(seed) if seed in seeds else -1, step, path))
-        return [path for _, _, path in sorted(found, reverse=True)]
+    def _order(self, name: str) -> tuple[int, int] | None:
+        """Seeds are trained in the order they were given in."""
+        numbers = _NAME.fullmatch(name)
+        if numbers is None:
+            return None
+        seeds: list[int] = self.identity.get("seeds", [])
+        seed, step = map(int, numbers.groups())
+        return (seeds.index(seed) if seed in seeds else -1), step
 
     def is_done(self, seed: int) -> bool:
         return any(run.seed == seed for run in self.done)
@@ -138,19 +132,12 @@ class Keeper:
 
     def restore(self, training: FineTuning, seed: int) -> None:
         """Have a training go on where the checkpoint of its seed stood."""
-        state, path = self.found, self.path
-        if state is None or path is None or state.seed != seed or not state.step:
+        if self.checkpoint is None:
             return
-        own = training.trained
-        tensors = read_tensors(path / "trained.safetensors")
-        check_fit(
-            path / "trained.safetensors",
-            found={name: tuple(tensor.shape) for name, tensor in tensors.items()},
-            wanted={name: tuple(tensor.shape) for name, tensor in own.items()},
-        )
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(tensors[name])
+        state, path = self.checkpoint.state, self.checkpoint.path
+        if state.seed != seed or not state.step:
+            return
+        restore_weights(path / "trained.safetensors", training.trained)
         moments = read_tensors(path / "optimizer.safetensors")
         restore_optimizer(training.optimizer, training.model, moments, steps=state.step)
         fit = training.fit
@@ -173,7 +160,6 @@ class Keeper:
             tensors["best.safetensors"] = fit.best
         if self.kept is not None:
             tensors["kept.safetensors"] = self.kept[1]
-        final = self.directory / FOLDER / f"seed-{seed}-step-{fit.step:08d}"
         state = State(
             identity=self.identity,
             seed=seed,
@@ -186,24 +172,19 @@ class Keeper:
             done=tuple(self.done),
             kept=self.kept[0] if self.kept is not None else None,
         )
-        write_snapshot(final, tensors, msgspec.to_builtins(state), made=Made.here(self.runtime))
-        paths = self.paths()
-        kept = paths[paths.index(final) :][:KEEP]  # newer ones were found broken when the run went on
-        let_go([path for path in paths if path not in kept], self.say)
+        name = f"seed-{seed}-step-{fit.step:08d}"
+        path = self.checkpoints.write(name, tensors, state, made=Made.here(self.runtime))
         self.saved = time.monotonic()
-        return final
+        return path
 
     def clear(self) -> None:
-        """The run is done: the model directory holds all that is worth keeping."""
-        gone = self.directory / f".{FOLDER}.tmp-{os.getpid()}"
-        with suppress(FileNotFoundError):
-            os.rename(self.directory / FOLDER, gone)  # at once: a kill now leaves no half of a checkpoint
-        shutil.rmtree(gone, ignore_errors=True)
+        """The run is done."""
+        self.checkpoints.clear()
 
 
 def refuse_another(directory: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     """A run goes on as it was begun, or not at all."""
-    changed = list(_changes(before, now))
+    changed = list(dict.fromkeys(map(_said, changed_fields(before, now))))
     if changed:
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise ArtefactError(
@@ -211,15 +192,9 @@ def refuse_another(directory: Path, before: dict[str, Any], now: dict[str, Any])
         )
 
 
-def _changes(before: dict[str, Any], now: dict[str, Any], within: str = "") -> Iterator[str]:
-    """Each setting that differs: ``settings.rate 0.01 (now 0.02)``; of contents only that they do."""
-    for name in {**before, **now}:
-        old, new = before.get(name), now.get(name)
-        if old == new:
-            continue
-        if name in CONTENTS and not within:
-            yield f"other contents of {name}"
-        elif isinstance(old, dict) and isinstance(new, dict):
-            yield from _changes(old, new, f"{within}{name}.")
-        else:
-            yield f"{within}{name} {json.dumps(old)} (now {json.dumps(new)})"
+def _said(changed: Changed) -> str:
+    """``settings.rate 0.01 (now 0.02)``; of contents only that they differ."""
+    first = changed.field.partition(".")[0]
+    if first in CONTENTS:
+        return f"other contents of {first}"
+    return f"{changed.field} {json.dumps(changed.before)} (now {json.dumps(changed.now)})"

@@ -24,10 +24,10 @@ def read_shares(text: str) -> list[float]:
     >>> read_shares("30,10")
     [0.1, 0.3, 1.0]
     """
-    found = [one.strip().removesuffix("%") for one in text.split(",")]
-    if not all(re.fullmatch(r"\d+(\.\d+)?", one) for one in found):
+    percentages = [share.strip().removesuffix("%") for share in text.split(",")]
+    if not all(re.fullmatch(r"\d+(\.\d+)?", share) for share in percentages):
         raise UsageError(f"--curve {text} is no list of percentages, such as 10,30,100%")
-    shares = sorted({float(one) / 100 for one in found} | {1.0})
+    shares = sorted({float(share) / 100 for share in percentages} | {1.0})
     if shares[0] <= 0 or shares[-1] > 1:
         raise UsageError(f"--curve {text}: percentages lie above 0 and at most at 100")
     return shares
@@ -39,10 +39,10 @@ def shuffled(data: Dataset[Any], purpose: str) -> tuple[list[int], int]:
     seen: set[str] = set()
     first = []
     for number in order:
-        own = labels_of(data.examples[number])
-        if own - seen:
+        labels = labels_of(data.examples[number])
+        if labels - seen:
             first.append(number)
-            seen |= own
+            seen |= labels
     shown = set(first)
     return first + [number for number in order if number not in shown], len(first)
 
@@ -54,5 +54,5 @@ def part(data: D, share: float) -> D:
     if count >= len(data):
         return data
     chosen = set(order[:count])
-    examples = tuple(one for number, one in enumerate(data.examples) if number in chosen)
+    examples = tuple(example for number, example in enumerate(data.examples) if number in chosen)
     return dataclasses.replace(data, examples=examples, notes=(*data.notes, f"{share:.0%} of the examples"))

@@ -9,29 +9,30 @@ the same weights, and the microbatch (runtime, not science) changes nothing but 
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from larvatus.arrays import Ints
 from larvatus.batch import TrainingBatch
+from larvatus.engine.distribution import Ranks
+from larvatus.engine.loop import Clock, run_loop
+from larvatus.engine.optimizer import build_optimizer
 from larvatus.engine.schedule import learning_rate
 from larvatus.engine.settings import Runtime
-from larvatus.engine.step import replayable
+from larvatus.engine.step import Share, Update, autocast
 from larvatus.errors import NumericsError
 from larvatus.network import Network
 from larvatus.nn.device import on_device
-from larvatus.objectives import Loss
-from larvatus.rng import derive, stream
-from larvatus.signals import Stop, Stopped
+from larvatus.rng import stream
+from larvatus.signals import Stop
 from larvatus.tasks.fit.choosing import Epoch, Scores, better, gains, patience_of
 from larvatus.tasks.fit.features import Examples, Features
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.fit.trained import set_rates, train_mode, trainable
+from larvatus.tasks.fit.trained import train_mode, trainable
 from larvatus.tasks.scoring import Scoring, head_of, loss_of
 
 LOOK_EVERY = 16
@@ -79,19 +80,25 @@ class FineTuning:
         self.head = head_of(model)
         config = fitting.config
         groups = trainable(model, config.trained, decay=config.decay, seed=fitting.seed)
-        own = config.optimizer
-        self.optimizer = torch.optim.AdamW(
-            groups, lr=own.rate, betas=(own.beta1, own.beta2), eps=own.epsilon, fused=True
+        self.optimizer = build_optimizer(model, config.optimizer, groups)
+        self._update = Update(
+            self.optimizer,
+            [parameter for group in groups for parameter in group["params"]],
+            runtime=fitting.runtime,
+            ranks=Ranks(),
+            clip=config.clip,
+            seed=fitting.seed,
         )
         self.each = -(-len(data) // config.batch)
         self.steps = self.each * (config.epochs or 1)
         self.places = evaluation_places(self.each, config.evaluations)
         self.patience = patience_of(config.patience, evaluations=len(self.places) * (config.epochs or 1))
         self.fit = Fit()
+        self.clock = Clock()
         self.losses: list[float] = []
         """Of the steps since the last evaluation, as far as they were read."""
         self._unread: list[Tensor] = []
-        self._bad: Tensor | None = None
+        self._chosen = np.empty(0, np.int64)
         self._order: tuple[int, Ints] | None = None
 
     @property
@@ -102,93 +109,81 @@ class FineTuning:
     @property
     def finished(self) -> bool:
         """Whether all steps are made and evaluated, or it no longer gets better."""
-        return not self._owed and (self.fit.step >= self.steps or 0 < self.patience <= self.fit.waited)
+        return not self.evaluation_due and (self.fit.step >= self.steps or 0 < self.patience <= self.fit.waited)
 
     @property
-    def _owed(self) -> bool:
-        """Whether an evaluation is due: after the step, or still, where a signal came in the middle of it."""
-        return self._due() and (not self.fit.history or self.fit.history[-1].step < self.fit.step)
+    def evaluation_due(self) -> bool:
+        """After the step, or still, where a signal came in the middle of it."""
+        return self._evaluates_here() and (not self.fit.history or self.fit.history[-1].step < self.fit.step)
 
-    def _due(self) -> bool:
+    def _evaluates_here(self) -> bool:
         """Whether an evaluation belongs after the last step."""
         return self.fit.step > 0 and (self.fit.step - 1) % self.each + 1 in self.places
 
+    @property
+    def save_due(self) -> bool:
+        return self._evaluates_here() or self.fit.step % LOOK_EVERY == 0
+
+    def save(self) -> None:
+        self.fitting.pause()
+
     def run(self) -> Fit:
         """Train until finished, or until asked to stop."""
-        self._began = time.monotonic()
-        with self.fitting.stop.noting():
-            while not self.finished and not self.fitting.stop.asked:
-                if not self._owed:
-                    self._step()
-                if self._owed and not self._evaluate():
-                    break
-                if self._due() or self.fit.step % LOOK_EVERY == 0:
-                    self._count_time()
-                    self.fitting.pause()
-                    self._began = time.monotonic()  # saving does not count
-        self._read()
-        self._count_time()
+        self.clock = Clock(self.fit.seconds)
+        run_loop(self, stop=self.fitting.stop)
+        self.fit.seconds = self.clock.seconds
         return self.fit
-
-    def _count_time(self) -> None:
-        now = time.monotonic()
-        self.fit.seconds += now - self._began
-        self._began = now
 
     def keep_best(self) -> None:
         """Put the best weights back into the model."""
         if self.fit.best is not None:
-            own = dict(self.model.named_parameters())
+            parameters = dict(self.model.named_parameters())
             with torch.no_grad():
                 for name, tensor in self.fit.best.items():
-                    own[name].copy_(tensor)
+                    parameters[name].copy_(tensor)
 
-    def _step(self) -> None:
-        config, step = self.fitting.config, self.fit.step
-        train_mode(self.model)
-        chosen = self._examples(step)
-        batch = self.data.batch(chosen)
-        size = max(self.head.size(batch.targets[self.head.needs]), 1e-9)
-        total = torch.zeros((), device=self.fitting.runtime.device)
-        budget = self.fitting.runtime.microbatch if self.features is None else batch.tokens.size
-        for item, micro in enumerate(batch.split(budget)):
-            with replayable(derive(self.fitting.seed, "dropout", step, item), self.fitting.runtime.device):
-                loss = self._loss(micro, chosen).total / size
-            loss.backward()
-            total += loss.detach().float()
-        norm = torch.nn.utils.clip_grad_norm_(
-            [p for group in self.optimizer.param_groups for p in group["params"]], config.clip or math.inf
-        )
-        bad = (~torch.isfinite(norm + total)).float()
-        self._bad = bad if self._bad is None else torch.maximum(self._bad, bad)
-        self.optimizer.found_inf = self._bad  # type: ignore[attr-defined]  # the fused kernel then leaves all as it is
-        set_rates(self.optimizer, learning_rate(config.schedule, config.peak, step=step, steps=self.steps))
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self._unread.append(total)
-        self.fit.step += 1
-        if self.fit.step % LOOK_EVERY == 0 or self.fit.step == 1:
-            self._read()
-
-    def _loss(self, micro: TrainingBatch[Ints], chosen: Ints) -> Loss:
-        tensors = on_device(micro, self.fitting.runtime.device)
-        scoring = scoring_of(self.fitting.runtime)
-        with scoring.autocast():
-            if self.features is not None:
-                return self.features.loss(self.head, chosen, tensors)
-            return loss_of(self.model, tensors, self.head, limit=int(micro.tokens.lengths.max()))
-
-    def _examples(self, step: int) -> Ints:
-        """The examples of a step: each epoch is a permutation of all."""
-        epoch, place = divmod(step, self.each)
+    def fetch(self) -> bool:
+        """Which examples the next step reads: each epoch is a permutation of all."""
+        epoch, place = divmod(self.fit.step, self.each)
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, epoch_order(self.fitting.seed, epoch, len(self.data))
         batch = self.fitting.config.batch
-        return self._order[1][place * batch : (place + 1) * batch]
+        self._chosen = self._order[1][place * batch : (place + 1) * batch]
+        return True
 
-    def _read(self) -> None:
+    def step(self) -> None:
+        config, step = self.fitting.config, self.fit.step
+        train_mode(self.model)
+        batch = self.data.batch(self._chosen)
+        size = max(self.head.size(batch.targets[self.head.needs]), 1e-9)
+        budget = self.fitting.runtime.microbatch if self.features is None else batch.tokens.size
+        numbers = self._update(
+            batch.split(budget),
+            lambda micro: self._share(micro, size),
+            step=step,
+            rate=learning_rate(config.schedule, config.peak, step=step, steps=self.steps),
+            figures=1,
+        )
+        self._unread.append(numbers[0])
+        self.fit.step += 1
+        if self.fit.step % LOOK_EVERY == 0 or self.fit.step == 1:
+            self.read()
+        self.fit.seconds = self.clock.seconds
+
+    def _share(self, micro: TrainingBatch[Ints], size: float) -> Share:
+        """What a microbatch adds to the mean loss of a step of that size; through the encoder, or from features."""
+        tensors = on_device(micro, self.fitting.runtime.device)
+        with autocast(self.fitting.runtime):
+            if self.features is not None:
+                loss = self.features.loss(self.head, self._chosen, tensors)
+            else:
+                loss = loss_of(self.model, tensors, self.head, limit=int(micro.tokens.lengths.max()))
+        mean = loss.total / size
+        return Share(loss=mean, figures=mean.detach().float()[None])
+
+    def read(self) -> None:
         """Read the losses of the last steps, refuse what is not finite, and show how far it is."""
-        if self._bad is not None and float(self._bad):
+        if self._update.unsound:
             raise NumericsError(
                 f"the loss was not finite by step {self.fit.step:,}, and the weights were left as they were; "
                 "try a smaller --rate, or --precision fp32"
@@ -197,26 +192,19 @@ class FineTuning:
             return
         self.losses += torch.stack(self._unread).tolist()
         self._unread.clear()
-        seconds = self.fit.seconds + time.monotonic() - self._began
         done = self.fit.step * self.fitting.config.batch
-        self.fitting.progress(self.fit.step, self.steps, self.losses[-1], done / max(seconds, 1e-9))
+        self.fitting.progress(self.fit.step, self.steps, self.losses[-1], done / max(self.clock.seconds, 1e-9))
 
-    def _evaluate(self) -> bool:
-        """Score what is held out, unless a signal comes first: then all is as it was before."""
-        self._read()
-        loss = sum(self.losses) / len(self.losses)
-        self._count_time()
-        try:
-            with self.fitting.stop.at_once():
-                scores = self.fitting.evaluate() if self.fitting.evaluate is not None else None
-        except Stopped:
-            self._began = time.monotonic()
-            return False
-        self.losses.clear()
+    def evaluate(self) -> Scores | None:
+        return self.fitting.evaluate() if self.fitting.evaluate is not None else None
+
+    def record(self, scores: Scores | None) -> None:
+        """Keep the best weights, count the evaluations without a gain, and say what came of it."""
+        self.fit.seconds = self.clock.seconds
         epoch = Epoch(
             step=self.fit.step,
             epoch=self.fit.step / self.each,
-            training_loss=loss,
+            training_loss=sum(self.losses) / len(self.losses),
             scores=scores,
             seconds=round(self.fit.seconds, 3),
         )
@@ -226,10 +214,9 @@ class FineTuning:
             if better(scores, before):
                 self.fit.best = {name: tensor.cpu().clone() for name, tensor in self.trained.items()}
                 self.fit.best_epoch = epoch
+        self.losses.clear()
         self.fit.history.append(epoch)
         self.fitting.report(epoch)
-        self._began = time.monotonic()  # evaluation does not count
-        return True
 
 
 def epoch_order(seed: int, epoch: int, examples: int) -> Ints:

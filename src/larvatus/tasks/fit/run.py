@@ -22,6 +22,7 @@ from larvatus import files
 from larvatus.bundle.contents import model_contents
 from larvatus.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.bundle.manifest import NAME as MANIFEST
+from larvatus.engine.checkpoint import FOLDER, names_in, refuse_other_kind, refuse_resume_with_overwrite
 from larvatus.engine.snapshot import NEW_RUN
 from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
 from larvatus.labelled.check import UNSEEN, check
@@ -34,7 +35,7 @@ from larvatus.outputs import check_outputs, remove_run
 from larvatus.regular_files import is_there, only_regular, refuse_link
 from larvatus.signals import listening, resumable
 from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
-from larvatus.tasks.fit.checkpoint import FOLDER, Keeper, refuse_another
+from larvatus.tasks.fit.checkpoint import Keeper, refuse_another
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune_tags, finetune_texts, parted
 from larvatus.tasks.fit.save import HISTORY, contents_hash, save_tuned
@@ -138,7 +139,7 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
             if order.curve:
                 points.append(_point(tuned))
                 point(points[-1])
-                files.write_json(order.out / CURVE, [dataclasses.asdict(one) for one in points])
+                files.write_json(order.out / CURVE, [dataclasses.asdict(share) for share in points])
             keeper.clear()
     return tuned
 
@@ -155,7 +156,7 @@ def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[Cu
     quiet = dataclasses.replace(job, watch=Watch(progress=job.watch.progress, stop=job.watch.stop))
 
     def keep() -> None:
-        write_vouched(path, {"identity": identity, "points": [dataclasses.asdict(one) for one in points]})
+        write_vouched(path, {"identity": identity, "points": [dataclasses.asdict(share) for share in points]})
 
     for share in order.curve[len(points) :]:
         keep()
@@ -173,7 +174,7 @@ def _points_before(path: Path, order: Order, identity: dict[str, Any]) -> list[C
     held = read_vouched(path, way=NEW_RUN)
     try:
         refuse_another(order.out, held["identity"], identity)
-        return [CurvePoint(**one) for one in held["points"]]
+        return [CurvePoint(**share) for share in held["points"]]
     except (AttributeError, KeyError, TypeError) as fault:
         raise ArtefactError(f"{path} is not the curve of a run: {fault}; start anew in another --out") from fault
 
@@ -182,8 +183,8 @@ def doubts(train: Any, dev: Any) -> list[str]:
     """What a check of the data warns of, a line each; what would stop training is raised by the training itself."""
     if not isinstance(train.examples[0], TextExample | TaggedExample):
         return []
-    warnings = [one for one in check(train, dev).warnings if one.name != UNSEEN]  # the training says how many
-    return [f"data: {one.message}" for one in warnings] + (["larvatus data check shows where"] if warnings else [])
+    warnings = [doubt for doubt in check(train, dev).warnings if doubt.name != UNSEEN]  # the training says how many
+    return [f"data: {doubt.message}" for doubt in warnings] + (["larvatus data check shows where"] if warnings else [])
 
 
 def _point(tuned: Tuned) -> CurvePoint:
@@ -210,7 +211,7 @@ def _under_way(order: Order, say: Callable[[str], None]) -> Iterator[None]:
     if order.overwrite:
         remove_run(order.out)
     folder = order.out / FOLDER
-    if order.resume and not _checkpoints(folder):
+    if order.resume and not names_in(folder):
         say(f"{order.out} holds no checkpoint yet: starting at the beginning")
     files.sweep(order.out)
     files.sweep(folder)
@@ -223,20 +224,12 @@ def _under_way(order: Order, say: Callable[[str], None]) -> Iterator[None]:
             folder.rmdir()
 
 
-def _checkpoints(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
-
-
 def refuse_what_is_there(out: Path, *, resume: bool, overwrite: bool, inputs: Sequence[str | Path] = ()) -> None:
     """A directory with a run or a model in it is only touched by a resume, or to begin anew."""
-    if overwrite and resume:
-        raise UsageError("--resume goes on with a run and --overwrite begins anew; give one of them")
-    folder = out / FOLDER
-    refuse_link(folder)
-    held = _checkpoints(folder)
-    others = [name for name in held if not name.startswith("seed-") and name != CURVE]
-    if others:
-        raise ArtefactError(f"{folder} is of another kind of run ({others[0]}); choose another --out")
+    refuse_resume_with_overwrite(resume=resume, overwrite=overwrite)
+    refuse_link(out / FOLDER)
+    refuse_other_kind(out, lambda name: name.startswith("seed-") or name == CURVE)
+    held = names_in(out / FOLDER)
     begun = resume and is_begun(out)
     if not begun and not overwrite:
         there = [name for name in (MANIFEST, CONFIG) if (out / name).exists()] + ([FOLDER] if held else [])
@@ -274,5 +267,5 @@ def _identity(order: Order, job: Job) -> dict[str, Any]:
         "curve": list(order.curve),
         "precision": job.runtime.precision,
     }
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))
-    return found
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))
+    return plain

@@ -12,7 +12,7 @@ task, learn slower: the highest layer has the rate, each below it `layer_decay` 
     optimizer = torch.optim.AdamW(groups)
     for …:
         train_mode(model)                     # after every evaluation
-        set_rates(optimizer, schedule(step))
+        set_rate(optimizer, schedule(step))
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-import torch
 from msgspec import Struct
 
 from larvatus.errors import UsageError, did_you_mean
@@ -86,7 +85,7 @@ def trainable(model: Network, config: TrainedConfig, *, decay: float, seed: int)
     """Decide what of the model learns, add LoRA where asked, and give it in groups for AdamW.
 
     A group has `params`, `weight_decay` (`decay` for matrices, 0 for norms and biases) and `scale`: its share of the
-    rate, see `set_rates`.
+    rate, see `engine.optimizer.set_rate`.
     """
     parts = model.encoder.parts()
     blocks = max(depth for depth, _ in parts)
@@ -113,12 +112,6 @@ def trainable(model: Network, config: TrainedConfig, *, decay: float, seed: int)
                 group = groups.setdefault(key, {"params": [], "weight_decay": key[1], "scale": scale})
                 group["params"].append(parameter)
     return list(groups.values())
-
-
-def set_rates(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The rate of this step, for each group its share of it."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group["scale"]
 
 
 def train_mode(model: Network) -> None:
