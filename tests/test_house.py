@@ -83,21 +83,13 @@ KNOWN: dict[str, str] = {
         embed/senses/build.py embed/senses/evaluate.py embed/senses/inventory.py embed/senses/ladder.py
         embed/senses/neighbours.py embed/senses/running.py embed/senses/semcor.py embed/senses/tagger.py
         embed/senses/unified.py embed/senses/wordnet.py embed/similarity.py embed/standardise/fit.py
-        embed/standardise/standardise.py embed/vectors.py engine/optimizer.py engine/snapshot.py evaluate/ablations.py
-        evaluate/compare.py evaluate/languages.py evaluate/minimal_pairs.py evaluate/pair_files.py evaluate/results.py
-        evaluate/word_similarity.py evaluate/yardstick.py files.py heads/spans.py heads/tagging.py
-        labelled/bio_levels.py labelled/check.py labelled/check_questions.py labelled/columns.py labelled/conll.py
-        labelled/conllu.py labelled/entity_brackets.py labelled/glue.py labelled/labels.py labelled/parquet.py
-        labelled/relations.py labelled/repeats.py labelled/report.py labelled/spanned.py labelled/spans_and_tags.py
-        labelled/split.py labelled/squad.py labelled/squad_file.py labelled/standoff.py labelled/surface.py
-        labelled/tagged.py labelled/texts.py labelled/unlabelled.py metrics/bootstrap.py metrics/entities.py
-        metrics/minimal_pairs.py metrics/paired.py metrics/sense_f1.py metrics/spans.py metrics/squad.py model.py
-        network.py nn/attention.py nn/buckets.py nn/crf.py nn/initialise.py nn/lora.py nn/memory.py nn/relative.py
-        nn/span_scorer.py nn/transformer.py outputs.py pretrain/adapt.py pretrain/adapted_recipe.py
-        pretrain/checkpoint.py pretrain/domains.py pretrain/held_out.py pretrain/origin.py pretrain/prepare.py
-        pretrain/run.py pretrain/text_note.py pretrain/vocabulary_note.py probe/attention.py probe/attention_page.py
-        probe/attention_picture.py probe/cosines.py probe/frequency.py probe/heads.py probe/isotropy.py
-        probe/isotropy_plot.py probe/prune.py ranges.py recipes/reading.py regular_files.py targets.py
+        embed/standardise/standardise.py embed/vectors.py engine/optimizer.py engine/snapshot.py files.py heads/spans.py
+        heads/tagging.py model.py network.py nn/attention.py nn/buckets.py nn/crf.py nn/initialise.py nn/lora.py
+        nn/memory.py nn/relative.py nn/span_scorer.py nn/transformer.py outputs.py pretrain/adapt.py
+        pretrain/adapted_recipe.py pretrain/checkpoint.py pretrain/domains.py pretrain/held_out.py pretrain/origin.py
+        pretrain/prepare.py pretrain/run.py pretrain/text_note.py pretrain/vocabulary_note.py probe/attention.py
+        probe/attention_page.py probe/attention_picture.py probe/cosines.py probe/frequency.py probe/heads.py
+        probe/isotropy.py probe/isotropy_plot.py probe/prune.py ranges.py recipes/reading.py regular_files.py targets.py
         tasks/answers/answer.py tasks/answers/evaluation.py tasks/answers/finetune.py tasks/answers/passages.py
         tasks/classify/classify.py tasks/estimator.py tasks/evaluation/comparison.py tasks/evaluation/evaluated.py
         tasks/evaluation/evaluation.py tasks/evaluation/resampled.py tasks/fit/checkpoint.py tasks/fit/choosing.py
