@@ -11,8 +11,8 @@
     runs/compare/compare.png         the curves
 
 Each run is what `larvatus pretrain` alone would have made of recipe, text, steps and seed. Text is prepared for all
-before anything is trained, so that what cannot work is refused at once. A failing run stops the comparison with its name;
-with `resume`, finished runs are taken as they are, once they are found to be the same, and others go on.
+before anything is trained, so that what cannot work is refused at once. A failing run stops the comparison with its
+name; with `resume`, finished runs are taken as they are, once they are found to be the same, and others go on.
 """
 
 from __future__ import annotations
