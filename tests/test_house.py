@@ -9,6 +9,7 @@ rule was made; it only shrinks: a new offender fails, and so does a listed one t
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterator
 from functools import cache
@@ -25,12 +26,11 @@ SAYS_NOTHING = {"found", "one", "own"}
 SPECIAL_IDS = {"cls_id", "sep_id"}
 FRAME = {
     "text/frame.py",  # dresses
-    "text/tokenizer.py",  # says which ids they are
-    "text/tokenizer_files.py",  # reads a frame from files that bring none
-    "corpus/loader.py",  # hands them to the packings of pretraining, which lay pieces end to end
+    "text/tokenizer.py",  # tells it which ids there are
+    "text/vocabulary.py",  # writes it into a new tokenizer.json
 }
 WATCHER = "engine/watch.py"
-REGISTRY = "tasks/task.py"
+REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 
 KNOWN: dict[str, str] = {
     "hidden_circles": """
@@ -60,6 +60,9 @@ KNOWN: dict[str, str] = {
         tasks/fit/card.py tasks/fit/features.py tasks/fit/plan.py tasks/fit/pooling.py tasks/fit/run.py
         tasks/fit/save.py tasks/held_out.py tasks/predict.py tasks/read/words.py tasks/scoring.py
         tasks/spans/evaluation.py tasks/spans/spans.py tasks/tag/tag.py
+    """,
+    "special_tokens_outside_the_frame": """
+        corpus/loader.py corpus/packing/pieces.py text/tokenizer_files.py
     """,
     "rich_below_the_commands": """
         evaluate/compare.py evaluate/runs.py evaluate/table.py pretrain/adapt.py pretrain/domains.py pretrain/monitor.py
@@ -227,7 +230,7 @@ def kinds_of_tasks() -> frozenset[str]:
     kinds: set[str] = set()
     for file in files():
         classes = [node for node in tree(file).body if isinstance(node, ast.ClassDef)]
-        if file.startswith("heads/") or file in ("tasks/results.py", REGISTRY):
+        if file.startswith("heads/") or file in {"tasks/results.py", *REGISTRY}:
             kinds |= {cls.name for cls in classes}
         elif file == "labelled/records.py":
             kinds |= {cls.name for cls in classes if "Example" in cls.name or cls.name == "SpannedWords"}
@@ -265,20 +268,20 @@ def kinds_of_tasks_asked_for() -> set[str]:
             others if of_a_task or file.startswith("labelled/") else kinds
         )
 
-    return {file for file in files() if file != REGISTRY and asked(file)}
+    return {file for file in files() if file not in REGISTRY and asked(file)}
 
 
 def special_tokens_outside_the_frame() -> set[str]:
     """Only the frame knows what stands before, between and after texts."""
-    return {
-        file
-        for file in files()
-        if file not in FRAME
-        for node in nodes(file)
-        if (isinstance(node, ast.Attribute) and node.attr in SPECIAL_IDS)
-        or (isinstance(node, ast.Name) and node.id in SPECIAL_IDS)
-        or (isinstance(node, ast.arg) and node.arg in SPECIAL_IDS)
-    }
+
+    def names_one(node: ast.AST) -> bool:
+        if isinstance(node, ast.Attribute):
+            return node.attr in SPECIAL_IDS or bool(re.search(r"\bspecial\.(cls|sep)$", ast.unparse(node)))
+        return (isinstance(node, ast.Name) and node.id in SPECIAL_IDS) or (
+            isinstance(node, ast.arg) and node.arg in SPECIAL_IDS
+        )
+
+    return {file for file in files() if file not in FRAME for node in nodes(file) if names_one(node)}
 
 
 def rich_below_the_commands() -> set[str]:
