@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test proof lint bench locked clean
+.PHONY: demo test proof lint docs bench locked clean
 
 demo: .venv/core
 	$(BIN)/larvatus demo
@@ -21,6 +21,10 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# a site in site/; a broken link or reference is an error
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+
 # make bench TEXT=big.txt.xz: building a corpus needs 200 MB of real text to be measured on; training does not
 bench: .venv/bench
 	$(BIN)/python benchmarks/train_speed.py $(if $(TEXT),--text $(TEXT))
@@ -34,7 +38,7 @@ locked: .venv/bin/pip
 	$(BIN)/pip install --quiet --no-deps --editable .
 
 clean:
-	rm -rf .venv runs build dist
+	rm -rf .venv runs build dist site
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
@@ -45,6 +49,10 @@ clean:
 
 .venv/dev: .venv/core
 	$(INSTALL) --editable '.[test,lint]'
+	touch $@
+
+.venv/docs: .venv/core
+	$(INSTALL) --editable '.[docs]'
 	touch $@
 
 .venv/bench: .venv/dev

@@ -61,6 +61,7 @@ def within(limits: Range) -> Callable[..., Any]:
 def numbers_of(words: str, limits: Range, *, option: str) -> tuple[int, ...]:
     """Whole numbers with commas between.
 
+    >>> from larvatus.ranges import COUNT
     >>> numbers_of("1,2,3", COUNT, option="--seeds")
     (1, 2, 3)
     """

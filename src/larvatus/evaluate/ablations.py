@@ -43,17 +43,17 @@ class Ablation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self, *, recipe: str | None = None, size: str | None = None, settings: Sequence[str] = ()
     ) -> tuple[Contestant, ...]:
         """The variants as recipes; `settings` are for all of them, and come after a variant's own."""
-        found: list[Contestant] = []
+        contestants: list[Contestant] = []
         for variant in self.variants:
-            own = [*variant.settings, *settings]
-            made = read_for(variant.label, recipe or self.recipe, size=size, settings=own)
-            for other in found:
+            chosen = [*variant.settings, *settings]
+            made = read_for(variant.label, recipe or self.recipe, size=size, settings=chosen)
+            for other in contestants:
                 if other.recipe == made:
                     raise UsageError(
                         f"--set makes the variants {other.label} and {variant.label} the same; leave it away"
                     )
-            found.append(Contestant(variant.label, made))
-        return tuple(found)
+            contestants.append(Contestant(variant.label, made))
+        return tuple(contestants)
 
 
 def ablation_names() -> list[str]:

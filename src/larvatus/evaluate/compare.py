@@ -11,8 +11,8 @@
     runs/compare/compare.png         the curves
 
 Each run is what `larvatus pretrain` alone would have made of recipe, text, steps and seed. Text is prepared for all
-before anything is trained, so that what cannot work is said at once. A failing run stops the comparison with its name;
-with `resume`, finished runs are taken as they are, once they are found to be the same, and others go on.
+before anything is trained, so that what cannot work is refused at once. A failing run stops the comparison with its
+name; with `resume`, finished runs are taken as they are, once they are found to be the same, and others go on.
 """
 
 from __future__ import annotations
@@ -98,15 +98,15 @@ def contestants_of(names: str, *, size: str | None = None, settings: Sequence[st
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     labels = [Path(name).stem if name.endswith(".toml") else name for name in wanted]
     addressed = [_addressed(setting, labels) for setting in settings]
-    found = []
+    contestants = []
     for name, label in zip(wanted, labels, strict=True):
-        own = [setting for to, setting in addressed if to in (None, label)]
-        found.append(Contestant(label, read_for(label, name, size=size, settings=own)))
-    return tuple(found)
+        chosen = [setting for to, setting in addressed if to in (None, label)]
+        contestants.append(Contestant(label, read_for(label, name, size=size, settings=chosen)))
+    return tuple(contestants)
 
 
 def read_for(label: str, name: str, *, size: str | None, settings: Sequence[str]) -> Recipe:
-    """As `read_recipe`; what goes wrong is said with the name of the contestant."""
+    """As `read_recipe`; errors name the contestant."""
     try:
         return read_recipe(name, size=size, settings=settings)
     except RecipeError as fault:
@@ -170,7 +170,7 @@ def as_dict(results: Results) -> dict[str, object]:
 def _begin(plan: Comparison) -> None:
     """Write the plan; a directory with something else in it is not touched."""
     path = plan.out / PLAN
-    own = {
+    identity = {
         "contestants": {contestant.label: recipe_table(contestant.recipe) for contestant in plan.contestants},
         "corpus": [str(path) for path in plan.corpus],
         "valid": plan.valid,
@@ -181,10 +181,10 @@ def _begin(plan: Comparison) -> None:
     if not path.exists():
         if others := sorted(p.name for p in plan.out.iterdir() if not p.name.startswith(".")):
             raise ArtefactError(f"{plan.out} holds something else ({others[0]}); choose another --out")
-        write_vouched(path, own)
+        write_vouched(path, identity)
     elif not plan.resume:
         raise ArtefactError(f"{plan.out} already holds a comparison; go on with --resume, or choose another --out")
-    elif changed := differences(read_vouched(path, way="choose another --out"), own):
+    elif changed := differences(read_vouched(path, way="choose another --out"), identity):
         raise ArtefactError(
             f"{plan.out} holds another comparison: {'; '.join(changed[:8])}; resume with the same, "
             "or choose another --out"

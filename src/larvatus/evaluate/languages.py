@@ -34,7 +34,7 @@ from larvatus.text.languages import Given, path_of
 from larvatus.text.tokenizer import Tokenizer
 
 LONGEST = 512
-"""Tokens of a sequence, for a directory that does not say how it was trained."""
+"""Tokens of a sequence, for a directory without the recipe it was trained by."""
 
 
 def open_text(text: Sequence[Given], tokenizer: Tokenizer, folder: Path, options: BuildOptions | None = None) -> Corpus:
@@ -109,5 +109,5 @@ def _frequencies(corpus: Corpus, language: str | None) -> Ints:
 def held_out_text(bundle: Bundle, corpus: Corpus, *, tokens: int, batch: int = 2_048) -> list[TrainingBatch[Ints]]:
     """What `evaluate_text` reads of all languages together, held in memory for several passes, in small batches."""
     packing, corruption, length = _settings(bundle)
-    found = held_out_batches(corpus, packing, corruption, length=length, tokens=tokens, microbatch=batch)
-    return list(found)
+    batches = held_out_batches(corpus, packing, corruption, length=length, tokens=tokens, microbatch=batch)
+    return list(batches)

@@ -87,8 +87,8 @@ class PairRun:
         with files.locked(parts):
             only_regular(parts)
             part = out if ended and out.exists() else parts / SCORES
-            own = {**settings, "sentences": self._checksum()}
-            rows, digest = _begun(parts, part, own, resume=resume)
+            identity = {**settings, "sentences": self._checksum()}
+            rows, digest = _begun(parts, part, identity, resume=resume)
             self.progress(len(rows))
             with files.saying_what_is_full(part), part.open("ab") as stream:
                 for block in self._blocks(len(rows)):
@@ -97,7 +97,7 @@ class PairRun:
                     stream.flush()
                     os.fsync(stream.fileno())
                     digest.update(lines)
-                    _vouch(parts, own, stream.tell(), digest)
+                    _vouch(parts, identity, stream.tell(), digest)
                     rows += block
             with files.saying_what_is_full(out):
                 os.replace(part, out)
@@ -112,11 +112,11 @@ class PairRun:
 
     def _blocks(self, done: int) -> Iterator[list[ScoredPair]]:
         for first in range(done, len(self.pairs), BLOCK):
-            own = self.pairs[first : first + BLOCK]
-            texts = [sentence for pair in own for sentence in (pair.good, pair.bad)]
-            labels = [f"{pair.where or 'a pair'}: the {which} sentence" for pair in own for which in ("good", "bad")]
-            found = score_texts(self.network, self.tokenizer, texts, method=self.method, labels=labels, name=self.name)
-            numbers = [_divided(score, self.normalise) for score in found]
+            block = self.pairs[first : first + BLOCK]
+            texts = [sentence for pair in block for sentence in (pair.good, pair.bad)]
+            labels = [f"{pair.where or 'a pair'}: the {which} sentence" for pair in block for which in ("good", "bad")]
+            scores = score_texts(self.network, self.tokenizer, texts, method=self.method, labels=labels, name=self.name)
+            numbers = [_divided(score, self.normalise) for score in scores]
             yield [
                 ScoredPair(
                     sentence_good=pair.good,
@@ -127,9 +127,9 @@ class PairRun:
                     pairID=pair.id,
                     **pair.groups,
                 )
-                for pair, good, bad in zip(own, numbers[::2], numbers[1::2], strict=True)
+                for pair, good, bad in zip(block, numbers[::2], numbers[1::2], strict=True)
             ]
-            self.progress(first + len(own))
+            self.progress(first + len(block))
 
 
 def _divided(score: Score, by: Normalise) -> float:

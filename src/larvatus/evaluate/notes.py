@@ -1,4 +1,4 @@
-"""What a reader must know before believing the table of a comparison: said below it, and kept in `results.json`."""
+"""What a reader must know before believing the table of a comparison: printed below it, and kept in `results.json`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def budget_in_words(budget: Budget) -> str:
 
 
 def line_of(run: RunResult) -> str:
-    """What is said of a run when it ends; the table at the end tells more."""
+    """The line of a run that has ended; the table at the end has more."""
     losses = [f"{name} loss {score.loss:.3f}" for name, score in run.objectives.items()]
     guess = [] if run.guess_loss is None else [f"unigram {run.guess_loss:.3f}"]
     effort = f"{run.steps:,} steps, {run.tokens:,} tokens, {run.seconds:,.0f} s"

@@ -35,10 +35,10 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_pairs(names: Sequence[str]) -> list[Pair]:
     """All pairs of all files, in order."""
-    found = [pair for name in names for pair in _pairs(name)]
-    if not found:
+    pairs = [pair for name in names for pair in _pairs(name)]
+    if not pairs:
         raise DataError(f"no minimal pairs in {', '.join(names)}; give JSONL, or good<TAB>bad lines")
-    return found
+    return pairs
 
 
 def _pairs(name: str) -> Iterator[Pair]:
@@ -74,12 +74,12 @@ def _record(line: str, where: str) -> Pair:
         if not isinstance(record[name], str):
             raise DataError(f"{where}: field {name!r} is {type(record[name]).__name__}, not a string")
     groups = {name: str(record[name]) for name in GROUPS if record.get(name) is not None}
-    own = record.get("pairID")
+    identifier = record.get("pairID")
     return Pair(
         good=record["sentence_good"],
         bad=record["sentence_bad"],
         groups=groups,
-        id=None if own is None else str(own),
+        id=None if identifier is None else str(identifier),
         where=where,
     )
 

@@ -162,8 +162,8 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return rows
 
     def _numbers(self, label: str, get: Callable[[RunResult], float | None]) -> list[float]:
-        found = [get(run) for run in self.runs if run.label == label]
-        return [number for number in found if number is not None]
+        numbers = [get(run) for run in self.runs if run.label == label]
+        return [number for number in numbers if number is not None]
 
 
 def _loss(name: str) -> Callable[[RunResult], float | None]:

@@ -97,9 +97,9 @@ def evaluate_scws(encoder: Encoder, tokenizer: Tokenizer, file: Path, options: E
 
 def evaluate_wic(encoder: Encoder, tokenizer: Tokenizer, file: Path, options: EvaluationOptions) -> Evaluation:
     """Accuracy of cosine > threshold on the pairs that the threshold was not fitted on."""
-    found = list(read_wic(file))
-    pairs = [pair for pair in found if isinstance(pair, Pair)]
-    lost = [line for line in found if isinstance(line, int)]
+    lines = list(read_wic(file))
+    pairs = [pair for pair in lines if isinstance(pair, Pair)]
+    lost = [line for line in lines if isinstance(line, int)]
     if len(pairs) < 2:
         raise DataError(f"{file} holds {len(pairs)} pairs whose words are found, and 2 are wanted; name wic.jsonl")
     labels = np.array([pair.rating > 0 for pair in pairs])
@@ -121,20 +121,21 @@ def _cosines(
     encoder: Encoder, tokenizer: Tokenizer, file: Path, pairs: Sequence[Pair], options: EvaluationOptions
 ) -> Iterator[tuple[str, np.ndarray[Any, np.dtype[np.float64]]]]:
     """Name and cosines [pairs] of each layer or mix."""
-    instances = [one for pair in pairs for one in (pair.a, pair.b)]
-    texts, spans = [one.text for one in instances], [[(one.start, one.end)] for one in instances]
+    instances = [instance for pair in pairs for instance in (pair.a, pair.b)]
+    texts = [instance.text for instance in instances]
+    spans = [[(instance.start, instance.end)] for instance in instances]
     for asked in options.layers or ("all",):
         made = EmbedOptions(unit="span", layers=asked, pool=options.pool, standardise=options.standardise)
         vectors = embed_texts(encoder, tokenizer, texts, made, spans=spans)
-        found = np.concatenate([one.vectors for one in vectors], axis=-2).astype(np.float64)
-        stack = found if found.ndim == 3 else found[None]  # [l, 2 pairs, D]
+        joined = np.concatenate([array.vectors for array in vectors], axis=-2).astype(np.float64)
+        stack = joined if joined.ndim == 3 else joined[None]  # [l, 2 pairs, D]
         lengths = np.linalg.norm(stack, axis=-1, keepdims=True)
         bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)).all(axis=(0, 2)))
         if len(bad):
-            one = instances[bad[0]]
-            raise DataError(f"{file}:{pairs[bad[0] // 2].line}: {one.word!r} has no vector; the vocabulary deletes it")
+            word = instances[bad[0]].word
+            raise DataError(f"{file}:{pairs[bad[0] // 2].line}: {word!r} has no vector; the vocabulary deletes it")
         unit = stack / lengths
-        names = [str(asked)] if found.ndim == 2 else [str(layer) for layer in range(len(stack))]
+        names = [str(asked)] if joined.ndim == 2 else [str(layer) for layer in range(len(stack))]
         for name, layer in zip(names, unit, strict=True):
             yield name, (layer[0::2] * layer[1::2]).sum(axis=1)
 

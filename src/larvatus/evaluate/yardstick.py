@@ -15,7 +15,7 @@ it is paid for: the loss of a word w with n tokens is the length of a code from 
 P(n) being the share of n-token words among the words left visible (with a grain of 2^−(n+1) for lengths never seen).
 A character that the vocabulary cannot spell (`[UNK]`) is charged as one of Unicode's 1,114,112, and is never right.
 A token of two hidden words is paid for by the first. A vocabulary that folds case has fewer words to tell apart: that
-is left as it is, and said beside the table.
+is left as it is, and noted beside the table.
 
 M hidden tokens, V vocabulary.
 """
@@ -87,7 +87,7 @@ def in_tokens(passage: Passage, alignment: Alignment) -> Hidden:
     return Hidden(
         alignment=alignment,
         words=tuple(tokens[number] for number in passage.hidden),
-        visible=tuple(len(own) for number, own in enumerate(tokens) if number not in chosen),
+        visible=tuple(len(places) for number, places in enumerate(tokens) if number not in chosen),
     )
 
 
@@ -119,8 +119,8 @@ def measure(network: Network, tokenizer: Tokenizer, yardstick: Yardstick, *, roo
         losses, right = [], 0
         for k in range(0, len(hidden), ROWS_AT_ONCE):
             part = hidden[k : k + ROWS_AT_ONCE]
-            for passage, found in zip(part, reader.read(part), strict=True):
-                loss, correct = score_words(passage, found, price)
+            for passage, predictions in zip(part, reader.read(part), strict=True):
+                loss, correct = score_words(passage, predictions, price)
                 losses.append(loss)
                 right += correct
     finally:
@@ -156,18 +156,18 @@ def lengths_price(seen: Sequence[int]) -> Callable[[int], float]:
     return lambda n: -math.log((counts[n] + 0.5 ** (n + 1)) / (total + 1))
 
 
-Found = dict[int, tuple[float, bool]]
+Predictions = dict[int, tuple[float, bool]]
 """Of each hidden token of a passage: its loss, and whether it was the model's first choice."""
 
 
-def score_words(passage: Hidden, found: Found, price: Callable[[int], float]) -> tuple[float, int]:
+def score_words(passage: Hidden, predictions: Predictions, price: Callable[[int], float]) -> tuple[float, int]:
     """The loss of a passage's hidden words, and how many of them are right in every token."""
     loss, right, paid = 0.0, 0, set[int]()
     for tokens in passage.words:
-        own = [place for place in tokens if place not in paid]
-        paid.update(own)
-        loss += price(len(own)) + math.fsum(found[place][0] for place in own)
-        right += len(tokens) > 0 and all(found[place][1] for place in tokens)
+        unpaid = [place for place in tokens if place not in paid]
+        paid.update(unpaid)
+        loss += price(len(unpaid)) + math.fsum(predictions[place][0] for place in unpaid)
+        right += len(tokens) > 0 and all(predictions[place][1] for place in tokens)
     return loss, right
 
 
@@ -177,7 +177,7 @@ class _Reader:
     tokenizer: Tokenizer
     room: int
 
-    def read(self, passages: Sequence[Hidden]) -> list[Found]:
+    def read(self, passages: Sequence[Hidden]) -> list[Predictions]:
         """Loss and first choice at every hidden token; a passage too long for the model is read in windows."""
         rows: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         asked: list[tuple[int, int, list[int]]] = []  # passage, first token of the window, hidden tokens to predict
@@ -188,7 +188,7 @@ class _Reader:
                 start, end = window(len(ids), group, self.room)
                 rows.append((ids[start:end], passage.alignment.words[start:end]))
                 asked.append((number, start, group))
-        results: list[Found] = [{} for _ in passages]
+        results: list[Predictions] = [{} for _ in passages]
         if not rows:
             return results
         dress = self.tokenizer.frame.single

@@ -31,8 +31,8 @@ def read_levels(
     Where neither is said, tags are the columns that look like it, and the word is the column before them.
     """
     columns = list(tags) if tags else tag_columns(name)
-    own = word or max(1, min(columns) - 1)
-    levels = [read_conll(name, word=own, tag=column, problems=problems)[0] for column in columns]
+    word_column = word or max(1, min(columns) - 1)
+    levels = [read_conll(name, word=word_column, tag=column, problems=problems)[0] for column in columns]
     whole = set.intersection(*({example.place for example in level} for level in levels))
     kept = [[example for example in level if example.place in whole] for level in levels]
     schemes = [detect_scheme([example.tags or () for example in level]) for level in kept]
@@ -44,7 +44,7 @@ def read_levels(
             for entity in _entities(example, scheme, problems)
         }
         examples.append(SpannedWords(sentence[0].words, tuple(sorted(spans)), sentence[0].place))
-    said = f"read as: word = column {own}, tags = column{'s' if len(columns) > 1 else ''} "
+    said = f"read as: word = column {word_column}, tags = column{'s' if len(columns) > 1 else ''} "
     return examples, said + ", ".join(map(str, columns))
 
 
@@ -53,10 +53,10 @@ def tag_columns(name: str) -> list[int]:
     lines = [line for _, line in islice(numbered_lines(name), SAMPLE)]
     layout = layout_of(name, lines)
     rows = [cells for line in lines if line.strip() and len(cells := layout.cells(line)) == layout.width]
-    found = [n + 1 for n in range(layout.width) if all(_TAG.fullmatch(row[n].strip()) for row in rows)]
-    if not found:
+    columns = [n + 1 for n in range(layout.width) if all(_TAG.fullmatch(row[n].strip()) for row in rows)]
+    if not columns:
         raise DataError(f"{shown(name)} has no column of tags (O, B-PER, I-PER …); say which they are")
-    return found
+    return columns
 
 
 def _entities(example: TaggedExample, scheme: Scheme, problems: Problems | None) -> list[Entity]:
@@ -71,7 +71,7 @@ def levels_of(example: SpannedWords) -> list[list[Entity]]:
     """Spans in levels of which none has two that share a word: outer ones first, as deep as must be."""
     levels: list[list[Entity]] = []
     for span in sorted(example.spans or (), key=lambda span: (span.start - span.end, span)):
-        free = (level for level in levels if all(span.end <= one.start or one.end <= span.start for one in level))
+        free = (level for level in levels if all(span.end <= other.start or other.end <= span.start for other in level))
         level = next(free, None)
         if level is None:
             levels.append([span])
@@ -82,9 +82,9 @@ def levels_of(example: SpannedWords) -> list[list[Entity]]:
 
 def level_lines(examples: Iterable[SpannedWords]) -> Iterator[str]:
     """Sentences as CoNLL columns, a column of BIO for each level; what `read_levels` reads."""
-    found = [(example, levels_of(example)) for example in examples]
-    depth = max((len(levels) for _, levels in found), default=1) or 1
-    for example, levels in found:
+    levelled = [(example, levels_of(example)) for example in examples]
+    depth = max((len(levels) for _, levels in levelled), default=1) or 1
+    for example, levels in levelled:
         padded = [*levels, *([] for _ in range(depth - len(levels)))]
         columns = [write_tags(sorted(level), len(example.words), "BIO") for level in padded]
         for word, *tags in zip(example.words, *columns, strict=True):

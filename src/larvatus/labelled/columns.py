@@ -1,4 +1,4 @@
-"""Which column is the text, which its pair, which the label: asked for by name or number, or guessed, and said.
+"""Which column is the text, which its pair, which the label: asked for by name or number, or guessed and reported.
 
 By name first (`column_names`): premise and hypothesis, sentence1 and sentence2, label, score, Quality, …. What names do
 not tell, contents do: the column of the longest values is the text, a second one like it its pair, and the column of
@@ -53,20 +53,20 @@ class Found:
 
 def find_columns(table: Table, asked: Columns = Columns(), *, labelled: bool = True) -> Found:
     """The columns as asked for, the rest as guessed. Without `labelled` no label is looked for."""
-    text, pair, label, own = (
+    text, pair, label, identifier = (
         None if name is None else named_column(table, name, role)
         for role, name in (("text", asked.text), ("pair", asked.pair), ("label", asked.label), ("id", asked.id))
     )
     named = table.columns if table.header else ()
-    own = own or first_of(IDS, named)
+    identifier = identifier or first_of(IDS, named)
     if labelled and label is None:
         label = first_of(LABELS, tuple(name for name in named if name not in (text, pair)))
     if text is None:
-        text, guessed = _texts(table, taken={name for name in (pair, label, own) if name})
+        text, guessed = _texts(table, taken={name for name in (pair, label, identifier) if name})
         pair = pair or guessed
     if labelled and label is None:
-        label = _label(table, taken={name for name in (text, pair, own) if name})
-    return Found(text=text, pair=pair, label=label if labelled else None, id=own)
+        label = _label(table, taken={name for name in (text, pair, identifier) if name})
+    return Found(text=text, pair=pair, label=label if labelled else None, id=identifier)
 
 
 def named_column(table: Table, asked: str | int, role: str) -> str:
@@ -164,7 +164,7 @@ def _like(table: Table, name: str, length: float, longest: float) -> bool:
 def _could_be_label(table: Table, name: str) -> bool:
     values = _values(table, name)
     if any(isinstance(value, list) for value in values):
-        return all(isinstance(value, list) and all(isinstance(one, str | int) for one in value) for value in values)
+        return all(isinstance(value, list) and all(isinstance(item, str | int) for item in value) for value in values)
     if any(isinstance(value, dict) for value in values):
         return False
     distinct = len(set(values))
@@ -176,5 +176,5 @@ def _rank(table: Table, name: str) -> tuple[bool, bool, int]:
     values = [str(value) for value in _values(table, name)]
     counts = Counter(values)
     by_chance = 1 - sum((count / len(values)) ** 2 for count in counts.values())
-    changes = sum(one != other for one, other in pairwise(values)) / max(1, len(values) - 1)
+    changes = sum(value != other for value, other in pairwise(values)) / max(1, len(values) - 1)
     return "" in counts or "None" in counts, changes < by_chance / 4, len(counts)

@@ -6,7 +6,7 @@
 
 Tabs or spaces, as most lines have it. The word is the first column and the tag the last, or as numbers say. Comments
 (a line with ``#`` that opens a sentence and has another number of columns) and ``-DOCSTART-`` are passed over. A prefix
-that every word of a file carries, such as WikiANN's ``en:``, is stripped, and said.
+that every word of a file carries, such as WikiANN's ``en:``, is stripped, and that is reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from larvatus.text.lines import numbered_lines
 Lines = Iterator[tuple[int, str]]
 
 SAMPLE = 10_000
-"""Lines that are looked at before it is said how many columns there are."""
+"""Lines that are looked at before the number of columns is decided."""
 _PREFIX = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z]+)*:")
 
 
@@ -71,7 +71,7 @@ def read_conll(
         words = tuple(cells[word - 1].strip() for _, cells in rows)
         tags = tuple(cells[column - 1].strip() for _, cells in rows) if labelled else None
         empty = next(
-            (line for (line, _), one, own in zip(rows, words, tags or words, strict=True) if not (one and own)), 0
+            (line for (line, _), word, tag in zip(rows, words, tags or words, strict=True) if not (word and tag)), 0
         )
         if empty:
             fault(problems, "empty word or tag", Place(shown(name), empty), "the word or its tag is empty; fill it in")
@@ -121,7 +121,9 @@ def _without_prefix(examples: list[TaggedExample]) -> tuple[list[TaggedExample],
     all_have = all(word.startswith(prefix) and word != prefix for example in examples for word in example.words)
     if not prefix or count < 10 or not all_have:
         return examples, ()
-    stripped = [replace(one, words=tuple(word.removeprefix(prefix) for word in one.words)) for one in examples]
+    stripped = [
+        replace(example, words=tuple(word.removeprefix(prefix) for word in example.words)) for example in examples
+    ]
     return stripped, (f"prefix {prefix} stripped from every word",)
 
 

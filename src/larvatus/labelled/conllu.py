@@ -57,11 +57,11 @@ def read_conllu(
             if key is not None:
                 keys.update(name for _, cells in sentence.rows for name in pairs(cells))
         words = tuple(cells[1] for _, cells in sentence.rows)
-        found = located(sentence)
-        apart += found is None
-        text, spans = found if found is not None else (None, None)
-        own = sentence.comments.get("sent_id")
-        examples.append(TaggedExample(words, tags, Place(shown(name), sentence.line), text, spans, own))
+        in_text = located(sentence)
+        apart += in_text is None
+        text, spans = in_text if in_text is not None else (None, None)
+        identifier = sentence.comments.get("sent_id")
+        examples.append(TaggedExample(words, tags, Place(shown(name), sentence.line), text, spans, identifier))
     if key is not None and key not in keys:
         raise DataError(f"{shown(name)}: no word has {key} in FEATS or MISC{did_you_mean(key, {*keys, *NAMES})}")
     said = f"read as: word = form, tag = {key or NAMES[column]}" if labelled else "read as: word = form"
@@ -109,17 +109,17 @@ def _add(sentence: Sentence, number: int, cells: list[str]) -> str | None:
     """Take one row; a message where it cannot be one."""
     if len(cells) != len(NAMES):
         return f"{len(cells)} columns, but CoNLL-U has {len(NAMES)}"
-    own = cells[0]
-    if "-" in own:
-        first, last = (digits(part) for part in (own.partition("-")[0], own.partition("-")[2]))
+    identifier = cells[0]
+    if "-" in identifier:
+        first, last = (digits(part) for part in (identifier.partition("-")[0], identifier.partition("-")[2]))
         if first is None or last is None or first > last:
-            return f"id {own!r:.60} is no range of words"
+            return f"id {identifier!r:.60} is no range of words"
         sentence.joined[first] = (last, cells[1], "SpaceAfter=No" not in cells[9].split("|"))
         return None
-    if own.replace(".", "", 1).isdigit() and "." in own:
+    if identifier.replace(".", "", 1).isdigit() and "." in identifier:
         return None  # an empty node
-    if own != str(len(sentence.rows) + 1):
-        return f"id {own!r}, but the next word is {len(sentence.rows) + 1}"
+    if identifier != str(len(sentence.rows) + 1):
+        return f"id {identifier!r}, but the next word is {len(sentence.rows) + 1}"
     if not cells[1].strip():
         return "the word is empty; CoNLL-U writes _ for it"
     sentence.rows.append((number, cells))

@@ -25,7 +25,7 @@ _BRACKET = re.compile(r"\((?P<opened>[^()]+)(?P<closed>\))?|(?<![^()])(?P<ended>
 _ROW = re.compile(r"(?:\([^()]+\)?|[^()]+\))*")
 _PIECE = re.compile(r"(.*)\[\d+/\d+\]")
 FIELDS = "GRP-etype-infstat-centering-minspan-link-identity"
-"""Of GUM, where a file does not say."""
+"""Those of GUM, for a file that does not declare its own."""
 
 
 def read_brackets(name: str, problems: Problems | None = None) -> tuple[list[SpannedWords], str]:
@@ -38,16 +38,16 @@ def read_brackets(name: str, problems: Problems | None = None) -> tuple[list[Spa
         any_found = any_found or bool(spans)
         text, places = located(sentence) or (None, None)
         words = tuple(cells[1] for _, cells in sentence.rows)
-        own = sentence.comments.get("sent_id")
+        identifier = sentence.comments.get("sent_id")
         place = Place(shown(name), sentence.line)
-        examples.append(SpannedWords(words, tuple(sorted(set(spans))), place, text, places, own))
+        examples.append(SpannedWords(words, tuple(sorted(set(spans))), place, text, places, identifier))
     if not any_found:
         raise DataError(f"{shown(name)}: no word has Entity= in its last column; give CoNLL-U with mentions, as GUM's")
     return examples, f"read as: word = form, spans = Entity ({fields[kind]})"
 
 
 def _mentions(sentence: Sentence, name: str, kind: int, problems: Problems | None) -> list[Entity]:
-    found: list[Entity] = []
+    entities: list[Entity] = []
     opened: dict[str, list[tuple[int, str, Place]]] = {}  # by number, the last one opened last
     for index, (line, cells) in enumerate(sentence.rows):
         value, place = pairs(cells).get("Entity", ""), Place(name, line)
@@ -61,17 +61,17 @@ def _mentions(sentence: Sentence, name: str, kind: int, problems: Problems | Non
                     fault(problems, "broken brackets", place, f"{bracket['ended']}) closes what nothing opened")
                     continue
                 start, label, _ = waiting.pop()
-                found += [Entity(start, index + 1, label)] if label else []
+                entities += [Entity(start, index + 1, label)] if label else []
                 continue
             label = _type(bracket["opened"], kind, place, problems)
             if bracket["closed"]:
-                found += [Entity(index, index + 1, label)] if label else []
+                entities += [Entity(index, index + 1, label)] if label else []
             else:
                 opened.setdefault(bracket["opened"].partition("-")[0], []).append((index, label, place))
     for number, waiting in opened.items():
         for _, _, place in waiting:
             fault(problems, "broken brackets", place, f"({number} is never closed in its sentence")
-    return found
+    return entities
 
 
 def _type(opened: str, kind: int, place: Place, problems: Problems | None) -> str:

@@ -6,7 +6,7 @@
 A directory is GLUE's (with ``SST-2/``, ``CoLA/``, …) or one task's own; files are ``train.tsv``, ``dev.tsv``, of MNLI
 ``dev_matched.tsv`` and ``dev_mismatched.tsv``, compressed or not, or the same names as JSONL or Parquet. Quotation
 marks are characters, and CoLA has no header. MRPC comes without a dev file: the last 408 rows of training are it, and
-that is said. Classes written as numbers (0, 1, …) in files made by others get their names.
+that is reported. Classes written as numbers (0, 1, …) in files made by others get their names.
 """
 
 from __future__ import annotations
@@ -111,20 +111,20 @@ def glue_files(task: GlueTask, directory: str | Path) -> dict[str, Path]:
     if not root.is_dir():
         raise DataError(f"{root} is no directory; give the one that holds GLUE's files")
     names = {task.name, task.title.lower()}
-    inside = [one for one in sorted(root.iterdir()) if one.is_dir() and one.name.lower() in names]
+    inside = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and folder.name.lower() in names]
     home = inside[0] if inside else root
     wanted = {"train", *task.dev}
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in sorted(home.iterdir()):
         stem = path.name.lower()
         for compression in COMPRESSIONS:
             stem = stem.removesuffix(compression)
         stem = stem.removesuffix(ending(path.name))
         if path.is_file() and stem in wanted and ending(path.name) in ENDINGS:
-            found.setdefault(stem, path)
-    if not found:
+            files.setdefault(stem, path)
+    if not files:
         raise DataError(f"{home} has no files of {task.title}; it needs train.tsv or {task.dev[0]}.tsv")
-    return found
+    return files
 
 
 def read_glue(
@@ -133,7 +133,7 @@ def read_glue(
     """The examples of a task. A split that is asked for and not there is an error."""
     task = glue_task(name)
     files = glue_files(task, directory)
-    dev = {one: _read(task, files[one], problems) for one in task.dev if one in files and "dev" in splits}
+    dev = {name: _read(task, files[name], problems) for name in task.dev if name in files and "dev" in splits}
     cut = task.name == "mrpc" and "dev" not in files and "train" in files
     train = _read(task, files["train"], problems) if "train" in files and ("train" in splits or cut) else None
     if cut and train is not None:
@@ -147,25 +147,25 @@ def read_glue(
 
 def _read(task: GlueTask, path: Path, problems: Problems | None) -> Dataset[TextExample]:
     columns = Columns() if open_table(str(path), problems=Problems()).header else task.bare
-    found = read_texts(path, columns, kind=task.kind, problems=problems)
-    first = found.examples[0]
+    data = read_texts(path, columns, kind=task.kind, problems=problems)
+    first = data.examples[0]
     if (first.pair is not None) != task.pairs:
         what = "pairs of texts" if task.pairs else "single texts"
-        raise DataError(f"{path}: {task.title} has {what}, but the file is {found.columns}")
+        raise DataError(f"{path}: {task.title} has {what}, but the file is {data.columns}")
     if not task.labels:
-        return found
-    examples = [one for one in found.examples if one.label != _NO_AGREEMENT]
-    dropped = len(found) - len(examples)
+        return data
+    examples = [example for example in data.examples if example.label != _NO_AGREEMENT]
+    dropped = len(data) - len(examples)
     notes: tuple[str, ...] = (f"{dropped:,} pairs without agreement left out",) if dropped else ()
-    seen = set(found.labels()) - {_NO_AGREEMENT}
+    seen = set(data.labels()) - {_NO_AGREEMENT}
     if not seen <= set(task.labels):
         numbers = {str(index): label for index, label in enumerate(task.labels)}
-        odd = next((one for one in examples if one.label not in numbers), None)
+        odd = next((example for example in examples if example.label not in numbers), None)
         if odd is not None:
             raise DataError(f"{odd.place}: {task.title} has no label {odd.label!r}; it has {', '.join(task.labels)}")
-        examples = [replace(one, label=numbers[str(one.label)]) for one in examples]
+        examples = [replace(example, label=numbers[str(example.label)]) for example in examples]
         notes += (f"classes by number: {', '.join(f'{number} = {label}' for number, label in numbers.items())}",)
-    return replace(found, examples=tuple(examples), notes=notes)
+    return replace(data, examples=tuple(examples), notes=notes)
 
 
 def _split(train: Dataset[TextExample]) -> tuple[Dataset[TextExample], Dataset[TextExample]]:

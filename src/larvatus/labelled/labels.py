@@ -51,7 +51,7 @@ def _names(value: Any, separator: str | None) -> list[str]:
     if value is None:
         return []
     if isinstance(value, list):
-        return [_name(one) for one in value]
+        return [_name(item) for item in value]
     return [part.strip() for part in (_name(value).split(separator) if separator else [_name(value)])]
 
 

@@ -78,18 +78,18 @@ def _classes(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
         features = told["info"]["features"].items()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    found = {}
+    classes = {}
     for column, feature in features:
         inner = feature.get("feature", feature) if isinstance(feature, dict) else {}
         names = inner.get("names") if isinstance(inner, dict) and inner.get("_type") == "ClassLabel" else None
-        if isinstance(names, list) and all(isinstance(one, str) for one in names):
-            found[column] = names
-    return found
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            classes[column] = names
+    return classes
 
 
 def _named(value: Any, names: list[str]) -> Any:
     if isinstance(value, list):
-        return [_named(one, names) for one in value]
+        return [_named(item, names) for item in value]
     if not isinstance(value, int) or value >= len(names):
         return value
     return names[value] if value >= 0 else None  # -1 is how that library writes "unknown"

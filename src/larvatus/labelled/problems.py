@@ -1,7 +1,7 @@
 """Faults of labelled data: raised at once with their place, or collected and reported.
 
 Every reader takes ``problems``. Without it the first fault is a `DataError`, ``train.conll:1042: 3 words but 2 tags``.
-With it, what cannot be used is set aside and noted under its kind, and reading goes on: nothing is dropped unsaid.
+With it, what cannot be used is set aside and noted under its kind, and reading goes on: nothing is dropped silently.
 
     problems = Problems()
     dataset = read_texts("train.csv", problems=problems)

@@ -21,20 +21,20 @@ from larvatus.labelled.records import Place, Relation
 _HEADS, _TAILS, _LABELS = ("head", "from_id", "from"), ("tail", "to_id", "to"), ("label", "type")
 
 
-def row_relations(found: Any, spans: Sequence[Any], order: Sequence[int], place: Place) -> tuple[Relation, ...]:
+def row_relations(given: Any, spans: Sequence[Any], order: Sequence[int], place: Place) -> tuple[Relation, ...]:
     """The relations of a row of JSONL or Parquet; `order` says the number of each of its spans once they are sorted."""
-    if found is None:
+    if given is None:
         return ()
-    if not isinstance(found, list):
-        raise DataError(f"{place}: relations is {type(found).__name__}, not a list")
-    own = [span.get("id") if isinstance(span, dict) else None for span in spans]
-    named = any(one is not None for one in own)
+    if not isinstance(given, list):
+        raise DataError(f"{place}: relations is {type(given).__name__}, not a list")
+    names = [span.get("id") if isinstance(span, dict) else None for span in spans]
+    named = any(name is not None for name in names)
     numbers: dict[str, int] = {}
-    for name, number in zip(own if named else range(len(own)), order, strict=True):
+    for name, number in zip(names if named else range(len(names)), order, strict=True):
         if name is not None and numbers.setdefault(str(name), number) != number:
             raise DataError(f"{place}: two spans have the id {name!r}; give each its own")
     way = f"{len(numbers):,} spans have an id" if named else f"there are {len(numbers):,} spans, numbered from 0"
-    return tuple(sorted({_row_relation(one, numbers, way, place) for one in found}))
+    return tuple(sorted({_row_relation(relation, numbers, way, place) for relation in given}))
 
 
 def _row_relation(given: Any, numbers: Mapping[str, int], way: str, place: Place) -> Relation:
@@ -45,11 +45,11 @@ def _row_relation(given: Any, numbers: Mapping[str, int], way: str, place: Place
     else:
         parts = list(given) if isinstance(given, list) else []
     sound = len(parts) == 3 and isinstance(parts[2], str) and parts[2]
-    if not sound or any(isinstance(one, bool) or not isinstance(one, int | str) for one in parts[:2]):
+    if not sound or any(isinstance(span, bool) or not isinstance(span, int | str) for span in parts[:2]):
         raise DataError(f"{place}: a relation is {json.dumps(given)[:80]}; write head, tail and label")
-    for one in parts[:2]:
-        if str(one) not in numbers:
-            raise DataError(f"{place}: the relation {parts[2]!r} names the span {one!r}, which does not exist ({way})")
+    for span in parts[:2]:
+        if str(span) not in numbers:
+            raise DataError(f"{place}: the relation {parts[2]!r} names the span {span!r}, which does not exist ({way})")
     return Relation(numbers[str(parts[0])], numbers[str(parts[1])], parts[2])
 
 
@@ -57,30 +57,37 @@ def brat_relations(
     lines: Iterable[tuple[Place, str]], numbers: Mapping[str, int | None], problems: Problems | None
 ) -> tuple[Relation, ...]:
     """Relations of R lines; `numbers` says which span each T is, None of one that was set aside."""
-    found = set()
+    relations = set()
     for place, line in lines:
-        own, _, rest = line.partition("\t")
+        identifier, _, rest = line.partition("\t")
         label, *ends = rest.split() or [""]
         roles = [role for role, _, _ in (end.partition(":") for end in ends)]
         names = [name for _, _, name in (end.partition(":") for end in ends)]
         if len(ends) != 2 or not all(names):
-            said = f"{own} is no relation of the form R1<TAB>label Arg1:T1 Arg2:T2"
+            said = f"{identifier} is no relation of the form R1<TAB>label Arg1:T1 Arg2:T2"
             fault(problems, "broken annotation", place, said)
             continue
         if roles == ["Arg2", "Arg1"]:
             names.reverse()
         for name in names:
             if name.startswith("T") and name not in numbers:
-                raise DataError(f"{place}: {own} names {name}, which does not exist; annotate it, or drop {own}")
+                raise DataError(
+                    f"{place}: {identifier} names {name}, which does not exist; annotate it, or drop {identifier}"
+                )
         if names[0] == names[1]:
-            raise DataError(f"{place}: {own} joins {names[0]} with itself; give it two spans")
+            raise DataError(f"{place}: {identifier} joins {names[0]} with itself; give it two spans")
         head, tail = (numbers.get(name) for name in names)
         if head is None or tail is None:
             lost = names[0] if head is None else names[1]
-            fault(problems, "relation without its spans", place, f"{own} names {lost}, which is not read as one span")
+            fault(
+                problems,
+                "relation without its spans",
+                place,
+                f"{identifier} names {lost}, which is not read as one span",
+            )
             continue
-        found.add(Relation(head, tail, label))
-    return tuple(sorted(found))
+        relations.add(Relation(head, tail, label))
+    return tuple(sorted(relations))
 
 
 def renumbered(relations: Iterable[Relation], numbers: Sequence[int | None]) -> tuple[tuple[Relation, ...], int]:

@@ -44,25 +44,25 @@ class Findings:
 
     most: int
     """Places shown of each."""
-    found: list[Finding] = field(default_factory=list)
+    listed: list[Finding] = field(default_factory=list)
 
     def add(
         self, name: str, level: Level, message: str, examples: Sequence[str] = (), count: int | None = None
     ) -> None:
         number = len(examples) if count is None else count
         if number:
-            self.found.append(Finding(name, level, number, message, tuple(examples[: self.most])))
+            self.listed.append(Finding(name, level, number, message, tuple(examples[: self.most])))
 
     def tally(self) -> Tally:
         return Tally(self.most)
 
 
-def many(count: int, one: str, several: str) -> str:
+def many(count: int, single: str, several: str) -> str:
     """
     >>> many(1, "text", "texts"), many(2_000, "text", "texts")
     ('1 text', '2,000 texts')
     """
-    return f"{count:,} {one if count == 1 else several}"
+    return f"{count:,} {single if count == 1 else several}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +81,11 @@ class Report:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if one.level == "error")
+        return tuple(finding for finding in self.findings if finding.level == "error")
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        return tuple(one for one in self.findings if one.level == "warning")
+        return tuple(finding for finding in self.findings if finding.level == "warning")
 
     def raise_errors(self) -> None:
         """One line of what stops training, if anything does."""
@@ -101,8 +101,8 @@ class Report:
             "kind": self.kind,
             "balance": self.balance,
             "lengths": {**self.lengths, "unit": self.unit},
-            "errors": [_as_dict(one) for one in self.errors],
-            "warnings": [_as_dict(one) for one in self.warnings],
+            "errors": [_as_dict(finding) for finding in self.errors],
+            "warnings": [_as_dict(finding) for finding in self.warnings],
         }
 
 

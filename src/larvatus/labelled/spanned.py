@@ -10,8 +10,8 @@
 | words | `to_words` |
 | BIO of several levels | `bio_levels.level_lines` |
 | CoNLL-U with brackets | `entity_brackets.bracket_lines` |
-| JSONL | `standoff.span_lines(to_characters(one) for one in …)` |
-| brat | `ann_lines(to_characters(one))` |
+| JSONL | `standoff.span_lines(to_characters(example) for example in …)` |
+| brat | `ann_lines(to_characters(example))` |
 
 A span that begins or ends inside a word is reported, and widened to whole words: it is not dropped. Relations between
 spans go with characters, words, JSONL and brat; columns and brackets have no place for them.
@@ -56,13 +56,13 @@ def read_spanned(
     for name in names:
         kind = format or format_of(name) or "conll"
         if kind == "conll":
-            found, how = read_levels(name, word=word, tags=tags, problems=problems)
+            part, how = read_levels(name, word=word, tags=tags, problems=problems)
         elif kind == "conllu":
-            found, how = read_brackets(name, problems)
+            part, how = read_brackets(name, problems)
         else:
             texts = read_spans([name], format=kind, problems=problems)
-            found, how = [to_words(example, problems) for example in texts], texts.columns
-        examples += [one for one in found if one.words]
+            part, how = [to_words(example, problems) for example in texts], texts.columns
+        examples += [example for example in part if example.words]
         said[how] = None
     source = ", ".join(shown(name) for name in names)
     if not examples:
@@ -73,22 +73,22 @@ def read_spanned(
 def to_words(example: SpanExample, problems: Problems | None = None) -> SpannedWords:
     """The words of a text (`segment_words`), and its spans as spans of these."""
     text, spans = example.text, segment_words(example.text)
-    found: list[Entity | None] = []
+    entities: list[Entity | None] = []
     for span in example.spans:
         low = int(np.searchsorted(spans[:, 1], span.start, side="right"))
         high = int(np.searchsorted(spans[:, 0], span.end, side="left"))
         said = f"{span.label} {text[span.start : span.end]!r} ({span.start} to {span.end})"
         if low >= high:
             fault(problems, "span without a word", example.place, f"{said} covers no word")
-            found.append(None)
+            entities.append(None)
             continue
         start, end = int(spans[low, 0]), int(spans[high - 1, 1])
         if start < span.start or end > span.end:
             fault(problems, "span cuts a word", example.place, f"{said} cuts a word; it is read as {text[start:end]!r}")
-        found.append(Entity(low, high, span.label))
-    kept = sorted({one for one in found if one is not None})
-    number = {one: n for n, one in enumerate(kept)}
-    relations, lost = renumbered(example.relations, [None if one is None else number[one] for one in found])
+        entities.append(Entity(low, high, span.label))
+    kept = sorted({entity for entity in entities if entity is not None})
+    number = {entity: n for n, entity in enumerate(kept)}
+    relations, lost = renumbered(example.relations, [None if entity is None else number[entity] for entity in entities])
     if lost:
         said = f"{lost:,} relations join spans that cover no word, or the same words"
         fault(problems, "relation without its spans", example.place, said)
@@ -120,7 +120,7 @@ def ann_lines(example: SpanExample) -> Iterator[str]:
 
 def binary(data: Dataset[SpannedWords], label: str = BINARY) -> Dataset[SpannedWords]:
     """Spans of all types as spans of one: whether words are something, not what (binary identification)."""
-    collapsed = [_of_one_type(one, label) for one in data]
+    collapsed = [_of_one_type(example, label) for example in data]
     return dataclasses.replace(data, examples=tuple(collapsed), notes=(*data.notes, f"all types read as {label}"))
 
 

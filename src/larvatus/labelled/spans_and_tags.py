@@ -48,6 +48,6 @@ def to_spans(example: TaggedExample, scheme: Scheme | None = None) -> SpanExampl
     """The entities that tags mean, as characters of the text, read as `conlleval` does. None: their own scheme."""
     tags = example.tags or ()
     text, places = example.located()
-    found = read_leniently(tags, scheme or detect_scheme([tags]))
-    spans = sorted(Span(places[start][0], places[end - 1][1], label) for start, end, label in found)
+    entities = read_leniently(tags, scheme or detect_scheme([tags]))
+    spans = sorted(Span(places[start][0], places[end - 1][1], label) for start, end, label in entities)
     return SpanExample(text, tuple(spans), example.place, example.id)

@@ -54,15 +54,17 @@ def read_questions(
         examples += _rows(name, problems) if ending(name) in TABLES else _file(name, problems)
     source = ", ".join(shown(name) for name in names)
     if labelled:
-        kept = [one for one in examples if one.known]
+        kept = [example for example in examples if example.known]
         if examples and not kept:
             raise DataError(
                 f"{source}: not one of {len(examples):,} questions comes with its answer (the texts are empty), so "
                 "they can be answered, but not learnt from or scored"
             )
-        for one in examples:
-            if not one.known:
-                fault(problems, "no answer", one.place, "its answer is not given; drop it, or mark it is_impossible")
+        for example in examples:
+            if not example.known:
+                fault(
+                    problems, "no answer", example.place, "its answer is not given; drop it, or mark it is_impossible"
+                )
         examples = kept
     if not examples:
         raise DataError(f"{source}: no question can be used; give questions with their passages")
@@ -70,14 +72,14 @@ def read_questions(
 
 
 def _said(examples: list[QuestionExample]) -> str:
-    passages = len({one.passage for one in examples})
-    none = sum(one.impossible for one in examples)
+    passages = len({example.passage for example in examples})
+    none = sum(example.impossible for example in examples)
     said = f"read as: questions about {passages:,} passages"
     return f"{said}, {none:,} of them without an answer" if none else said
 
 
 def _notes(examples: list[QuestionExample]) -> tuple[str, ...]:
-    hidden = sum(not one.known for one in examples)
+    hidden = sum(not example.known for example in examples)
     return (f"{hidden:,} questions come without their answers",) if hidden else ()
 
 
@@ -90,7 +92,7 @@ def _file(name: str, problems: Problems | None) -> Iterator[QuestionExample]:
         document = msgspec.json.decode(content)
     except (ValueError, RecursionError) as broken:
         first = content.lstrip().partition(b"\n")[0].strip()
-        if first.startswith(b"{") and first.endswith(b"}"):  # one object a line, under a name that does not say so
+        if first.startswith(b"{") and first.endswith(b"}"):  # one object a line, whatever the file is called
             yield from _rows(name, problems)
             return
         raise DataError(f"{shown(name)} is no JSON: {broken}") from broken
@@ -104,25 +106,27 @@ def _file(name: str, problems: Problems | None) -> Iterator[QuestionExample]:
             passage = paragraph.get("context") if isinstance(paragraph, dict) else None
             for asked in _list(paragraph, "qas", shown(name)):
                 number += 1
-                own = asked.get("id") if isinstance(asked, dict) else None
-                place = QuestionPlace(shown(name), number, str(own) if own not in (None, "") else f"number {number}")
-                if not isinstance(asked, dict) or own in (None, ""):
+                identifier = asked.get("id") if isinstance(asked, dict) else None
+                place = QuestionPlace(
+                    shown(name), number, str(identifier) if identifier not in (None, "") else f"number {number}"
+                )
+                if not isinstance(asked, dict) or identifier in (None, ""):
                     fault(problems, "no id", place, "it has no id; give each question one")
                     continue
                 row = {**asked, "context": passage}
-                example = _example(row, str(own), title if isinstance(title, str) else None, place, problems)
+                example = _example(row, str(identifier), title if isinstance(title, str) else None, place, problems)
                 if example is not None:
                     yield example
 
 
 def _list(value: Any, key: str, source: str) -> list[Any]:
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, list):
+    items = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(items, list):
         raise DataError(
             f"{source} is not SQuAD's JSON: there is no list {key!r} where one belongs; "
             'write {"data": [{"paragraphs": [{"context": …, "qas": […]}]}]}, or rows as .jsonl'
         )
-    return found
+    return items
 
 
 # ── rows
@@ -135,10 +139,10 @@ def _rows(name: str, problems: Problems | None) -> Iterator[QuestionExample]:
     if passage is None or "question" not in table.columns:
         raise DataError(f"{table.name} has {', '.join(table.columns)}; write question, context and answers in each row")
     for place, row in table.rows:
-        own, title = row.get("id"), row.get("title")
+        identifier, title = row.get("id"), row.get("title")
         example = _example(
             {**row, "context": row.get(passage)},
-            str(place.line) if own in (None, "") else str(own),
+            str(place.line) if identifier in (None, "") else str(identifier),
             title if isinstance(title, str) else None,
             place,
             problems,
@@ -148,7 +152,7 @@ def _rows(name: str, problems: Problems | None) -> Iterator[QuestionExample]:
 
 
 def _example(
-    row: dict[str, Any], own: str, title: str | None, place: Place, problems: Problems | None
+    row: dict[str, Any], identifier: str, title: str | None, place: Place, problems: Problems | None
 ) -> QuestionExample | None:
     try:
         question, passage = cell_text(row, "question"), cell_text(row, "context")
@@ -159,7 +163,7 @@ def _example(
     except (BadCell, BadAnswer) as bad:
         fault(problems, bad.kind, place, str(bad))
         return None
-    return QuestionExample(own, question, passage, answers, impossible, title, place)
+    return QuestionExample(identifier, question, passage, answers, impossible, title, place)
 
 
 def _answers(given: Any, passage: str) -> Iterator[tuple[str, int]]:
@@ -181,11 +185,11 @@ def _pairs(given: Any) -> Iterator[tuple[Any, Any]]:
             raise BadAnswer("broken answer", f"{len(texts)} answers but {len(starts)} places")
         yield from zip(texts, starts, strict=True)
         return
-    for one in given if isinstance(given, list) else [given]:
-        if isinstance(one, dict):
-            yield one.get("text"), next((one[key] for key in STARTS if key in one), None)
+    for answer in given if isinstance(given, list) else [given]:
+        if isinstance(answer, dict):
+            yield answer.get("text"), next((answer[key] for key in STARTS if key in answer), None)
         else:
-            yield one, None
+            yield answer, None
 
 
 def _located(text: str, start: int | None, passage: str) -> int:
@@ -216,41 +220,42 @@ def _occurrences(text: str, passage: str) -> Iterator[int]:
 
 def with_unique_ids(data: Dataset[QuestionExample]) -> Dataset[QuestionExample]:
     """Ids that are given twice get a number, so that predictions can be told apart: ``12``, ``12#2``, ``12#3``."""
-    counts = Counter(one.id for one in data)
+    counts = Counter(example.id for example in data)
     if len(counts) == len(data):
         return data
     taken, seen = set(counts), Counter[str]()
     made, numbered = [], []
-    for one in data:
-        seen[one.id] += 1
-        own = one.id if seen[one.id] == 1 else unique_id(one.id, taken, seen[one.id])
-        taken.add(own)
-        made.append(one if own == one.id else dataclasses.replace(one, id=own))
-        numbered += [own] if own != one.id else []
+    for example in data:
+        seen[example.id] += 1
+        identifier = example.id if seen[example.id] == 1 else unique_id(example.id, taken, seen[example.id])
+        taken.add(identifier)
+        made.append(example if identifier == example.id else dataclasses.replace(example, id=identifier))
+        numbered += [identifier] if identifier != example.id else []
     twice = sum(count > 1 for count in counts.values())
     said = f"{twice:,} {'id is' if twice == 1 else 'ids are'} given to more than one question"
     note = f"{said}: the later ones are numbered, such as {numbered[0]}"
     return dataclasses.replace(data, examples=tuple(made), notes=(*data.notes, note))
 
 
-def unique_id(own: str, taken: Container[str], number: int = 2) -> str:
+def unique_id(identifier: str, taken: Container[str], number: int = 2) -> str:
     """An id with a number, from this one on, that is not taken.
 
     >>> unique_id("12", {"12", "12#2"})
     '12#3'
     """
-    while f"{own}#{number}" in taken:
+    while f"{identifier}#{number}" in taken:
         number += 1
-    return f"{own}#{number}"
+    return f"{identifier}#{number}"
 
 
 def golds_of(data: Dataset[QuestionExample]) -> Mapping[str, tuple[str, ...]]:
     """The right answers by id, as `metrics.squad` wants them; ids given twice are a fault (`with_unique_ids`)."""
-    found: dict[str, tuple[str, ...]] = {}
-    for one in data:
-        if one.id in found:
+    golds: dict[str, tuple[str, ...]] = {}
+    for example in data:
+        if example.id in golds:
             raise DataError(
-                f"{one.place}: another question has the same id, so predictions cannot be told apart; give each its own"
+                f"{example.place}: another question has the same id, so predictions cannot be told apart; "
+                "give each its own"
             )
-        found[one.id] = one.golds
-    return found
+        golds[example.id] = example.golds
+    return golds

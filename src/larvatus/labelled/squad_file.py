@@ -56,20 +56,20 @@ def read_whole(name: str) -> bytes:
 def squad_document(examples: Iterable[QuestionExample]) -> dict[str, Any]:
     """SQuAD's JSON: version 2 where a question cannot be answered, else 1.1. Neighbours share articles and passages."""
     given = list(examples)
-    second = any(one.impossible for one in given)
+    second = any(example.impossible for example in given)
     articles = []
-    for title, own in groupby(given, key=lambda one: one.title):
+    for title, titled in groupby(given, key=lambda example: example.title):
         paragraphs = []
-        for passage, asked in groupby(own, key=lambda one: one.passage):
-            paragraphs.append({"context": passage, "qas": [_asked(one, second) for one in asked]})
+        for passage, asked in groupby(titled, key=lambda example: example.passage):
+            paragraphs.append({"context": passage, "qas": [_asked(example, second) for example in asked]})
         articles.append({"paragraphs": paragraphs} | ({} if title is None else {"title": title}))
     return {"version": "v2.0" if second else "1.1", "data": articles}
 
 
-def _asked(one: QuestionExample, second: bool) -> dict[str, Any]:
-    answers = [{"text": text, "answer_start": start} for text, start in one.answers]
-    return {"id": one.id, "question": one.question, "answers": answers} | (
-        {"is_impossible": one.impossible} if second else {}
+def _asked(example: QuestionExample, second: bool) -> dict[str, Any]:
+    answers = [{"text": text, "answer_start": start} for text, start in example.answers]
+    return {"id": example.id, "question": example.question, "answers": answers} | (
+        {"is_impossible": example.impossible} if second else {}
     )
 
 
@@ -92,7 +92,7 @@ def _write(path: Path, value: Any) -> None:
 def read_predictions(name: str) -> dict[str, str]:
     """A prediction file: one JSON object of ids and texts."""
     try:
-        found: dict[str, str] = msgspec.json.decode(read_whole(name), type=dict[str, str])
+        predictions: dict[str, str] = msgspec.json.decode(read_whole(name), type=dict[str, str])
     except (ValueError, RecursionError) as broken:
         raise DataError(f'{shown(name)} is no prediction file ({broken}); write {{"id": "text", …}}') from broken
-    return found
+    return predictions

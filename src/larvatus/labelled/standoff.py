@@ -36,10 +36,10 @@ def brat_documents(name: str) -> list[str]:
     """The .ann files that a directory, an .ann file or its .txt file stands for."""
     path = Path(name)
     if path.is_dir():
-        found = [str(one) for one in whole_folder(path) if _bare(one.name).endswith(".ann")]
-        if not found:
+        files = [str(file) for file in whole_folder(path) if _bare(file.name).endswith(".ann")]
+        if not files:
             raise DataError(f"{name} holds no .ann files; give a directory of brat's .txt and .ann")
-        return found
+        return files
     return [_other(name, ".txt", ".ann") if _bare(name).endswith(".txt") else name]
 
 
@@ -52,36 +52,37 @@ def read_brat(name: str, problems: Problems | None = None) -> SpanExample:
     for number, line in numbered_lines(name):
         place = Place(shown(name), number)
         if line.startswith("T"):
-            own, span = line.partition("\t")[0].strip(), _annotation(line, text, place, problems)
-            numbers[own] = None  # until it is sorted
+            identifier, span = line.partition("\t")[0].strip(), _annotation(line, text, place, problems)
+            numbers[identifier] = None  # until it is sorted
             if span is not None:
-                spans.append((span, own))
+                spans.append((span, identifier))
         elif line.startswith("R"):
             links.append((place, line))
     spans.sort()
-    often = Counter(own for _, own in spans)
-    numbers |= {own: number for number, (_, own) in enumerate(spans) if often[own] == 1}  # of two, who knows which
+    often = Counter(identifier for _, identifier in spans)
+    unique = ((identifier, number) for number, (_, identifier) in enumerate(spans) if often[identifier] == 1)
+    numbers |= dict(unique)  # of two with the same identifier, who knows which is meant
     relations = brat_relations(links, numbers, problems)
     place = Place(shown(_other(name, ".ann", ".txt")), 1)
     return SpanExample(text, tuple(span for span, _ in spans), place, Path(name).stem, relations)
 
 
 def _annotation(line: str, text: str, place: Place, problems: Problems | None) -> Span | None:
-    own, _, rest = line.partition("\t")
+    name, _, rest = line.partition("\t")
     where, tab, words = rest.partition("\t")
     label, _, offsets = where.partition(" ")
     parts = [part.split() for part in offsets.split(";")]
     if not label or any(len(part) != 2 or None in map(digits, part) for part in parts):
-        fault(problems, "broken annotation", place, f"{own} is no annotation of the form T1<TAB>Label 0 5<TAB>words")
+        fault(problems, "broken annotation", place, f"{name} is no annotation of the form T1<TAB>Label 0 5<TAB>words")
         return None
     if len(parts) > 1:
-        fault(problems, "discontinuous span", place, f"{own} is discontinuous ({offsets}), which no tagger can give")
+        fault(problems, "discontinuous span", place, f"{name} is discontinuous ({offsets}), which no tagger can give")
         return None
     span = Span(int(parts[0][0]), int(parts[0][1]), label)
     _refuse_outside(span, text, place)
     if tab and words.split() != text[span.start : span.end].split():
         there = text[span.start : span.end]
-        raise DataError(f"{place}: {own} says {words!r}, but its text has {there!r} at {span.start} to {span.end}")
+        raise DataError(f"{place}: {name} says {words!r}, but its text has {there!r} at {span.start} to {span.end}")
     return span
 
 
@@ -95,8 +96,8 @@ def span_key(columns: Iterable[str], sample: Iterable[Row]) -> str | None:
     """The field of JSONL and Parquet that holds spans: a list of records, or of [start, end, label]."""
     rows = list(sample)
     for key in SPAN_KEYS:
-        values = [one for row in rows if isinstance(row.get(key), list) for one in row[key]]
-        if key in columns and values and all(isinstance(one, dict | list) for one in values):
+        values = [value for row in rows if isinstance(row.get(key), list) for value in row[key]]
+        if key in columns and values and all(isinstance(value, dict | list) for value in values):
             return key
     return "spans" if "spans" in columns else "entities" if "entities" in columns else None
 
@@ -108,15 +109,15 @@ def read_span_rows(table: Table, *, text: str, spans: str, problems: Problems | 
         if not isinstance(value, str) or not value.strip():
             fault(problems, "empty text", place, f"{text} is empty; drop the row, or give it a text")
             continue
-        found = row.get(spans)
-        if found is not None and not isinstance(found, list):
-            raise DataError(f"{place}: {spans} is {type(found).__name__}, not a list")
-        made = [_span(one, value, place) for one in found or ()]
+        given = row.get(spans)
+        if given is not None and not isinstance(given, list):
+            raise DataError(f"{place}: {spans} is {type(given).__name__}, not a list")
+        made = [_span(span, value, place) for span in given or ()]
         order = sorted(range(len(made)), key=lambda n: (made[n], n))
         numbers = [number for _, number in sorted(zip(order, range(len(made)), strict=True))]
-        relations = row_relations(row.get("relations"), found or (), numbers, place)
-        own = row.get("id")
-        yield SpanExample(value, tuple(sorted(made)), place, None if own is None else str(own), relations)
+        relations = row_relations(row.get("relations"), given or (), numbers, place)
+        identifier = row.get("id")
+        yield SpanExample(value, tuple(sorted(made)), place, None if identifier is None else str(identifier), relations)
 
 
 def _span(given: Any, text: str, place: Place) -> Span:
@@ -130,7 +131,7 @@ def _span(given: Any, text: str, place: Place) -> Span:
         len(parts) != 3
         or not isinstance(parts[2], str)
         or not parts[2]
-        or any(isinstance(one, bool) or not isinstance(one, int) for one in parts[:2])
+        or any(isinstance(part, bool) or not isinstance(part, int) for part in parts[:2])
     ):
         raise DataError(f"{place}: a span is {json.dumps(given)[:80]}; write start, end and label")
     span = Span(*parts)

@@ -31,7 +31,7 @@ from larvatus.text.records import LONGEST_LINE
 Format = Literal["csv", "tsv", "jsonl", "parquet"]
 
 SAMPLE = 10_000
-"""Rows that are looked at before it is said what the columns are."""
+"""Rows that are looked at before the columns are guessed."""
 MOST_COLUMNS = 4_096
 """Each is looked at to find out what it holds."""
 ENDINGS: dict[str, Format] = {

@@ -44,7 +44,7 @@ def format_of(name: str) -> TagFormat | None:
     """The format of a file of words or spans, by its name; None where the name does not say."""
     if name != "-" and Path(name).is_dir():
         return "brat"
-    if ending(name) == ".txt" and any(Path(one).exists() for one in brat_documents(name)):
+    if ending(name) == ".txt" and any(Path(document).exists() for document in brat_documents(name)):
         return "brat"
     return _ENDINGS.get(ending(name))
 
@@ -88,17 +88,17 @@ def read_tagged(
             kind, lines = _told_by(numbered_lines(name))
         if kind == "conll":
             first, last = _number(word, "word"), _number(tag, "tag")
-            found = read_conll(name, word=first or 1, tag=last, labelled=labelled, problems=problems, lines=lines)
+            part = read_conll(name, word=first or 1, tag=last, labelled=labelled, problems=problems, lines=lines)
         elif kind == "conllu":
-            found = read_conllu(name, tag=tag, labelled=labelled, problems=problems, lines=lines)
+            part = read_conllu(name, tag=tag, labelled=labelled, problems=problems, lines=lines)
         elif kind == "brat":
-            found = _of_spans([read_brat(one, problems) for one in brat_documents(name)], scheme, problems)
+            part = _of_spans([read_brat(document, problems) for document in brat_documents(name)], scheme, problems)
         else:
             table = open_table(name, TableOptions(format=kind), problems, lines)
-            found = _of_table(table, (word, tag), scheme, problems, labelled=labelled)
-        examples += found[0]
-        said[found[1]] = None
-        notes += found[2]
+            part = _of_table(table, (word, tag), scheme, problems, labelled=labelled)
+        examples += part[0]
+        said[part[1]] = None
+        notes += part[2]
     source = ", ".join(shown(name) for name in names)
     if not examples:
         raise DataError(f"{source}: no sentence can be used{cause(problems)}; give words with their tags")
@@ -114,7 +114,7 @@ def read_spans(
     for name in names:
         kind = format or format_of(name)
         if kind == "brat":
-            examples += [read_brat(one, problems) for one in brat_documents(name)]
+            examples += [read_brat(document, problems) for document in brat_documents(name)]
             continue
         if kind not in ("jsonl", "parquet", None):
             raise DataError(f"{shown(name)} is no file of spans; give brat's .ann, or JSONL with text and spans")
@@ -139,7 +139,7 @@ def _number(column: int | str | None, role: str) -> int | None:
 
 def _of_spans(texts: list[SpanExample], scheme: Scheme, problems: Problems | None) -> _Read:
     examples = [to_tagged(example, scheme, problems) for example in texts]
-    return [one for one in examples if one.words], f"read as: spans of characters, tagged in {scheme}", ()
+    return [example for example in examples if example.words], f"read as: spans of characters, tagged in {scheme}", ()
 
 
 def _of_table(
@@ -171,18 +171,18 @@ def list_rows(table: Table, word: str, tag: str | None, problems: Problems | Non
         words, tags = _strings(row.get(word)), None if tag is None else _strings(row.get(tag))
         if words is None or (tag is not None and tags is None):
             fault(problems, "no list", place, f"{word if words is None else tag} is no list of strings")
-        elif not words or not all(one.strip() for one in words):
+        elif not words or not all(word.strip() for word in words):
             fault(problems, "empty word or tag", place, "a word is empty; fill it in, or drop it with its tag")
         elif tags is not None and len(words) != len(tags):
             fault(problems, "words and tags differ in number", place, f"{len(words)} words but {len(tags)} tags")
         else:
-            own = row.get("id")
-            yield TaggedExample(words, tags, place, id=None if own is None else str(own))
+            identifier = row.get("id")
+            yield TaggedExample(words, tags, place, id=None if identifier is None else str(identifier))
 
 
 def _strings(value: Any) -> tuple[str, ...] | None:
     if not isinstance(value, list) or not all(
-        isinstance(one, str | int) and not isinstance(one, bool) for one in value
+        isinstance(item, str | int) and not isinstance(item, bool) for item in value
     ):
         return None
-    return tuple(str(one) for one in value)
+    return tuple(str(item) for item in value)

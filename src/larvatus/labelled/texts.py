@@ -58,18 +58,18 @@ def read_texts(
         if columns.text is None and ending(name) in OF_WORDS:
             raise DataError(f"{name} holds words with tags, not texts; name its columns to read it so: --text, --label")
         table = open_table(name, options, problems)
-        found = find_columns(table, columns, labelled=labelled)
-        tables.append((table, found))
+        chosen = find_columns(table, columns, labelled=labelled)
+        tables.append((table, chosen))
         for place, row in table.rows:
             try:
-                text = cell_text(row, found.text)
-                pair = None if found.pair is None else cell_text(row, found.pair)
+                text = cell_text(row, chosen.text)
+                pair = None if chosen.pair is None else cell_text(row, chosen.pair)
             except BadCell as bad:
                 fault(problems, bad.kind, place, str(bad))
                 continue
-            own = row.get(found.id) if found.id else None
-            label = row.get(found.label) if found.label else None
-            held.append((text, pair, label, place, None if own is None else str(own)))
+            identifier = row.get(chosen.id) if chosen.id else None
+            label = row.get(chosen.label) if chosen.label else None
+            held.append((text, pair, label, place, None if identifier is None else str(identifier)))
     seen = None
     if labelled:
         seen = kind or seen_kind([row[2] for row in held], separator)
@@ -78,7 +78,7 @@ def read_texts(
     if not examples:
         raise DataError(f"{source}: no row can be used{cause(problems)}; give labelled examples")
     said = _said(examples, seen)
-    read_as = "; ".join(dict.fromkeys(found.describe(table, said) for table, found in tables))
+    read_as = "; ".join(dict.fromkeys(chosen.describe(table, said) for table, chosen in tables))
     return Dataset(tuple(examples), source, f"read as: {read_as}", seen)
 
 
@@ -117,7 +117,7 @@ def _labelled(
 ) -> list[TextExample]:
     examples = []
     names: dict[Any, Label] = {}  # one string for each class, not one for each row
-    for text, pair, value, place, own in held:
+    for text, pair, value, place, identifier in held:
         label: Label | None = None
         if kind is not None:
             try:
@@ -126,7 +126,7 @@ def _labelled(
                 fault(problems, "no label", place, str(bad))
                 continue
             label = names.setdefault(label, label) if kind != "regression" else label
-        examples.append(TextExample(text, pair, label, place, own))
+        examples.append(TextExample(text, pair, label, place, identifier))
     return examples
 
 

@@ -56,8 +56,8 @@ def read_unlabelled(
         if columns != Columns():
             raise UsageError(f"{shown(name)} is plain text and has no columns; leave --text and --pair-column out")
         return _lines(name, lines or numbered_lines(name), say)
-    own: Format | None = None if told == "table" else told
-    return _rows(open_table(name, TableOptions(format=own), lines=lines), columns, words, say)
+    table_format: Format | None = None if told == "table" else told
+    return _rows(open_table(name, TableOptions(format=table_format), lines=lines), columns, words, say)
 
 
 def _told_by(lines: Lines, columns: Columns) -> tuple[_Told, Lines]:
@@ -84,14 +84,14 @@ def _format_of(name: str, columns: Columns, *, words: bool) -> _Told:
 
 
 def _lines(name: str, lines: Lines, say: Callable[[str], None]) -> Iterator[TextExample]:
-    blank, found = 0, False
+    blank, any_text = 0, False
     for number, line in lines:
         if line.strip():
-            found = True
+            any_text = True
             yield TextExample(line, None, None, Place(shown(name), number))
         else:
             blank += 1
-    if not found:
+    if not any_text:
         raise DataError(f"{shown(name)} has no text; give one text a line")
     if blank:
         say(f"{shown(name)}: {blank:,} blank {'line' if blank == 1 else 'lines'} passed over")
@@ -105,15 +105,15 @@ def _rows(
         say(f"{table.name}: read as: words = {cut}")
         yield from list_rows(table, cut, None, None)
         return
-    found = find_columns(table, columns, labelled=False)
-    pair = None if words else found.pair
-    described = found.describe(table) if pair == found.pair else found.describe(table).partition(", pair")[0]
+    chosen = find_columns(table, columns, labelled=False)
+    pair = None if words else chosen.pair
+    described = chosen.describe(table) if pair == chosen.pair else chosen.describe(table).partition(", pair")[0]
     say(f"{table.name}: read as: {described}")
     for place, row in table.rows:
         try:
-            text = cell_text(row, found.text)
+            text = cell_text(row, chosen.text)
             second = None if pair is None else cell_text(row, pair)
         except BadCell as bad:
             raise DataError(f"{place}: {bad}") from bad
-        own = row.get(found.id) if found.id else None
-        yield TextExample(text, second, None, place, None if own is None else str(own))
+        identifier = row.get(chosen.id) if chosen.id else None
+        yield TextExample(text, second, None, place, None if identifier is None else str(identifier))

@@ -1,8 +1,8 @@
 """Percentile bootstrap (Efron 1979): how far a score would move on another sample of examples.
 
     >>> rows = np.array([1.0] * 80 + [0.0] * 20)[:, None]                # right or wrong: accuracy is a mean of rows
-    >>> found = bootstrap(rows, lambda sums: sums[..., 0] / 100)
-    >>> found.value, 0.70 < found.low < 0.74, 0.86 < found.high < 0.90
+    >>> accuracy = bootstrap(rows, lambda sums: sums[..., 0] / 100)
+    >>> accuracy.value, 0.70 < accuracy.low < 0.74, 0.86 < accuracy.high < 0.90
     (0.8, True, True)
 
 Examples are drawn with replacement, as many as there are. What each adds to the score is a row; a score of sums of rows
@@ -48,9 +48,9 @@ def bootstrap(
     table = as_rows(rows)
     if not 0.0 < level < 1.0 or samples < 2:
         raise UsageError(f"an interval wants 2 or more samples and a level between 0 and 1, not {samples} and {level}")
-    found = bootstrap_scores(table, score, of=of, samples=samples, seed=seed)
-    low, high = percentiles(found, level)
-    known = found[~np.isnan(found)]
+    resampled = bootstrap_scores(table, score, of=of, samples=samples, seed=seed)
+    low, high = percentiles(resampled, level)
+    known = resampled[~np.isnan(resampled)]
     return Interval(
         value=score_of_all(table, score, of),
         low=low,

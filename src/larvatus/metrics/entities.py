@@ -114,19 +114,21 @@ def entity_errors(gold: Sequence[Entities], predicted: Sequence[Entities]) -> En
 
 def _errors_of_text(gold: set[tuple[int, int, str]], predicted: set[tuple[int, int, str]]) -> Counter[str]:
     unfound, wrong = sorted(gold - predicted), sorted(predicted - gold)
-    found: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
     for kind in ("type", "boundary", "both"):
         for guess in tuple(wrong):
             # of several partners the one that shares most words, the earliest of equals
             partner = max(
-                (one for one in unfound if _kind(one, guess) == kind), key=lambda one: _shared(one, guess), default=None
+                (entity for entity in unfound if _kind(entity, guess) == kind),
+                key=lambda entity: _shared(entity, guess),
+                default=None,
             )
             if partner is not None:
                 unfound.remove(partner)
                 wrong.remove(guess)
-                found[kind] += 1
-    found.update(missed=len(unfound), spurious=len(wrong))
-    return found
+                errors[kind] += 1
+    errors.update(missed=len(unfound), spurious=len(wrong))
+    return errors
 
 
 def _shared(a: tuple[int, int, str], b: tuple[int, int, str]) -> int:

@@ -1,9 +1,9 @@
 """Accuracy on minimal pairs (BLiMP, Warstadt et al. 2020): how often the model prefers the good sentence.
 
-    >>> found = preferred([-3.0, -5.0, -4.0], [-4.0, -4.0, -4.0])
-    >>> [bool(one) for one in found]
+    >>> right = preferred([-3.0, -5.0, -4.0], [-4.0, -4.0, -4.0])
+    >>> [bool(pair) for pair in right]
     [True, False, False]
-    >>> by_group(found, ["agreement", "agreement", "islands"])["agreement"].share
+    >>> by_group(right, ["agreement", "agreement", "islands"])["agreement"].share
     0.5
 
 A tie is no preference: it counts as wrong, and how many there are is told.
@@ -31,17 +31,17 @@ class PairAccuracies:
 
 def preferred(good: Sequence[float], bad: Sequence[float]) -> Bools:
     """[pairs] whether the good sentence has the higher score."""
-    found: Bools = np.asarray(good, dtype=np.float64) > np.asarray(bad, dtype=np.float64)
-    return found
+    better: Bools = np.asarray(good, dtype=np.float64) > np.asarray(bad, dtype=np.float64)
+    return better
 
 
 def by_group(right: Bools, groups: Sequence[str | None]) -> dict[str, Accuracy]:
     """Accuracy of each group, in the order in which they first come; pairs without a group are in none."""
     counts: dict[str, list[int]] = {}
-    for one, group in zip(right.tolist(), groups, strict=True):
+    for is_right, group in zip(right.tolist(), groups, strict=True):
         if group is not None:
             count = counts.setdefault(group, [0, 0])
-            count[0] += one
+            count[0] += is_right
             count[1] += 1
     return {group: accuracy(right=right, total=total) for group, (right, total) in counts.items()}
 
@@ -52,5 +52,5 @@ def pair_accuracies(
     """Overall, and by every way of grouping that has any groups."""
     right = preferred(good, bad)
     ties = int((np.asarray(good) == np.asarray(bad)).sum())
-    by = {name: found for name, own in groups.items() if (found := by_group(right, own))}
+    by = {name: shares for name, labels in groups.items() if (shares := by_group(right, labels))}
     return PairAccuracies(overall=accuracy(right=int(right.sum()), total=len(right)), by=by, ties=ties)

@@ -46,12 +46,12 @@ def paired_bootstrap(
 ) -> Difference:
     """p: how often a resampled difference is as far from the observed one as that is from 0."""
     a, b = _both(first, second)
-    found = bootstrap_scores(b, score, of=of, samples=samples, seed=seed)
-    found = found - bootstrap_scores(a, score, of=of, samples=samples, seed=seed)  # the same examples are drawn
+    differences = bootstrap_scores(b, score, of=of, samples=samples, seed=seed)
+    differences = differences - bootstrap_scores(a, score, of=of, samples=samples, seed=seed)  # of the same examples
     ours, theirs = score_of_all(a, score, of), score_of_all(b, score, of)
     observed = theirs - ours
-    low, high = percentiles(found, 0.95)
-    return Difference(ours, theirs, observed, _p(found - observed, observed), samples, low, high)
+    low, high = percentiles(differences, 0.95)
+    return Difference(ours, theirs, observed, _p(differences - observed, observed), samples, low, high)
 
 
 def randomisation(
@@ -65,19 +65,19 @@ def randomisation(
 
     if of == "sums":
         total_a, total_b = a.sum(0), b.sum(0)
-        found = np.concatenate(
+        differences = np.concatenate(
             [
                 np.asarray(score(total_b - moved)) - np.asarray(score(total_a + moved))
                 for moved in weighted_sums(b - a, tosses, samples=samples)
             ]
         )
     else:
-        found = np.empty(samples)
+        differences = np.empty(samples)
         for item in range(samples):
             swapped = tosses(item).reshape(-1, *[1] * (a.ndim - 1))
-            found[item] = float(score(np.where(swapped, a, b))) - float(score(np.where(swapped, b, a)))
+            differences[item] = float(score(np.where(swapped, a, b))) - float(score(np.where(swapped, b, a)))
     ours, theirs = score_of_all(a, score, of), score_of_all(b, score, of)
-    return Difference(ours, theirs, theirs - ours, _p(found, theirs - ours), samples)
+    return Difference(ours, theirs, theirs - ours, _p(differences, theirs - ours), samples)
 
 
 def _both(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Doubles, Doubles]:
@@ -87,10 +87,10 @@ def _both(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Doubles, Doubles
     return a, b
 
 
-def _p(found: Doubles, observed: float) -> float:
-    found = found[~np.isnan(found)]
-    as_large = int((np.abs(found) >= abs(observed) - ROUNDING).sum())
-    return (as_large + 1) / (len(found) + 1)
+def _p(differences: Doubles, observed: float) -> float:
+    differences = differences[~np.isnan(differences)]
+    as_large = int((np.abs(differences) >= abs(observed) - ROUNDING).sum())
+    return (as_large + 1) / (len(differences) + 1)
 
 
 def mcnemar(first: npt.ArrayLike, second: npt.ArrayLike) -> float:

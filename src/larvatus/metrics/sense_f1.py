@@ -42,7 +42,7 @@ def sense_f1(gold: Mapping[str, Collection[str]], answers: Mapping[str, Collecti
     for name, given in answers.items():
         if name not in gold or not given:
             continue
-        own = set(given)
+        keys = set(given)
         answered += 1
-        right += len(own & set(gold[name])) / len(own)
+        right += len(keys & set(gold[name])) / len(keys)
     return SenseScore(right, answered, len(gold))

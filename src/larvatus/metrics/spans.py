@@ -31,20 +31,20 @@ class SpanScore:
 def span_f1(gold: Sequence[Entities], predicted: Sequence[Entities]) -> SpanScore:
     """Of the spans of each text."""
     score = entity_f1(gold, predicted)
-    found: Counter[tuple[str, int]] = Counter()
-    for own, guess in zip(gold, predicted, strict=True):
-        for name, spans, others in (("gold", set(own), set(guess)), ("predicted", set(guess), set(own))):
+    counts: Counter[tuple[str, int]] = Counter()
+    for wanted, guess in zip(gold, predicted, strict=True):
+        for name, spans, others in (("gold", set(wanted), set(guess)), ("predicted", set(guess), set(wanted))):
             for span, depth in depths(spans).items():
-                found[name, depth] += 1
-                found[f"right {name}", depth] += span in others
-    return SpanScore(score, {depth: _at(found, depth) for depth in sorted({depth for _, depth in found})})
+                counts[name, depth] += 1
+                counts[f"right {name}", depth] += span in others
+    return SpanScore(score, {depth: _at(counts, depth) for depth in sorted({depth for _, depth in counts})})
 
 
-def _at(found: Counter[tuple[str, int]], depth: int) -> F1:
-    precision = found["right predicted", depth] / max(1, found["predicted", depth])
-    recall = found["right gold", depth] / max(1, found["gold", depth])
+def _at(counts: Counter[tuple[str, int]], depth: int) -> F1:
+    precision = counts["right predicted", depth] / max(1, counts["predicted", depth])
+    recall = counts["right gold", depth] / max(1, counts["gold", depth])
     both = precision + recall
-    return F1(precision, recall, 2 * precision * recall / both if both else 0.0, found["gold", depth])
+    return F1(precision, recall, 2 * precision * recall / both if both else 0.0, counts["gold", depth])
 
 
 def depths(spans: Entities) -> dict[Span, int]:
@@ -54,11 +54,11 @@ def depths(spans: Entities) -> dict[Span, int]:
     {(0, 2, 'PER'): 1, (3, 6, 'ORG'): 1, (3, 5, 'ORG'): 2}
     """
     order = sorted(set(spans), key=lambda span: (span[0], -span[1], span[2]))
-    found: dict[Span, int] = {}
+    by_span: dict[Span, int] = {}
     open_spans: list[Span] = []
     for span in order:
-        open_spans = [one for one in open_spans if one[1] > span[0]]  # the others end before it begins
-        holders = (one for one in open_spans if one[1] >= span[1] and one[:2] != span[:2])
-        found[span] = 1 + sum(1 for _ in holders)
+        open_spans = [other for other in open_spans if other[1] > span[0]]  # the others end before it begins
+        holders = (other for other in open_spans if other[1] >= span[1] and other[:2] != span[:2])
+        by_span[span] = 1 + sum(1 for _ in holders)
         open_spans.append(span)
-    return found
+    return by_span

@@ -41,13 +41,13 @@ def exact_match(gold: str, prediction: str) -> float:
 
 def answer_f1(gold: str, prediction: str, *, version: Version = "1.1") -> float:
     """Overlap of the words of two answers."""
-    wanted, found = normalised(gold).split(), normalised(prediction).split()
-    if version == "2.0" and not (wanted and found):
-        return float(wanted == found)
-    same = (Counter(wanted) & Counter(found)).total()
+    wanted, guessed = normalised(gold).split(), normalised(prediction).split()
+    if version == "2.0" and not (wanted and guessed):
+        return float(wanted == guessed)
+    same = (Counter(wanted) & Counter(guessed)).total()
     if same == 0:
         return 0.0
-    precision, recall = same / len(found), same / len(wanted)
+    precision, recall = same / len(guessed), same / len(wanted)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -95,11 +95,11 @@ def squad_scores(golds: Mapping[str, Sequence[str]], predictions: Mapping[str, s
     if not golds:
         raise DataError("there are no questions to score")
     exact = f1 = 0.0
-    for own, texts in golds.items():
-        if own in predictions:
-            one = question_scores(texts, predictions[own])
-            exact, f1 = exact + one[0], f1 + one[1]
-    missing = sum(own not in predictions for own in golds)
+    for question, texts in golds.items():
+        if question in predictions:
+            scores = question_scores(texts, predictions[question])
+            exact, f1 = exact + scores[0], f1 + scores[1]
+    missing = sum(question not in predictions for question in golds)
     return SquadScores(exact=exact / len(golds), f1=f1 / len(golds), total=len(golds), missing=missing)
 
 
@@ -117,18 +117,21 @@ def squad2_scores(
     """
     if not golds:
         raise DataError("there are no questions to score")
-    if absent := [own for own in golds if own not in predictions]:
+    if absent := [question for question in golds if question not in predictions]:
         raise DataError(f"{len(absent):,} questions have no prediction, {absent[0]} among them; predict all of them")
-    raw = {own: question_scores(texts, predictions[own], version="2.0") for own, texts in golds.items()}
+    raw = {question: question_scores(texts, predictions[question], version="2.0") for question, texts in golds.items()}
     against = dict.fromkeys(golds, 0.0) if no_answer is None else no_answer
-    if absent := [own for own in golds if own not in against]:
+    if absent := [question for question in golds if question not in against]:
         raise DataError(f"{absent[0]} has no score for being without an answer; give one for each question")
-    final = {own: (float(not golds[own]),) * 2 if against[own] > threshold else scores for own, scores in raw.items()}
-    has = [own for own, texts in golds.items() if texts]
-    without = [own for own, texts in golds.items() if not texts]
+    final = {
+        question: (float(not golds[question]),) * 2 if against[question] > threshold else scores
+        for question, scores in raw.items()
+    }
+    has = [question for question, texts in golds.items() if texts]
+    without = [question for question, texts in golds.items() if not texts]
     both = [
         best_threshold(
-            {own: scores[which] for own, scores in raw.items()}, against, golds=golds, predictions=predictions
+            {question: scores[which] for question, scores in raw.items()}, against, golds=golds, predictions=predictions
         )
         for which in (0, 1)
     ]
@@ -145,11 +148,11 @@ def squad2_scores(
     )
 
 
-def _mean(scores: Mapping[str, tuple[float, ...]], own: Sequence[str]) -> SquadScores | None:
-    if not own:
+def _mean(scores: Mapping[str, tuple[float, ...]], questions: Sequence[str]) -> SquadScores | None:
+    if not questions:
         return None
-    exact, f1 = (sum(scores[one][which] for one in own) / len(own) for which in (0, 1))
-    return SquadScores(exact=exact, f1=f1, total=len(own))
+    exact, f1 = (sum(scores[question][which] for question in questions) / len(questions) for which in (0, 1))
+    return SquadScores(exact=exact, f1=f1, total=len(questions))
 
 
 def best_threshold(
@@ -167,10 +170,10 @@ def best_threshold(
     """
     reached = best = float(sum(not texts for texts in golds.values()))
     threshold = lowest
-    for own in sorted(no_answer, key=no_answer.__getitem__):
-        if own not in scores:
+    for question in sorted(no_answer, key=no_answer.__getitem__):
+        if question not in scores:
             continue
-        reached += scores[own] if golds[own] else -1.0 if predictions[own] else 0.0
+        reached += scores[question] if golds[question] else -1.0 if predictions[question] else 0.0
         if reached > best:
-            best, threshold = reached, no_answer[own]
+            best, threshold = reached, no_answer[question]
     return BestThreshold(score=best / len(scores), threshold=threshold)

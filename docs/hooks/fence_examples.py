@@ -1,0 +1,24 @@
+"""Examples of docstrings (`>>> …` up to an empty line) as code on the site, not as quotations."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+import griffe
+
+
+def fenced(text: str) -> str:
+    """Paragraphs that begin with `>>>`, and the example that a docstring shows in its first paragraphs, between fences."""
+    parts = []
+    for empty, lines in groupby(text.split("\n"), key=lambda line: not line.strip()):
+        paragraph = "\n".join(lines)
+        is_example = not empty and paragraph.lstrip().startswith(">>>") and not paragraph.startswith("    ")
+        parts.append(f"```pycon\n{paragraph}\n```" if is_example else paragraph)
+    return "\n".join(parts)
+
+
+class FenceExamples(griffe.Extension):
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = fenced(obj.docstring.value)

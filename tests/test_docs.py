@@ -1,0 +1,78 @@
+"""The front page and the pages of docs/ are true where that can be seen: links, files and names exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import larvatus
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"])
+
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
+CODE = re.compile(r"`([^`]+)`")
+FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+REPRESENTATIONS = {"mean", "boundaries", "attention", "self-attention"}
+"""Values of a setting that the table names, not functions."""
+OLD_WORDS = re.compile(r"\bby lot\b|\b(leav\w+|left) (\w+ )?away\b|\btext that does not say\b")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that the site and GitHub make of headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+    return {re.sub(r"\s+", "-", heading) for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        goal = page.parent / target if target else page
+        assert goal.exists(), f"{name_of(page)} links to {target}"
+        assert not anchor or anchor in anchors(goal), f"{name_of(page)} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_words_are_the_fields_and_examples_are_python(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not OLD_WORDS.search(text)
+    for example in FENCE.findall(text):
+        ast.parse(example)
+
+
+def test_the_front_page_is_short_and_every_page_is_in_the_index_and_on_the_site() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in DOCS.glob("*.md"):
+        assert page.name == "index.md" or f"({page.name})" in index
+        assert f": {page.name}\n" in site
+
+
+def test_the_reference_has_every_public_name() -> None:
+    shown = re.findall(r"^::: larvatus\.(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(shown) == sorted(set(larvatus.__all__) - {"__version__"})
+
+
+def test_every_file_and_name_of_the_chapter_exists() -> None:
+    """`nn/crf.py` `Name.method`: the file stands in src/larvatus or at the root, and defines what is named after it."""
+    rows = [line for line in (DOCS / "chapter.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    for computed, checked in (row.split(" | ")[1:3] for row in rows[2:]):
+        source = ""
+        for code in CODE.findall(computed + checked):
+            if "/" in code:
+                at = next((base / code for base in (ROOT / "src" / "larvatus", ROOT) if (base / code).exists()), None)
+                assert at is not None, f"chapter.md names {code}"
+                source = at.read_text(encoding="utf-8") if at.is_file() else ""
+            elif source and f"`{code}`" in computed and code.split(".")[-1] not in REPRESENTATIONS:
+                name = code.split(".")[-1]
+                assert re.search(rf"(def|class) {name}\b|self\.{name} =", source), f"chapter.md names {code}"

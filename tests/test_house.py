@@ -1,0 +1,389 @@
+"""The plan of the house holds (docs/architecture.md): one check a rule, over the syntax trees of src.
+
+What `ruff`, `mypy` and `lint-imports` cannot say. Each check names its offenders. `KNOWN` lists those that stood when a
+rule was made; it only shrinks: a new offender fails, and so does a listed one that offends no more.
+
+    PYTHONPATH=src python tests/test_house.py        # prints today's offenders as KNOWN would list them
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "larvatus"
+
+LONGEST_FILE = 420
+LONGEST_FUNCTION = 60
+MOST_PARAMETERS = 8
+SAYS_NOTHING = {"found", "one", "own"}
+SPECIAL_IDS = {"cls_id", "sep_id"}
+FRAME = {
+    "text/frame.py",  # dresses
+    "text/tokenizer.py",  # tells it which ids there are
+    "text/vocabulary.py",  # writes it into a new tokenizer.json
+}
+WATCHER = "engine/watch.py"
+REGISTRY = {"tasks/task.py", "tasks/registry.py"}
+
+KNOWN: dict[str, str] = {
+    "hidden_circles": """
+        bundle/huggingface/layout.py↔bundle/huggingface/task_heads.py embed/options.py↔embed/standardise/standardise.py
+        embed/senses/morphy.py↔embed/senses/wordnet.py nn/attention.py↔nn/block.py↔nn/lora.py↔nn/transformer.py
+        text/tokenizer.py↔text/tokenizer_files.py
+    """,
+    "long_functions": """
+        cli/tasks/evaluate.py:evaluate cli/tasks/finetune.py:finetune cli/train/pretrain.py:pretrain
+        cli/vectors/embed.py:embed cli/vectors/isotropy.py:fit cli/vectors/map.py:word_map
+    """,
+    "functions_of_many_parameters": """
+        bundle/directory.py:save_bundle cli/cloze/score.py:score cli/tasks/data.py:check_data
+        cli/tasks/evaluate.py:evaluate cli/tasks/finetune.py:finetune cli/tasks/predict.py:predict
+        cli/text/corpus.py:build cli/text/tokenizer.py:train cli/train/ablate.py:ablate cli/train/compare.py:compare
+        cli/train/pretrain.py:pretrain cli/vectors/attention.py:importance cli/vectors/attention.py:show
+        cli/vectors/embed.py:embed cli/vectors/isotropy.py:fit cli/vectors/isotropy.py:show cli/vectors/map.py:word_map
+        cli/vectors/senses.py:build cli/vectors/senses.py:evaluate cli/vectors/senses.py:tag
+        cli/vectors/similar.py:evaluate cli/vectors/similar.py:index cli/vectors/similar.py:words
+        corpus/loader.py:__init__ embed/bulk/bulk.py:embed_files embed/nearest/index.py:build_index
+        embed/nearest/search.py:search tasks/estimator.py:__init__
+    """,
+    "kinds_of_tasks_asked_for": """
+        bundle/huggingface/task_heads.py cli/tasks/evaluate_tables.py cli/tasks/evaluate_task.py cli/tasks/finetuning.py
+        cli/tasks/predict.py tasks/answers/answer.py tasks/answers/evaluation.py tasks/answers/finetune.py
+        tasks/classify/classify.py tasks/estimator.py tasks/evaluation/comparison.py tasks/evaluation/evaluation.py
+        tasks/fit/card.py tasks/fit/features.py tasks/fit/plan.py tasks/fit/pooling.py tasks/fit/run.py
+        tasks/fit/save.py tasks/held_out.py tasks/predict.py tasks/read/words.py tasks/scoring.py
+        tasks/spans/evaluation.py tasks/spans/spans.py tasks/tag/tag.py
+    """,
+    "special_tokens_outside_the_frame": """
+        corpus/loader.py corpus/packing/pieces.py text/tokenizer_files.py
+    """,
+    "rich_below_the_commands": """
+        evaluate/compare.py evaluate/runs.py evaluate/table.py pretrain/adapt.py pretrain/domains.py pretrain/monitor.py
+        pretrain/prepare.py pretrain/run.py
+    """,
+    "names_that_say_nothing": """
+        batch.py bundle/card.py bundle/contents.py bundle/convert.py bundle/directory.py bundle/heads.py
+        bundle/huggingface/__init__.py bundle/huggingface/albert.py bundle/huggingface/bert.py
+        bundle/huggingface/distilbert.py bundle/huggingface/electra.py bundle/huggingface/layout.py
+        bundle/huggingface/modernbert.py bundle/huggingface/mpnet.py bundle/huggingface/roberta.py
+        bundle/huggingface/task_heads.py bundle/replaced.py bundle/weight_files.py bundle/weights.py cli/cloze/fill.py
+        cli/cloze/score.py cli/last_resort.py cli/options.py cli/streams.py cli/tasks/data.py cli/tasks/evaluate.py
+        cli/tasks/evaluate_tables.py cli/tasks/evaluate_task.py cli/tasks/finetune.py cli/tasks/labelled.py
+        cli/tasks/predict.py cli/text/tokenizer.py cli/vectors/attention.py cli/vectors/isotropy.py cli/vectors/map.py
+        cli/vectors/senses.py cli/vectors/similar.py cloze/predict.py cloze/pseudo_likelihood.py cloze/scores.py
+        corpus/encode.py corpus/format.py corpus/packing/sentence_order.py corpus/shards.py corpus/sources.py
+        corpus/standing.py corpus/store.py corpus/stretches.py corrupt/spans.py embed/bulk/bulk.py embed/bulk/parts.py
+        embed/bulk/tables.py embed/bulk/vector_file.py embed/encoded.py embed/map/clusters.py embed/map/instances.py
+        embed/map/labels.py embed/map/page.py embed/map/picture.py embed/map/word_map.py embed/nearest/concordance.py
+        embed/nearest/index.py embed/nearest/marks.py embed/nearest/search.py embed/passages.py embed/plan.py
+        embed/senses/build.py embed/senses/evaluate.py embed/senses/inventory.py embed/senses/ladder.py
+        embed/senses/neighbours.py embed/senses/running.py embed/senses/semcor.py embed/senses/tagger.py
+        embed/senses/unified.py embed/senses/wordnet.py embed/similarity.py embed/standardise/fit.py
+        embed/standardise/standardise.py embed/vectors.py engine/optimizer.py engine/snapshot.py files.py heads/spans.py
+        heads/tagging.py model.py network.py nn/attention.py nn/buckets.py nn/crf.py nn/initialise.py nn/lora.py
+        nn/memory.py nn/relative.py nn/span_scorer.py nn/transformer.py outputs.py pretrain/adapt.py
+        pretrain/adapted_recipe.py pretrain/checkpoint.py pretrain/domains.py pretrain/held_out.py pretrain/origin.py
+        pretrain/prepare.py pretrain/run.py pretrain/text_note.py pretrain/vocabulary_note.py probe/attention.py
+        probe/attention_page.py probe/attention_picture.py probe/cosines.py probe/frequency.py probe/heads.py
+        probe/isotropy.py probe/isotropy_plot.py probe/prune.py ranges.py recipes/reading.py regular_files.py targets.py
+        tasks/answers/answer.py tasks/answers/evaluation.py tasks/answers/finetune.py tasks/answers/passages.py
+        tasks/classify/classify.py tasks/estimator.py tasks/evaluation/comparison.py tasks/evaluation/evaluated.py
+        tasks/evaluation/evaluation.py tasks/evaluation/resampled.py tasks/fit/checkpoint.py tasks/fit/choosing.py
+        tasks/fit/curve.py tasks/fit/features.py tasks/fit/finetune.py tasks/fit/loop.py tasks/fit/plan.py
+        tasks/fit/pooling.py tasks/fit/run.py tasks/fit/trained.py tasks/held_out.py tasks/predict.py
+        tasks/read/sequences.py tasks/read/unknown.py tasks/read/words.py tasks/results.py tasks/scoring.py
+        tasks/spans/decoding.py tasks/spans/evaluation.py tasks/spans/finetune.py tasks/spans/held_out.py
+        tasks/spans/relations.py tasks/spans/sequences.py tasks/spans/spans.py tasks/tag/tag.py text/align.py
+        text/boundaries.py text/embedded.py text/extend.py text/frame.py text/inflections.py text/inputs.py
+        text/languages.py text/new_words.py text/patterns.py text/readers.py text/tag_schemes.py text/tokenizer.py
+        text/tokenizer_files.py text/tokenizer_limits.py text/unigram.py text/validation_split.py text/vocabulary.py
+        vouched.py
+    """,
+}
+
+
+def files() -> list[str]:
+    return sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+
+
+@cache
+def source(file: str) -> str:
+    return (SOURCE / file).read_text(encoding="utf-8")
+
+
+@cache
+def tree(file: str) -> ast.Module:
+    return ast.parse(source(file))
+
+
+@cache
+def nodes(file: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree(file)))
+
+
+# ---------------------------------------------------------------------------- which file imports which
+
+
+@cache
+def modules() -> dict[str, str]:
+    """Dotted name of each file."""
+    return {
+        ".".join(("larvatus", *Path(file).with_suffix("").parts)).removesuffix(".__init__"): file for file in files()
+    }
+
+
+def statements(body: list[ast.stmt], *, hidden: bool) -> Iterator[ast.stmt]:
+    """Those that run when a file is imported and, if asked, those that wait in functions or are for types alone."""
+    for statement in body:
+        for_types = isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test)
+        if (for_types or isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)) and not hidden:
+            continue
+        yield statement
+        inner = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
+        yield from statements(inner, hidden=hidden)
+
+
+def imports(file: str, *, hidden: bool) -> set[str]:
+    """Files of ours that a file imports by name."""
+    targets: set[str] = set()
+    for statement in statements(tree(file).body, hidden=hidden):
+        if isinstance(statement, ast.Import):
+            targets |= {modules()[alias.name] for alias in statement.names if alias.name in modules()}
+        elif isinstance(statement, ast.ImportFrom) and statement.module in modules():
+            package = modules()[statement.module]
+            targets |= {modules().get(f"{statement.module}.{alias.name}", package) for alias in statement.names}
+    return targets - {file}
+
+
+def circles(graph: dict[str, set[str]]) -> set[str]:
+    """Groups of files each of which reaches all others of the group: strongly connected components."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting.extend(new)
+        reached[start] = seen
+    groups = {frozenset(other for other in reached[file] if file in reached[other]) for file in graph}
+    return {" ↔ ".join(sorted(group)).replace(" ", "") for group in groups if group}
+
+
+# ------------------------------------------------------------------------------------------- the rules
+
+
+def circles_of_files() -> set[str]:
+    """No two files import each other, directly or by others."""
+    return circles({file: imports(file, hidden=False) for file in files()})
+
+
+def hidden_circles() -> set[str]:
+    """No import stands in a function, or for types alone, because at the top it would close a circle."""
+    graph = {file: imports(file, hidden=True) for file in files() if file != "__init__.py"}
+    return circles({file: targets & graph.keys() for file, targets in graph.items()}) - circles_of_files()
+
+
+def long_files() -> set[str]:
+    """One idea a file."""
+    return {file for file in files() if len(source(file).splitlines()) > LONGEST_FILE}
+
+
+def functions(file: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in nodes(file) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def long_functions() -> set[str]:
+    return {
+        f"{file}:{function.name}"
+        for file in files()
+        for function in functions(file)
+        if function.end_lineno is not None and function.end_lineno - function.lineno + 1 > LONGEST_FUNCTION
+    }
+
+
+def functions_of_many_parameters() -> set[str]:
+    """A struct of settings carries what belongs together; `self` is not counted."""
+
+    def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+        every = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        return sum(parameter.arg not in ("self", "cls") for parameter in every)
+
+    return {
+        f"{file}:{function.name}"
+        for file in files()
+        for function in functions(file)
+        if parameters(function) > MOST_PARAMETERS
+    }
+
+
+@cache
+def kinds_of_tasks() -> frozenset[str]:
+    """Classes of which there is one for each task: heads and their settings, examples, results, evaluations, tasks."""
+    kinds: set[str] = set()
+    for file in files():
+        classes = [node for node in tree(file).body if isinstance(node, ast.ClassDef)]
+        if file.startswith("heads/") or file in {"tasks/results.py", *REGISTRY}:
+            kinds |= {cls.name for cls in classes}
+        elif file == "labelled/records.py":
+            kinds |= {cls.name for cls in classes if "Example" in cls.name or cls.name == "SpannedWords"}
+        elif file.startswith("tasks/"):
+            bases = {cls.name: " ".join(ast.unparse(base) for base in cls.bases) for cls in classes}
+            kinds |= {name for name in bases if name.endswith("Evaluation") or "Task[" in bases[name]}
+    return frozenset(kinds - {"Trunk", "HeadConfig"})
+
+
+def asked_classes(node: ast.AST) -> set[str]:
+    """The classes that a node asks something to be of: `isinstance(x, A | B)`, `type(x) is A`, `case A(): …`."""
+    asked: ast.expr | None = None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass"):
+        asked = node.args[1]
+    elif isinstance(node, ast.MatchClass):
+        asked = node.cls
+    elif isinstance(node, ast.Compare) and ast.unparse(node.left).startswith("type("):
+        asked = node.comparators[0]
+    if asked is None:
+        return set()
+    names = (part for part in ast.walk(asked) if isinstance(part, ast.Name | ast.Attribute))
+    return {part.id if isinstance(part, ast.Name) else part.attr for part in names}
+
+
+def kinds_of_tasks_asked_for() -> set[str]:
+    """What differs between tasks is asked of the registry. The readers of `labelled/` and a task's own folder may look
+    at forms of examples."""
+    kinds = kinds_of_tasks()
+    others = {kind for kind in kinds if "Example" not in kind and kind != "SpannedWords"}
+
+    def asked(file: str) -> set[str]:
+        folder = (SOURCE / file).parent
+        of_a_task = folder.parent.name == "tasks" and (folder / "task.py").exists()
+        return set().union(*map(asked_classes, nodes(file))) & (
+            others if of_a_task or file.startswith("labelled/") else kinds
+        )
+
+    return {file for file in files() if file not in REGISTRY and asked(file)}
+
+
+def special_tokens_outside_the_frame() -> set[str]:
+    """Only the frame knows what stands before, between and after texts."""
+
+    def names_one(node: ast.AST) -> bool:
+        if isinstance(node, ast.Attribute):
+            return node.attr in SPECIAL_IDS or bool(re.search(r"\bspecial\.(cls|sep)$", ast.unparse(node)))
+        return (isinstance(node, ast.Name) and node.id in SPECIAL_IDS) or (
+            isinstance(node, ast.arg) and node.arg in SPECIAL_IDS
+        )
+
+    return {file for file in files() if file not in FRAME for node in nodes(file) if names_one(node)}
+
+
+def rich_below_the_commands() -> set[str]:
+    """The library prints nothing; what watches a run is handed in."""
+
+    def imported(node: ast.AST) -> list[str]:
+        if isinstance(node, ast.Import):
+            return [alias.name for alias in node.names]
+        return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+    return {
+        file
+        for file in files()
+        if not file.startswith("cli/") and file != WATCHER
+        for node in nodes(file)
+        if any(name.split(".")[0] == "rich" for name in imported(node))
+    }
+
+
+def aliases_of_arrays() -> set[str]:
+    """`arrays.py` names the kinds of arrays, once."""
+    return {
+        file
+        for file in files()
+        if file != "arrays.py"
+        for statement in tree(file).body
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and "NDArray[" in ast.unparse(statement.value or statement)
+    }
+
+
+def names_that_say_nothing() -> set[str]:
+    """Variables, parameters and fields are called after what they hold."""
+
+    def given(node: ast.AST) -> str | None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            return node.id
+        if isinstance(node, ast.arg):
+            return node.arg
+        return node.name if isinstance(node, ast.MatchAs | ast.MatchStar | ast.ExceptHandler) else None
+
+    return {file for file in files() for node in nodes(file) if given(node) in SAYS_NOTHING}
+
+
+RULES = (
+    circles_of_files,
+    hidden_circles,
+    long_files,
+    long_functions,
+    functions_of_many_parameters,
+    kinds_of_tasks_asked_for,
+    special_tokens_outside_the_frame,
+    rich_below_the_commands,
+    aliases_of_arrays,
+    names_that_say_nothing,
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_plan_of_the_house_holds(rule) -> None:
+    known = set(KNOWN.get(rule.__name__, "").split())
+    offenders = rule()
+    assert not offenders - known, f"against the plan ({rule.__doc__}): {sorted(offenders - known)}"
+    assert not known - offenders, f"no longer against the plan: take out of KNOWN: {sorted(known - offenders)}"
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, set()),
+        ({"a": {"b"}, "b": {"a", "c"}, "c": set()}, {"a↔b"}),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, {"a↔b↔c"}),
+    ],
+)
+def test_circles_are_seen(graph, expected) -> None:
+    assert circles(graph) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("isinstance(head, Tagging | Spans)", {"Tagging", "Spans"}),
+        ("isinstance(head, (heads.Tagging, int))", {"heads", "Tagging", "int"}),
+        ("type(head) is Tagging", {"Tagging"}),
+        ("match head:\n    case Tagging(): pass", {"Tagging"}),
+        ("Tagging(head)", set()),
+    ],
+)
+def test_questions_after_a_class_are_seen(code, expected) -> None:
+    assert set().union(*map(asked_classes, ast.walk(ast.parse(code)))) == expected
+
+
+def listing() -> str:
+    """`KNOWN` as it would stand today."""
+    entries = []
+    for rule in RULES:
+        lines = textwrap.wrap(" ".join(sorted(rule())), 112, break_long_words=False, break_on_hyphens=False)
+        if lines:
+            entries.append(
+                f'    "{rule.__name__}": """\n' + "".join(f"        {line}\n" for line in lines) + '    """,\n'
+            )
+    return "KNOWN: dict[str, str] = {\n" + "".join(entries) + "}"
+
+
+if __name__ == "__main__":
+    print(listing())
