@@ -52,7 +52,7 @@ def test_78_an_address_space_that_is_limited_is_all_there_is() -> None:
 
 def test_77_only_what_certainly_cannot_fit_is_refused() -> None:
     """The lower bound of weights lies below what torch allocates, for every published system."""
-    from larvatus.objectives import Network
+    from larvatus.network import Network
 
     for name in recipe_names():
         recipe = read_recipe(name, size="small")
