@@ -88,7 +88,8 @@ KNOWN: dict[str, str] = {
         embed/senses/neighbours.py embed/senses/running.py embed/senses/semcor.py embed/senses/tagger.py
         embed/senses/unified.py embed/senses/wordnet.py embed/similarity.py embed/standardise/fit.py
         embed/standardise/standardise.py embed/vectors.py engine/optimizer.py engine/snapshot.py files.py heads/spans.py
-        heads/tagging.py model.py network.py nn/attention.py nn/buckets.py nn/crf.py nn/initialise.py nn/lora.py
+        heads/tagging.py labelled/check.py labelled/check_questions.py labelled/repeats.py labelled/split.py
+        labelled/surface.py model.py network.py nn/attention.py nn/buckets.py nn/crf.py nn/initialise.py nn/lora.py
         nn/memory.py nn/relative.py nn/span_scorer.py nn/transformer.py outputs.py pretrain/adapt.py
         pretrain/adapted_recipe.py pretrain/checkpoint.py pretrain/domains.py pretrain/held_out.py pretrain/origin.py
         pretrain/prepare.py pretrain/run.py pretrain/text_note.py pretrain/vocabulary_note.py probe/attention.py
