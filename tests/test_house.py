@@ -23,6 +23,7 @@ LONGEST_FILE = 420
 LONGEST_FUNCTION = 60
 MOST_PARAMETERS = 8
 SAYS_NOTHING = {"found", "one", "own"}
+OLD_WORDS = re.compile(r"\bby lot\b|\b(leav\w+|left) (\w+ )?away\b|\btext that does not say\b")
 SPECIAL_IDS = {"cls_id", "sep_id"}
 FRAME = {
     "text/frame.py",  # dresses
@@ -87,7 +88,8 @@ KNOWN: dict[str, str] = {
         embed/senses/neighbours.py embed/senses/running.py embed/senses/semcor.py embed/senses/tagger.py
         embed/senses/unified.py embed/senses/wordnet.py embed/similarity.py embed/standardise/fit.py
         embed/standardise/standardise.py embed/vectors.py engine/optimizer.py engine/snapshot.py files.py heads/spans.py
-        heads/tagging.py model.py network.py nn/attention.py nn/buckets.py nn/crf.py nn/initialise.py nn/lora.py
+        heads/tagging.py labelled/check.py labelled/check_questions.py labelled/repeats.py labelled/split.py
+        labelled/surface.py model.py network.py nn/attention.py nn/buckets.py nn/crf.py nn/initialise.py nn/lora.py
         nn/memory.py nn/relative.py nn/span_scorer.py nn/transformer.py outputs.py pretrain/adapt.py
         pretrain/adapted_recipe.py pretrain/checkpoint.py pretrain/domains.py pretrain/held_out.py pretrain/origin.py
         pretrain/prepare.py pretrain/run.py pretrain/text_note.py pretrain/vocabulary_note.py probe/attention.py
@@ -105,6 +107,11 @@ KNOWN: dict[str, str] = {
         text/languages.py text/new_words.py text/patterns.py text/readers.py text/tag_schemes.py text/tokenizer.py
         text/tokenizer_files.py text/tokenizer_limits.py text/unigram.py text/validation_split.py text/vocabulary.py
         vouched.py
+    """,
+    "words_of_no_field": """
+        cli/options.py cli/tasks/evaluate_task.py cli/vectors/attention.py cli/vectors/isotropy.py cli/vectors/senses.py
+        corpus/mixture.py embed/bulk/bulk.py embed/map/instances.py embed/nearest/search.py embed/passages.py
+        embed/vectors.py engine/settings.py probe/frequency.py probe/isotropy.py tasks/answers/passages.py
     """,
 }
 
@@ -325,6 +332,11 @@ def names_that_say_nothing() -> set[str]:
     return {file for file in files() for node in nodes(file) if given(node) in SAYS_NOTHING}
 
 
+def words_of_no_field() -> set[str]:
+    """Help, errors and docstrings use the words that people search for: random, leave out, no language given."""
+    return {file for file in files() if OLD_WORDS.search(source(file))}
+
+
 RULES = (
     circles_of_files,
     hidden_circles,
@@ -336,6 +348,7 @@ RULES = (
     rich_below_the_commands,
     aliases_of_arrays,
     names_that_say_nothing,
+    words_of_no_field,
 )
 
 

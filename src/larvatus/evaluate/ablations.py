@@ -50,7 +50,7 @@ class Ablation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             for other in contestants:
                 if other.recipe == made:
                     raise UsageError(
-                        f"--set makes the variants {other.label} and {variant.label} the same; leave it away"
+                        f"--set makes the variants {other.label} and {variant.label} the same; leave it out"
                     )
             contestants.append(Contestant(variant.label, made))
         return tuple(contestants)

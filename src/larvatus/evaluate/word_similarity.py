@@ -53,7 +53,7 @@ class EvaluationOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     def __post_init__(self) -> None:
         check_ranges(self, "")
         if self.layers is not None and "all" in self.layers:
-            raise UsageError("every layer is judged by itself if no --layers is given; leave all away")
+            raise UsageError("every layer is judged by itself without --layers; leave out --layers all")
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):

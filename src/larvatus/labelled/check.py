@@ -28,7 +28,7 @@ SHOWN = 5
 _KINDS: dict[type, str] = {SpannedWords: "spans", QuestionExample: "answers"}
 UNSEEN = "dev labels unseen in train"
 UNBALANCED = 20
-"""How many times rarer than the commonest a label is before that is reported."""
+"""How many times rarer than the commonest a label is before it is said."""
 
 
 def check(
@@ -47,7 +47,7 @@ def check(
     findings = Findings(shown)
     for name, count in (problems.counts if problems else Counter[str]()).items():
         kept = problems.examples[name] if problems else []
-        findings.add(name, "error", f"{count:,} × {name}: what cannot be read", [str(place) for place in kept], count)
+        findings.add(name, "error", f"{count:,} × {name}: what cannot be read", [str(one) for one in kept], count)
     parts = {"train": train} | ({} if dev is None else {"dev": dev})
     first = train.examples[0]
     scheme = _scheme(train) if isinstance(first, TaggedExample) else None
@@ -68,14 +68,12 @@ def check(
         balance=balance,
         lengths=lengths,
         unit="words" if measure is None else "tokens",
-        findings=tuple(sorted(findings.listed, key=lambda finding: finding.level)),
+        findings=tuple(sorted(findings.listed, key=lambda one: one.level)),
     )
 
 
 def _scheme(train: Examples) -> Scheme:
-    return detect_scheme(
-        [example.tags for example in train if isinstance(example, TaggedExample) and example.tags is not None]
-    )
+    return detect_scheme([one.tags for one in train if isinstance(one, TaggedExample) and one.tags is not None])
 
 
 def _balance(part: Examples, scheme: Scheme | None) -> dict[str, int]:
@@ -83,9 +81,9 @@ def _balance(part: Examples, scheme: Scheme | None) -> dict[str, int]:
     counts = part.labels()
     if scheme is not None and scheme != "none":
         counts = Counter()
-        for example in part:
-            if isinstance(example, TaggedExample):
-                known = [tag if _is_of(tag, scheme) else "O" for tag in example.tags or ()]
+        for one in part:
+            if isinstance(one, TaggedExample):
+                known = [tag if _is_of(tag, scheme) else "O" for tag in one.tags or ()]
                 counts.update(entity.label for entity in read_leniently(known, scheme))
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -96,26 +94,26 @@ def _is_of(tag: str, scheme: Scheme) -> bool:
 
 def _first(part: Examples, label: str) -> str:
     """Where a label occurs first, and what it is."""
-    for example in part:
+    for one in part:
         answer: object = None
-        if isinstance(example, TextExample):
-            answer = example.label
-        elif isinstance(example, TaggedExample):
-            answer = (*(example.tags or ()), *(tag[2:] for tag in example.tags or ()))
-        elif isinstance(example, SpannedWords):
-            answer = tuple(span.label for span in example.spans or ())
+        if isinstance(one, TextExample):
+            answer = one.label
+        elif isinstance(one, TaggedExample):
+            answer = (*(one.tags or ()), *(tag[2:] for tag in one.tags or ()))
+        elif isinstance(one, SpannedWords):
+            answer = tuple(span.label for span in one.spans or ())
         if label == answer or (isinstance(answer, tuple) and label in answer):
-            return f"{example.place}: {label!r}"
+            return f"{one.place}: {label!r}"
     return repr(label)
 
 
 def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, dict[str, int]]) -> None:
     train = parts["train"]
-    if all(answer_of(example) is None for example in train):
+    if all(answer_of(one) is None for one in train):
         findings.add("no labels", "error", "the examples have no labels; name their column: --label, or --tag", count=1)
         return
     if train.kind == "regression":
-        if len({answer_of(example) for example in train}) == 1:
+        if len({answer_of(one) for one in train}) == 1:
             findings.add("one value only", "error", "all labels are the same number: nothing to learn", count=1)
         return
     counts = balance["train"]
@@ -140,16 +138,16 @@ def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, d
 
 def _illegal(findings: Findings, part: Examples, scheme: Scheme) -> None:
     tally = findings.tally()
-    for example in part:
-        if scheme == "none" or not isinstance(example, TaggedExample) or example.tags is None:
+    for one in part:
+        if scheme == "none" or not isinstance(one, TaggedExample) or one.tags is None:
             continue
-        foreign = next((index for index, tag in enumerate(example.tags) if not _is_of(tag, scheme)), None)
+        foreign = next((index for index, tag in enumerate(one.tags) if not _is_of(tag, scheme)), None)
         if foreign is not None:
-            bad = [(foreign, f"{example.tags[foreign]!r} is no tag of the scheme {scheme}")]
+            bad = [(foreign, f"{one.tags[foreign]!r} is no tag of the scheme {scheme}")]
         else:
-            bad = [(illegal.index, illegal.message) for illegal in find_illegal(example.tags, scheme)]
+            bad = [(illegal.index, illegal.message) for illegal in find_illegal(one.tags, scheme)]
         for index, message in bad:
             if tally.add():
-                tally.examples.append(f"{example.place}: word {index + 1}, {example.words[index]!r}: {message}")
+                tally.examples.append(f"{one.place}: word {index + 1}, {one.words[index]!r}: {message}")
     message = f"{many(tally.count, 'tag', 'tags')} of {part.source} out of place in the scheme {scheme}"
     findings.add("illegal tags", "error", message, tally.examples, tally.count)

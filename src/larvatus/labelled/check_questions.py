@@ -20,27 +20,24 @@ LONGEST_ANSWER = 30
 
 def check_questions(findings: Findings, parts: dict[str, Examples]) -> None:
     """Note what questions have that others do not."""
-    questions = {
-        name: [example for example in part if isinstance(example, QuestionExample)] for name, part in parts.items()
-    }
+    questions = {name: [one for one in part if isinstance(one, QuestionExample)] for name, part in parts.items()}
     for name, part in parts.items():
         again = _numbered(part)
         said = f"{many(len(again), 'question', 'questions')} of {name} with the id of an earlier one"
-        places = [f"{example.place}: read as {example.id}" for example in again[: findings.most]]
+        places = [f"{one.place}: read as {one.id}" for one in again[: findings.most]]
         findings.add("repeated ids", "warning", f"{said}; prediction files number them", places, len(again))
-    seen = {example.passage: example for example in questions["train"]}
-    both = [example for example in questions.get("dev", []) if example.passage in seen]
+    seen = {one.passage: one for one in questions["train"]}
+    both = [one for one in questions.get("dev", []) if one.passage in seen]
     said = f"{many(len(both), 'question', 'questions')} of dev about passages of train: scores will flatter"
     places = [
-        f"{example.place}: {short(example.passage)} (first at {seen[example.passage].place})"
-        for example in both[: findings.most]
+        f"{one.place}: {short(one.passage)} (first at {seen[one.passage].place})" for one in both[: findings.most]
     ]
     findings.add("train passages in dev", "warning", said, places, len(both))
-    for name, asked in questions.items():
+    for name, own in questions.items():
         long = [
-            f"{example.place}: {len(words):,} words: {short(text)}"
-            for example in asked
-            for text, _ in example.answers[:1]
+            f"{one.place}: {len(words):,} words: {short(text)}"
+            for one in own
+            for text, _ in one.answers[:1]
             if len(words := segment_words(text)) > LONGEST_ANSWER
         ]
         said = f"{many(len(long), 'answer', 'answers')} of {name} of more than {LONGEST_ANSWER} words"
@@ -50,12 +47,12 @@ def check_questions(findings: Findings, parts: dict[str, Examples]) -> None:
 def _numbered(part: Examples) -> list[QuestionExample]:
     """Questions whose id was numbered when they were read, since an earlier one has it."""
     assert isinstance(part, Dataset)
-    ids = {example.id for example in part if isinstance(example, QuestionExample)}
-    numbered = []
-    for example in part:
-        if isinstance(example, QuestionExample):
-            base, _, number = example.id.rpartition("#")
-            written = isinstance(example.place, QuestionPlace) and example.place.id == example.id
+    ids = {one.id for one in part if isinstance(one, QuestionExample)}
+    found = []
+    for one in part:
+        if isinstance(one, QuestionExample):
+            base, _, number = one.id.rpartition("#")
+            written = isinstance(one.place, QuestionPlace) and one.place.id == one.id
             if base in ids and digits(number) is not None and not written:
-                numbered.append(example)
-    return numbered
+                found.append(one)
+    return found

@@ -46,22 +46,22 @@ def find_repeats(findings: Findings, parts: dict[str, Examples]) -> None:
     folded: dict[bytes, _First] = {}
     tallies = {name: findings.tally() for name in _SAID}
     for name, part in parts.items():
-        for example in part:
-            text = text_of(example)
-            before = first.setdefault(_digest(text), (example, name))
-            near = folded.setdefault(_digest(" ".join(text.casefold().split())), (example, name))
-            if before[0] is not example:
+        for one in part:
+            text = text_of(one)
+            before = first.setdefault(_digest(text), (one, name))
+            near = folded.setdefault(_digest(" ".join(text.casefold().split())), (one, name))
+            if before[0] is not one:
                 tally = tallies["again" if before[1] == name else "leak"]
                 if tally.add():
-                    tally.examples.append(f"{example.place}: {short(text)} (first at {before[0].place})")
-                if answer_of(before[0]) != answer_of(example) and tallies["other"].add():
-                    labels = f"{_label(before[0])}, then {_label(example)}"
-                    said = f"{example.place}: {short(text)} (first at {before[0].place}): {labels}"
+                    tally.examples.append(f"{one.place}: {short(text)} (first at {before[0].place})")
+                if answer_of(before[0]) != answer_of(one) and tallies["other"].add():
+                    labels = f"{_label(before[0])}, then {_label(one)}"
+                    said = f"{one.place}: {short(text)} (first at {before[0].place}): {labels}"
                     tallies["other"].examples.append(said)
-            elif near[0] is not example:
+            elif near[0] is not one:
                 tally = tallies["near" if near[1] == name else "near leak"]
                 if tally.add():
-                    tally.examples.append(f"{example.place}: {short(text)} (like {near[0].place})")
+                    tally.examples.append(f"{one.place}: {short(text)} (like {near[0].place})")
     for kind, (title, message) in _SAID.items():
         count = tallies[kind].count
         texts = message.format(f"{count:,} text{'s' * (count != 1)}", "is" if count == 1 else "are")
