@@ -21,7 +21,7 @@ from larvatus.arrays import Ints
 from larvatus.batch import MaskedTokens, PairLabels, TrainingBatch
 from larvatus.corpus import loader as loader_module
 from larvatus.corpus.build import build_corpus
-from larvatus.corpus.loader import Cursor, Loader, plan_blocks
+from larvatus.corpus.loader import Cursor, Loader, Reading, plan_blocks
 from larvatus.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig, SingleSegmentConfig
 from larvatus.corpus.store import Corpus
 from larvatus.errors import DataError, LarvatusError, RecipeError
@@ -38,7 +38,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def loader(corpus: Corpus, packing: PackingConfig = PAIRS, **changes: object) -> Loader:
     given = {"length": 48, "corruption": hide, "tokens": 2048, "seed": 3, "workers": 0} | changes
-    return Loader(corpus, packing=packing, **given)  # type: ignore[arg-type]
+    reading = Reading(purpose=str(given.pop("purpose", "train")))
+    return Loader(corpus, packing=packing, reading=reading, **given)  # type: ignore[arg-type]
 
 
 def same(a: TrainingBatch[Ints], b: TrainingBatch[Ints]) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from larvatus.corpus.build import BuildOptions, build_corpus
-from larvatus.corpus.loader import Loader
+from larvatus.corpus.loader import Loader, Reading
 from larvatus.corpus.mixture import MixtureConfig, Part, epoch_tokens, mixture
 from larvatus.corpus.packing import FullSentencesConfig, SentencePairsConfig
 from larvatus.corpus.report import language_rows
@@ -58,7 +58,8 @@ def languages(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) ->
 
 def loader(corpus: Corpus, mixture: MixtureConfig = XLM_R, **changes: Any) -> Loader:
     given = {"length": 48, "corruption": hide, "tokens": 1024, "seed": 3, "workers": 0} | changes
-    return Loader(corpus, packing=given.pop("packing", FullSentencesConfig()), mixture=mixture, **given)
+    reading = Reading(mixture=mixture, **{name: given.pop(name) for name in ("purpose", "language") if name in given})
+    return Loader(corpus, packing=given.pop("packing", FullSentencesConfig()), reading=reading, **given)
 
 
 def plans(corpus: Corpus, mixture: MixtureConfig, epochs: int) -> list[list[list[Part]]]:

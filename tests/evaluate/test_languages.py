@@ -14,7 +14,7 @@ from larvatus.batch import MaskedTokens
 from larvatus.bundle.directory import load_bundle
 from larvatus.cli.main import run
 from larvatus.corpus import Corpus
-from larvatus.corpus.loader import Loader
+from larvatus.corpus.loader import Loader, Reading
 from larvatus.corrupt import Corruption, MaskVocabulary
 from larvatus.engine.settings import Runtime
 from larvatus.evaluate.languages import _frequencies, evaluate_text, open_text
@@ -158,7 +158,7 @@ def test_a_language_alone_is_scored_as_a_plain_loop_would(model: Path, texts: Pa
     )
     loader = Loader(
         corpus, packing=recipe.packing, length=48, corruption=Corruption(recipe.corruption, vocabulary, HELD_OUT_SEED),
-        tokens=48, seed=HELD_OUT_SEED, purpose="valid", language="low",
+        tokens=48, seed=HELD_OUT_SEED, reading=Reading(purpose="valid", language="low"),
     )  # fmt: skip
     frequency = _frequencies(corpus, "low") / corpus.manifest.languages["low"].tokens
     losses, right, surprise = [], 0, []

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -51,6 +51,18 @@ class Cursor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Which text of a corpus is read, in which order."""
+
+    purpose: str = "train"
+    """"train": chunks come in random order, another in each epoch; "valid": as they lie."""
+    mixture: MixtureConfig = field(default_factory=MixtureConfig)
+    """How often each language comes in training."""
+    language: str | None = None
+    """The only one to read; None: all."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BlockMaker:
     """Makes any block of any epoch; small enough to be sent to a worker, which opens the corpus itself."""
 
@@ -60,30 +72,29 @@ class BlockMaker:
     length: int
     corruption: Corruption | None
     seed: int
-    purpose: str
+    reading: Reading
     block_tokens: int
-    mixture: MixtureConfig
-    language: str | None
 
     def plan(self, corpus: Corpus, epoch: int) -> list[list[Part]]:
         """The chunks of each block of an epoch, or stretches of them."""
         languages = corpus.manifest.languages
-        if self.purpose == "train" and self.mixture.alpha < 1 and len(languages) > 1:
-            tokens = epoch_tokens(languages, self.mixture)
+        training, language = self.reading.purpose == "train", self.reading.language
+        if training and self.reading.mixture.alpha < 1 and len(languages) > 1:
+            tokens = epoch_tokens(languages, self.reading.mixture)
             return mixed_plan(corpus.chunks, tokens, epoch=epoch, size=self.block_tokens, shuffle=self._shuffled)
         order = np.arange(len(corpus.chunks))
-        if self.language is not None:
-            order = np.array([k for k in order.tolist() if corpus.chunks[k].language in ("", self.language)], np.int64)
-        if self.purpose == "train":
-            order = rng.stream(self.seed, f"{self.purpose}/order", epoch).permutation(order)
+        if language is not None:
+            order = np.array([k for k in order.tolist() if corpus.chunks[k].language in ("", language)], np.int64)
+        if training:
+            order = rng.stream(self.seed, f"{self.reading.purpose}/order", epoch).permutation(order)
         blocks = plan_blocks(corpus, order, self.block_tokens, different=self.packing.different_documents)
         return [[Part(k, 0, corpus.chunks[k].tokens) for k in block] for block in blocks]
 
     def _shuffled(self, language: str, turn: int, chunks: Ints) -> Ints:
-        return rng.stream(self.seed, f"{self.purpose}/order/{language}", turn).permutation(chunks)
+        return rng.stream(self.seed, f"{self.reading.purpose}/order/{language}", turn).permutation(chunks)
 
     def make(self, epoch: int, block: int, parts: list[Part]) -> TrainingBatch[Ints]:
-        random = rng.stream(self.seed, f"{self.purpose}/pack", epoch, block)
+        random = rng.stream(self.seed, f"{self.reading.purpose}/pack", epoch, block)
         text = self._corpus.parts(parts)
         batch = pack(text, self.packing, length=self.length, frame=self.frame, random=random)
         return batch if self.corruption is None else self.corruption(batch, epoch, block << 32)
@@ -132,17 +143,15 @@ class Loader:
         tokens: int,
         seed: int,
         workers: int = 0,
-        purpose: str = "train",
-        mixture: MixtureConfig = MixtureConfig(),
-        language: str | None = None,
+        reading: Reading = Reading(),
     ) -> None:
-        """`mixture` says how often languages come in training; `language` reads one alone."""
+        language = reading.language
         if tokens < length:
             raise RecipeError(
                 f"a step of {tokens:,} tokens cannot hold one sequence of {length:,}; make the batch larger"
             )
         check(packing, corpus.manifest.counts)
-        if mixture.alpha < 1 or language is not None:
+        if reading.mixture.alpha < 1 or language is not None:
             refuse_mixed_chunks(str(corpus.path), corpus.chunks, corpus.manifest.languages)
         if language is not None and language not in corpus.manifest.languages:
             raise DataError(f"{corpus.path} has no text in {language!r}; it has {', '.join(corpus.manifest.languages)}")
@@ -155,10 +164,8 @@ class Loader:
             length=length,
             corruption=corruption,
             seed=seed,
-            purpose=purpose,
+            reading=reading,
             block_tokens=self.block_tokens,
-            mixture=mixture,
-            language=language,
         )
 
     def steps(self, cursor: Cursor = Cursor()) -> Iterator[tuple[TrainingBatch[Ints], Cursor]]:

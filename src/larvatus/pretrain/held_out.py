@@ -14,7 +14,7 @@ from torch import nn
 from larvatus.arrays import Ints
 from larvatus.batch import TrainingBatch
 from larvatus.corpus import Corpus
-from larvatus.corpus.loader import Loader
+from larvatus.corpus.loader import Loader, Reading
 from larvatus.corpus.packing import PackingConfig, SingleSegmentConfig
 from larvatus.corrupt import Corruption, CorruptionConfig, MaskVocabulary, packed_length
 from larvatus.engine.settings import Runtime
@@ -83,8 +83,7 @@ def held_out_batches(
         corruption=corruption_of(corruption, corpus.tokenizer, HELD_OUT_SEED, limit=length),
         tokens=max(microbatch, length),
         seed=HELD_OUT_SEED,
-        purpose="valid",
-        language=language,
+        reading=Reading(purpose="valid", language=language),
     )
     return loader.evaluation(tokens)
 

@@ -22,7 +22,7 @@ from larvatus.bundle.directory import architecture_of, save_bundle
 from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
 from larvatus.corpus import Corpus
-from larvatus.corpus.loader import Loader
+from larvatus.corpus.loader import Loader, Reading
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
 from larvatus.corrupt import packed_length
@@ -316,7 +316,7 @@ class Run:
             tokens=recipe.batch * length,
             seed=seed,
             workers=self.job.runtime.workers,
-            mixture=recipe.mixture,
+            reading=Reading(mixture=recipe.mixture),
         )
 
     def _evaluate(self, phase: int, tokens: int) -> HeldOut | None:

@@ -207,7 +207,9 @@ def _enter(place: Any, key: str, path: str) -> Any:
         if not isinstance(element := _element(place, key), dict):
             raise RecipeError(f"{path}: there is no element {key} in the list of {len(place)}")
         return element
-    inner = place.setdefault(key, {})
+    if place.get(key) is None:  # absent, or a part that the recipe goes without
+        place[key] = {}
+    inner = place[key]
     if not isinstance(inner, dict | list):
         raise RecipeError(f"{path}: {key} has no fields of its own")
     return inner
