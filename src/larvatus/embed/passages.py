@@ -29,7 +29,7 @@ class PassageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     reading: ReadOptions = ReadOptions()
     sentences: Mode = "library"
     language: str = "en"
-    """Language of text that does not say its own, for cutting sentences."""
+    """Language of text that names none, for cutting sentences."""
     characters: CountOrNone = CHARACTERS
     """Of a passage at most, but for a longer sentence; 0: every sentence by itself."""
 
@@ -77,7 +77,7 @@ def _stretches(document: Document, options: PassageOptions) -> Iterator[tuple[in
 
 
 def sample(pieces: Iterable[Piece], most: int, *, seed: int = 0) -> list[Piece]:
-    """Passages with `most` words in all (or a few more), drawn by lot from the whole corpus, in its order.
+    """Passages with `most` words in all (or a few more), drawn at random from the whole corpus, in its order.
 
     Neighbouring passages share their topic, so the first thousand words of a corpus stand for its first document. Only
     what is drawn is held.

@@ -51,7 +51,7 @@ def embed_texts(
     mix = LayerMix.read(options.layers, layers=encoder.depth)
     device = encoder.device
     if options.precision == "bf16" and device.type == "cpu":
-        raise UsageError("precision bf16 wants a GPU; leave it away on a CPU")
+        raise UsageError("precision bf16 wants a GPU; leave it out on a CPU")
     check_texts(texts)
     if spans is not None and len(spans) != len(texts):
         raise UsageError(f"{len(texts)} texts, but spans of {len(spans)}; give a list of spans for each text")

@@ -11,15 +11,19 @@ its line in `EncoderConfig`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from larvatus.nn.encoder_base import Encoder
 from larvatus.nn.transformer import TransformerConfig
 
-__all__ = ["DEFAULT_TYPE", "Encoder", "EncoderConfig", "with_type", "without_default_type"]
+__all__ = ["DEFAULT_TYPE", "ENCODERS", "Encoder", "EncoderConfig", "with_type", "without_default_type"]
 
 EncoderConfig = TransformerConfig
 
+ENCODERS: dict[str, type[Any]] = {
+    str(config.__struct_config__.tag): config for config in get_args(EncoderConfig) or (EncoderConfig,)
+}
+"""The members of the union by their type."""
 DEFAULT_TYPE = "transformer"
 """Of settings that name none: recipes and directories of before there was a choice."""
 

@@ -57,7 +57,7 @@ def word_key(word: str) -> str | None:
 
 
 def choose_words(portion: Mapping[str, int], frequency: Mapping[str, int], *, seed: int) -> list[str]:
-    """Words that occur at least twice in the portion, of each range of frequency no more than `A_BIN`, by lot."""
+    """Words that occur at least twice in the portion, of each range of frequency no more than `A_BIN`, at random."""
     ranges: dict[int, list[str]] = {}
     for word in sorted(portion):
         if portion[word] >= 2:

@@ -6,7 +6,7 @@
 For each layer: the expected cosine of two word instances (Ethayarajh 2019), which dimensions make it (Timkey & van
 Schijndel 2021), IsoScore* beside it (Rudman & Eickhoff 2024), since mean cosine only looks at where vectors point on
 average, and how self-similarity of words falls or rises with their frequency (Zhou et al. 2022). Words are counted in
-all of the text; passages drawn by lot go through the model.
+all of the text; passages drawn at random go through the model.
 """
 
 from __future__ import annotations

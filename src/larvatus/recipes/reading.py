@@ -17,7 +17,7 @@ from typing import Any, get_args
 import msgspec
 
 from larvatus.errors import RecipeError, did_you_mean
-from larvatus.nn.encoder import with_type, without_default_type
+from larvatus.nn.encoder import DEFAULT_TYPE, ENCODERS, with_type, without_default_type
 from larvatus.ranges import shown
 from larvatus.recipes.recipe import SIZES, Recipe
 from larvatus.regular_files import named, read_text
@@ -57,12 +57,18 @@ def edited_recipe(table: Table, *, size: str | None = None, settings: Sequence[s
         model = table.setdefault("model", {})
         if not isinstance(model, dict):
             raise RecipeError(f"{where}: model is a table, [model], not {type(model).__name__}")
-        model.update(layers=layers, hidden=hidden, heads=heads)
+        model.update(_sized(model, layers=layers, hidden=hidden, heads=heads))
         for setting in besides.get(size, []):
             _set(table, setting, word=f"{where}: sizes.{size}:")
     for setting in settings:
         _set(table, setting)
     return recipe_of(table, where=where)
+
+
+def _sized(model: Table, **size: int) -> Table:
+    """Of a size's settings, those that this type of model has: not all have heads."""
+    config = ENCODERS.get(str(model.get("type", DEFAULT_TYPE)))
+    return {name: value for name, value in size.items() if config is None or name in config.__struct_fields__}
 
 
 def _sizes(table: Table, *, where: str) -> dict[str, list[str]]:

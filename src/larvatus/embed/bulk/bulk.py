@@ -49,7 +49,7 @@ class BulkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sentences: Mode = "library"
     """How documents are cut for unit "sentence"; each sentence is read by itself."""
     language: str = "en"
-    """Language of text that does not say its own, for cutting sentences."""
+    """Language of text that names none, for cutting sentences."""
     number: Number = "float32"
     """Type of the numbers in the file."""
 

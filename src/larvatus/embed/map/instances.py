@@ -46,7 +46,7 @@ class FindOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cased: bool = False
     """Whether *Bank* is another word than *bank*."""
     language: str = "en"
-    """Language of text that does not say its own, for cutting sentences."""
+    """Language of text that names none, for cutting sentences."""
     sentences: Mode = "library"
     """How documents are cut into sentences."""
     seed: Seed = 0

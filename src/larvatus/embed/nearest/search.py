@@ -120,7 +120,7 @@ def embed_options(place: Place, options: SearchOptions, *, model: str, find: Fin
         ("standardise", given and given.checksum, (stored and stored.checksum) if given else None),
     ):
         if wanted is not None and str(wanted) != str(has):
-            raise UsageError(f"{place.path} was computed with another --{name}; leave it away, or build it anew")
+            raise UsageError(f"{place.path} was computed with another --{name}; leave it out, or build it anew")
     return EmbedOptions(unit="span", layers=layers, pool=pool, standardise=standardiser)
 
 
