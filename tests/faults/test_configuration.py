@@ -36,7 +36,7 @@ def test_row_65_no_flag_slips_in_unseen():
 
 
 KNOWN_FLAGS = {
-    "larvatus": "--debug --version",
+    "larvatus": "--debug --install-completion --quiet --show-completion --version",
     "larvatus demo": "--minutes --out --seed --size",
     "larvatus pretrain": (
         "--add-words --compile --corpus --deterministic --device --encoding --epochs --evaluate-every --fork "
