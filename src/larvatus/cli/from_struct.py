@@ -123,12 +123,15 @@ def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: 
                 yield Setting(setting.name, (each.name, *setting.path), *_rest(setting))
             continue
         limits = ranges_of(kind).get(each.name, (None, False))[0]
-        annotation, read = _typer_type(hint, _names(flag, prefix + each.name).partition("/")[0], limits)
         default = panel.defaults[each.name] if each.name in panel.defaults else _default(each)
+        names = _names(flag, prefix + each.name)
+        annotation, read = _typer_type(hint, names.partition("/")[0], limits)
+        if annotation in (bool, bool | None) and default is not False and "/" not in names:
+            names += f"/--no-{names[2:]}"
         words = help.get(each.name, "") if flag.help is None or each.name in panel.help else flag.help
         title = panel.name if flag.panel == PANEL_OF_STRUCT and each.name not in panel.first else None
         title = flag.panel if flag.panel not in (PANEL_OF_STRUCT, None) else title
-        info = _info(flag, prefix + each.name, words, title, limits if read is _same else None)
+        info = _info(flag, names, words, title, limits if read is _same else None)
         yield Setting(prefix + each.name, (each.name,), Annotated[annotation, info], default, read)
 
 
@@ -184,13 +187,13 @@ def _of_class(node: ast.ClassDef) -> dict[str, str]:
     return said
 
 
-def _info(flag: Flag, name: str, help: str, panel: str | None, limits: Range | None) -> Any:
+def _info(flag: Flag, names: str, help: str, panel: str | None, limits: Range | None) -> Any:
     more: dict[str, Any] = {} if panel is None else {"rich_help_panel": panel}
     if limits is not None:
         more["callback"] = within(limits)
     if flag.argument:
         return typer.Argument(metavar=flag.metavar, help=escape(help), **more)
-    return typer.Option(_names(flag, name), metavar=flag.metavar, help=escape(help), **more)
+    return typer.Option(names, metavar=flag.metavar, help=escape(help), **more)
 
 
 def _names(flag: Flag, name: str) -> str:
@@ -239,7 +242,8 @@ def _numbers(option: str, limits: Range, words: str) -> tuple[Any, ...]:
     try:
         return tuple(limits.read(word.strip()) for word in words.split(","))
     except ValueError as fault:
-        raise UsageError(f"{option} wants numbers with commas between, such as 1,2,3: {fault}") from None
+        kind = "whole numbers" if limits.whole else "numbers"
+        raise UsageError(f"{option} wants {kind} with commas between, such as 1,2,3: {fault}") from None
 
 
 def _pairs(option: str, limits: Range, words: list[str]) -> dict[str, Any]:

@@ -7,10 +7,14 @@ from typing import Annotated, Literal
 
 import msgspec
 import typer
+from msgspec import Struct
 
+from larvatus.cli.from_struct import Panel
 from larvatus.cli.numbers import ranged
 from larvatus.errors import UsageError
+from larvatus.flags import Flag
 from larvatus.ranges import SHARE
+from larvatus.settings import TextSettings
 from larvatus.text.encodings import UTF_8, check_encoding, reading_in
 from larvatus.text.languages import Given, LanguagePath
 from larvatus.text.sentences import is_language
@@ -61,6 +65,38 @@ Standardise = Annotated[
     typer.Option(metavar="NAME", help="z-scores: the name that isotropy fit saved with the model, or its file."),
 ]
 TextField = Annotated[str, typer.Option(help="Field of JSONL and Parquet that holds the text.")]
+
+
+class Texts(Struct, frozen=True, kw_only=True):
+    """Which text a command reads."""
+
+    corpus: tuple[str, ...] = ()
+    """Text (files, folders, globs, -), or a built corpus; repeatable."""
+    languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH")] = ()
+    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text that does not say."""
+
+    def read_with(self, settings: TextSettings, *, option: str = "--corpus PATH") -> tuple[list[Given], TextSettings]:
+        """The text, and how it is read: in the language that was given for what does not say its own."""
+        given, language = text_of(self.corpus, self.languages, option=option)
+        return given, msgspec.structs.replace(settings, language=language)
+
+
+READING = "How text is read"
+MACHINE = "The machine"
+MixedText = Annotated[Texts, Panel(READING, first=("corpus",))]
+"""Text that may be in several languages."""
+MixedReading = Annotated[TextSettings, Panel(READING, without=("language",))]
+Reading = Annotated[TextSettings, Panel(READING, without=("language_field", "licence"))]
+"""How text in one language is read."""
+
+
+class TextNames(Struct, frozen=True, kw_only=True):
+    """Which text is built, as the command names it."""
+
+    paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="PATHS")] = ()
+    """Files, directories, globs, or - for stdin."""
+    languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH", panel=READING)] = ()
+    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text that does not say."""
 
 
 def encoding_of(given: str | None) -> str | msgspec.UnsetType:
