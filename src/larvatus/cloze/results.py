@@ -83,9 +83,8 @@ class Fills(Sequence[Fill | JointFill]):
         }
 
     def _repr_html_(self) -> str:
-        rows = [
-            (getattr(each, "token", "") or " … ".join(getattr(each, "tokens", ())), each.probability) for each in self
-        ]
+        names = [each.token if isinstance(each, Fill) else " … ".join(each.tokens) for each in self]
+        rows = zip(names, (each.probability for each in self), strict=True)
         return notebook.bars(rows, title=self.text, note=self.partial)
 
     def __str__(self) -> str:
