@@ -10,10 +10,8 @@ import typer
 from msgspec import Struct
 
 from larvatus.cli.from_struct import Panel
-from larvatus.cli.numbers import ranged
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
-from larvatus.ranges import SHARE
 from larvatus.settings import TextSettings
 from larvatus.text.encodings import UTF_8, check_encoding, reading_in
 from larvatus.text.languages import Given, LanguagePath
@@ -37,7 +35,6 @@ Encoding = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-Alpha = Annotated[float, ranged(SHARE, help="Exponent of the language mixture, 0 (all alike) to 1 (as they come).")]
 Language = Annotated[str, typer.Option(help="Language of text that does not say.")]
 LanguageField = Annotated[str | None, typer.Option(help="Field of JSONL and Parquet that holds the language.")]
 Languages = Annotated[
