@@ -136,7 +136,7 @@ def compare(
             standard error.
 
     Returns:
-        Every run with what it reached; it prints as a table.
+        Every run with what it reached; it shows as a table in a notebook.
 
     Example:
         >>> results = compare(
