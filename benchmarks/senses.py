@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 
 import larvatus as lv
-from larvatus.embed.bulk.bulk import model_fingerprint
+from larvatus.embed.fingerprints import model_fingerprint
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.senses.build import build_senses
 from larvatus.embed.senses.evaluate import first_senses, most_frequent, read_gold

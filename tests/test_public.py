@@ -8,7 +8,17 @@ import larvatus
 PUBLIC = {
     *("Fill", "Fills", "JointFill", "LarvatusError", "Model", "Recipe", "TokenBatch", "Tokenizer"),
     *("__version__", "load", "read_recipe"),
-    *("finetune",),
+    *(
+        "ablate",
+        "build_corpus",
+        "compare",
+        "convert",
+        "embed_files",
+        "evaluate",
+        "finetune",
+        "pretrain",
+        "train_tokenizer",
+    ),
     *("Vectors",),
     *("Score",),
     *("Concordance", "Similarities", "Standardiser"),

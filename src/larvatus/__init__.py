@@ -1,6 +1,7 @@
 """Larvatus: bidirectional encoders from raw text.
 
     import larvatus as lv
+    model = lv.pretrain("bert", corpus="texts/", out="runs/mine", size="tiny", minutes=10)
     model = lv.load("runs/mine")                        # a directory of ours or of `transformers`, or a hub name
     model.fill("Please turn your [MASK] in.")[0].token
     model.embed(["the bank of the river"], unit="word", layers="last4")
@@ -11,10 +12,23 @@ worker process which only reads text never loads torch.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from larvatus.api import (
+        ablate,
+        build_corpus,
+        compare,
+        convert,
+        embed_files,
+        evaluate,
+        finetune,
+        pretrain,
+        train_tokenizer,
+    )
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
     from larvatus.cloze.scores import Score
@@ -23,7 +37,7 @@ if TYPE_CHECKING:
     from larvatus.embed.similarity import Similarities
     from larvatus.embed.standardise.standardise import Standardiser
     from larvatus.errors import LarvatusError
-    from larvatus.model import Model, finetune, load
+    from larvatus.model import Model, load
     from larvatus.recipes import Recipe, read_recipe
     from larvatus.tasks.estimator import TextClassifier, WordTagger
     from larvatus.tasks.results import Answer, Classified, Entity, Spanned, Tagged
@@ -52,9 +66,17 @@ __all__ = [
     "Vectors",
     "WordTagger",
     "__version__",
+    "ablate",
+    "build_corpus",
+    "compare",
+    "convert",
+    "embed_files",
+    "evaluate",
     "finetune",
     "load",
+    "pretrain",
     "read_recipe",
+    "train_tokenizer",
 ]
 
 _HOMES = {
@@ -78,10 +100,37 @@ _HOMES = {
     "Tokenizer": "larvatus.text.tokenizer",
     "Vectors": "larvatus.embed.results",
     "WordTagger": "larvatus.tasks.estimator",
-    "finetune": "larvatus.model",
+    "ablate": "larvatus.api",
+    "build_corpus": "larvatus.api",
+    "compare": "larvatus.api",
+    "convert": "larvatus.api",
+    "embed_files": "larvatus.api",
+    "evaluate": "larvatus.api",
+    "finetune": "larvatus.api",
     "load": "larvatus.model",
+    "pretrain": "larvatus.api",
     "read_recipe": "larvatus.recipes",
+    "train_tokenizer": "larvatus.api",
 }
+
+
+class _Callable(ModuleType):
+    """A room that has the name of a function of `larvatus.api` (`pretrain`, `evaluate`): called, it is the function."""
+
+    def __call__(self, *given: Any, **settings: Any) -> Any:
+        return getattr(import_module("larvatus.api"), self.__name__.rpartition(".")[2])(*given, **settings)
+
+
+class _Package(ModuleType):
+    """`larvatus` itself. Importing a room makes it an attribute here, which must not hide the function of its name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _HOMES and isinstance(value, ModuleType):
+            value.__class__ = _Callable
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ def main() -> None:
     take_over()
     with last_resort():
         with stopping_at_once():
-            from larvatus.cli.main import run  # some seconds: torch
+            from larvatus.cli.main import run
         run()
 
 

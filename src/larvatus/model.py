@@ -14,44 +14,43 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
 
-from larvatus.arrays import Floats
-from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.bundle.directory import Bundle, check_model_directory, load_bundle, read_card, save_bundle
 from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.results import Fills
 from larvatus.cloze.scores import Score
-from larvatus.embed.bulk.bulk import model_fingerprint
 from larvatus.embed.encoded import Spans, Text
+from larvatus.embed.fingerprints import model_fingerprint
 from larvatus.embed.layers import Layers
+from larvatus.embed.map.instances import FindOptions, find_instances
+from larvatus.embed.map.word_map import MapOptions, WordMap, map_instances
 from larvatus.embed.nearest.nearest import Concordance
 from larvatus.embed.nearest.search import SearchOptions, open_place, search
-from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
+from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.results import Vectors
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.tagger import SenseTagger, TagOptions
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.similarity import Instance, Similarities, instance, similarities
 from larvatus.embed.standardise.standardise import Standardiser, find_standardiser
+from larvatus.embed.units import PARTS, Unit
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
-from larvatus.labelled.groups import with_groups
-from larvatus.labelled.read import read_texts
-from larvatus.labelled.records import Dataset
-from larvatus.labelled.texts import Paths, names_of
 from larvatus.nn.device import choose_device
 from larvatus.nn.encoder import Encoder
 from larvatus.nn.memory import saying_what_to_lower
 from larvatus.probe.attention import TextAttention, attend
 from larvatus.tasks.classify.classify import Merge
-from larvatus.tasks.fit.job import job_of
-from larvatus.tasks.fit.run import FINETUNE, OPTIONS, READ, Order, options_of, run
-from larvatus.tasks.fit.settings import Task
 from larvatus.tasks.predict import Input, PredictOptions, Predictor
 from larvatus.tasks.results import Prediction
+from larvatus.text.documents import ReadOptions, Skipped
+from larvatus.text.languages import Given, read_languages
 from larvatus.text.tokenizer import Tokenizer
+from larvatus.version import VERSION
 
 
 class Model:
@@ -103,9 +102,19 @@ class Model:
     ) -> Fills | list[Fills]:
         """The best words for the blanks of a text, each marked with the mask token; several are filled jointly.
 
-        One text, one result; a list, a list. A model that was trained with a generator fills them through that.
-        `joint=False` asks only for each blank's own candidates (`.marginals`), `words_only` leaves out pieces such as
-        `##ing`, and `beam` says how many fillings of several blanks are kept on the way.
+        Args:
+            texts: One text, or several.
+            top: How many candidates.
+            beam: Fillings of several blanks that are kept on the way.
+            joint: Fill several blanks together; else only each blank's own candidates (`.marginals`) are looked for.
+            words_only: Leave out pieces such as `##ing` that only go on a word.
+
+        Returns:
+            One result for one text, a list for several. A model that was trained with a generator fills through that.
+
+        Example:
+            >>> len(model.fill("the [MASK] ran", top=3))
+            3
         """
         if self.network.filler is None:
             raise ArtefactError(
@@ -119,67 +128,99 @@ class Model:
 
     def embed(
         self,
-        texts: Sequence[Text],
+        texts: str | Sequence[Text],
         *,
         unit: Unit = "sentence",
         layers: Layers = "last",
         pool: Pool = "mean",
         spans: Sequence[Spans] | None = None,
-        normalise: bool = False,
-        precision: Precision = "fp32",
-        standardise: str | Standardiser | None = None,
-    ) -> list[Floats]:
-        """One array for each text: [units, D] of its tokens, words or spans, [D] of a sentence or document.
+        **settings: Any,
+    ) -> Any:
+        """Vectors as arrays: a matrix of sentences or documents, one array [units, D] for each text of other units.
 
-        `layers` is `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]).
-        Words and spans are pooled from their subwords by mean, sum, max, first or last; sentences by mean, max or cls.
-        Spans are (start, end) in characters, or words marked with stars: `"the *bank* of the river"`. A text may also
-        be a list of words. Long texts are read in overlapping windows, to their end. `standardise` names a standardiser
-        that `larvatus isotropy fit` saved with the model (eq. 11.10 to 11.12).
+        Args:
+            texts: One text, or several; a text may also be a list of words.
+            unit: What gets a vector: `token`, `word`, `span`, `sentence` or `document`.
+            layers: `last`, `last4` (mean), `last4-sum`, a number, a list of weights, or `all` ([layers + 1, …]).
+            pool: Words and spans: mean, sum, max, first or last of their subwords; sentences: mean, max or cls.
+            spans: Of unit `span`, (start, end) in characters; or words marked with stars, `"the *bank* of a river"`.
+            **settings: `normalise` (length 1), `precision` (`fp32`, `bf16`), `standardise` (the name of a standardiser
+                that `larvatus isotropy fit` saved with the model, eq. 11.10 to 11.12).
+
+        Returns:
+            Of sentences and documents: [D] for one text, [n, D] for several. Of other units: [units, D] for one text, a
+            list of such for several. Long texts are read in overlapping windows, to their end.
+
+        Example:
+            >>> model.embed(["the river ran", "the town"]).shape, model.embed("the river", unit="word").shape
+            ((2, 16), (2, 16))
         """
-        found = self.vectors(
-            texts,
-            unit=unit,
-            layers=layers,
-            pool=pool,
-            spans=spans,
-            normalise=normalise,
-            precision=precision,
-            standardise=standardise,
-        )
-        return [one.array for one in found]
+        several = [texts] if isinstance(texts, str) else texts
+        arrays = [
+            each.array for each in self._vectors(several, unit=unit, layers=layers, pool=pool, spans=spans, **settings)
+        ]
+        if isinstance(texts, str):
+            return arrays[0]
+        if unit in PARTS:
+            return arrays
+        return np.stack(arrays) if arrays else np.zeros((0, self.encoder.config.hidden), np.float32)
 
-    def vectors(
-        self,
-        texts: Sequence[Text],
-        *,
-        unit: Unit = "word",
-        layers: Layers = "last",
-        pool: Pool = "mean",
-        spans: Sequence[Spans] | None = None,
-        normalise: bool = False,
-        precision: Precision = "fp32",
-        standardise: str | Standardiser | None = None,
+    @overload
+    def vectors(self, texts: str, **settings: Any) -> Vectors: ...
+
+    @overload
+    def vectors(self, texts: Sequence[Text], **settings: Any) -> list[Vectors]: ...
+
+    def vectors(self, texts: str | Sequence[Text], **settings: Any) -> Vectors | list[Vectors]:
+        """As `embed`, with what each unit says, its characters, and how much was read.
+
+        Args:
+            texts: One text, or several.
+            **settings: As those of `embed`; the unit is `word` by default.
+
+        Returns:
+            `Vectors` for one text, a list for several.
+
+        Example:
+            >>> model.vectors("the river").units
+            ('the', 'river')
+        """
+        found = self._vectors([texts] if isinstance(texts, str) else texts, **{"unit": "word", **settings})
+        return found[0] if isinstance(texts, str) else found
+
+    def _vectors(
+        self, texts: Sequence[Text], *, spans: Sequence[Spans] | None = None, standardise: Any = None, **settings: Any
     ) -> list[Vectors]:
-        """As `embed`, with what each unit says, its characters, and how much was read."""
-        options = EmbedOptions(
-            unit=unit,
-            layers=layers,
-            pool=pool,
-            normalise=normalise,
-            precision=precision,
-            standardise=self.standardiser(standardise),
-        )
+        for name in settings:
+            if name not in EmbedOptions.__struct_fields__:
+                raise UsageError(f"embed has no setting {name!r}{did_you_mean(name, EmbedOptions.__struct_fields__)}")
+        options = EmbedOptions(standardise=self.standardiser(standardise), **settings)
         return list(embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans))
 
-    def score(self, texts: Sequence[str], *, method: Method = "original") -> list[Score]:
+    @overload
+    def score(self, texts: str, *, method: Method = ...) -> Score: ...  # type: ignore[overload-overlap]  # see `fill`
+
+    @overload
+    def score(self, texts: Sequence[str], *, method: Method = ...) -> list[Score]: ...
+
+    def score(self, texts: str | Sequence[str], *, method: Method = "original") -> Score | list[Score]:
         """How well the model expects each text: its pseudo-log-likelihood, by token and by word, and perplexity.
 
-        `original` masks each token alone (Salazar et al. 2020), `word-l2r` also what follows it in the same word
-        (Kauf & Ivanova 2023), so that the end of a rare word does not give it away. Long texts are read to their end.
+        Args:
+            texts: One text, or several. Long ones are read to their end.
+            method: `original` masks each token alone (Salazar et al. 2020), `word-l2r` also what follows it in the same
+                word (Kauf & Ivanova 2023), so that the end of a rare word does not give it away.
+
+        Returns:
+            One score for one text, a list for several.
+
+        Example:
+            >>> [word.text for word in model.score("the river").words]
+            ['the', 'river']
         """
         name = str(self.bundle.path)
-        return list(score_texts(self.network, self.tokenizer, texts, method=method, name=name))
+        found = list(score_texts(self.network, self.tokenizer, _each(texts), method=method, name=name))
+        return found[0] if isinstance(texts, str) else found
 
     def similarity(
         self,
@@ -238,6 +279,79 @@ class Model:
         return search(
             self.encoder, self.tokenizer, marked, place, options, model=self.fingerprint, find=self.standardiser
         )
+
+    def map(
+        self,
+        words: str | Sequence[str],
+        corpus: Given | Sequence[Given],
+        *,
+        reading: ReadOptions | None = None,
+        skipped: Skipped | None = None,
+        **settings: Any,
+    ) -> WordMap:
+        """Instances of words in a corpus as points in the plane: near means used alike (Fig. 11.7).
+
+        Args:
+            words: One word, or several.
+            corpus: Text to look for them in: files, folders, globs.
+            reading: How the text is read.
+            skipped: Counts what reading left out.
+            **settings: `limit` (instances, a random sample of more), `cased`, `language`, `sentences`, `seed`,
+                `layers`, `pool`, `standardise`, `method` (`auto`, `umap`, `pca`), `clusters`.
+
+        Returns:
+            The map: `.points`, `.instances`, `.clusters`; `larvatus.embed.map.page.map_page` makes a page of it.
+
+        Example:
+            >>> model.map("river", texts, method="pca", clusters=1).words
+            ('river',)
+        """
+        known = {*FindOptions.__struct_fields__, *MapOptions.__struct_fields__}
+        for name in settings:
+            if name not in known:
+                raise UsageError(f"map has no setting {name!r}{did_you_mean(name, known)}")
+        settings["standardise"] = self.standardiser(settings.get("standardise"))
+        look = FindOptions(**{name: settings[name] for name in FindOptions.__struct_fields__ if name in settings})
+        draw = MapOptions(**{name: settings[name] for name in MapOptions.__struct_fields__ if name in settings})
+        places = [corpus] if isinstance(corpus, Given) else corpus
+        documents = read_languages(places, options=reading or ReadOptions(), skipped=skipped)
+        found = find_instances(documents, [words] if isinstance(words, str) else words, look)
+        return map_instances(self.encoder, self.tokenizer, found, draw)
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the model into a directory, in the Hugging Face layout where there is one that fits.
+
+        Args:
+            directory: A new directory.
+            overwrite: Replace a model that stands there.
+
+        Returns:
+            The directory.
+
+        Example:
+            >>> load(model.save(folder / "copy")).tokenizer.size == model.tokenizer.size
+            True
+        """
+        out, bundle = Path(directory), self.bundle
+        check_model_directory(out, overwrite=overwrite, inputs=[bundle.path])
+        before = read_card(bundle)
+        said = f"Saved by Larvatus {VERSION} from a model in memory, which was made from `{bundle.path}`."
+        card = f"# {out.name}\n\n{said}\n" + (f"\n## The card of `{bundle.path}`\n\n{before}" if before else "")
+        try:
+            save_bundle(
+                out,
+                network=self.network.cpu(),
+                model_config=bundle.model,
+                objective_configs=bundle.objectives,
+                tokenizer=self.tokenizer,
+                recipe=bundle.recipe,
+                lineage={"parent": str(bundle.path), "parent_lineage": bundle.lineage},
+                card=card,
+                family=bundle.family,
+            )
+        finally:
+            self.network.to(self.device)
+        return out
 
     def attention(self, text: str) -> TextAttention:
         """What every head looks at in a text: `.tokens`, and `.weights` [layers, heads, T, T], a row for each token."""
@@ -331,61 +445,20 @@ def load(
 ) -> Model:
     """Load a model directory, ours or one that `transformers` saved, or a model of the Hugging Face hub by its name.
 
-    A hub model (`org/name`, `org/name@COMMIT`) is looked up in the local cache; nothing is downloaded unless
-    `online=True`, which needs `revision` to be a commit of 40 digits.
+    Args:
+        path: A directory, or `org/name` or `org/name@COMMIT`, which is looked up in the local cache.
+        device: `auto`, `cpu`, `cuda`, or a device of torch.
+        allow_nan: Take weights that are no numbers, rather than refuse them.
+        revision: The commit of a hub model, 40 digits.
+        online: Download a hub model that is not in the cache; wants a revision.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Example:
+        >>> load(directory, device="cpu").encoder.config.layers
+        2
     """
     chosen = choose_device(device)
     with saying_what_to_lower("take a smaller model, or end other programs"):
         return Model(load_bundle(path, allow_nan=allow_nan, revision=revision, online=online), chosen)
-
-
-def finetune(
-    task: Task,
-    model: str | Path | Model,
-    *,
-    train: Paths | Dataset[Any],
-    dev: Paths | Dataset[Any] | None = None,
-    out: str | Path | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    group: str | None = None,
-    **settings: Any,
-) -> Model:
-    """Fine-tune a model to `classify` texts, `tag` words, find nested `spans` or `answer` questions.
-
-    `train` and `dev` are files (columns are guessed) or data sets that `larvatus.labelled` has read; without `dev`
-    a tenth of the examples is held out, those with the same value in the column `group` together. With `out`, the model
-    is saved there (with `overwrite` in place of one that stands there) and the run can be resumed. Settings are
-    those of the command line: `epochs=3, batch=16, rate=5e-5, trained="lora", crf=True, pool="mean", seeds=3`, …
-
-    `lv.finetune("tag", "bert-base", train="train.conll", dev="dev.conll", crf=True)("Mt. Sanitas is near.").entities`
-    """
-    if task not in FINETUNE:
-        raise UsageError(f"there is no task {task!r} to fine-tune for{did_you_mean(task, FINETUNE)}")
-    loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
-    own = OPTIONS[task].__struct_fields__ if task in OPTIONS else ()
-    options = options_of(task, {name: settings.pop(name) for name in own if name in settings})
-    job = job_of({"device": str(loaded.device), **settings})
-    examples = train if isinstance(train, Dataset) else READ[task](train)
-    if group is not None:
-        if isinstance(train, Dataset) or dev is not None:
-            raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
-        examples = with_groups(examples, names_of(train), group)
-    held = dev
-    if dev is not None and not isinstance(dev, Dataset):
-        held = read_texts(dev, kind=examples.kind) if task == "classify" else READ[task](dev)
-    order = Order(
-        task=task,
-        bundle=loaded.bundle,
-        name=str(loaded.bundle.path),
-        train=examples,
-        dev=held,
-        out=Path(out or ""),
-        options=options,
-        resume=resume,
-        overwrite=overwrite,
-    )
-    if out is None:
-        return Model(order.finetune(examples, job).bundle, loaded.device)
-    run(order, job)
-    return load(out, device=str(loaded.device))

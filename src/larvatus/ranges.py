@@ -137,6 +137,8 @@ LayersOrNone = Annotated[int, whole(0, 10_000)]
 Count = Annotated[int, COUNT]
 """Of examples, passes, candidates."""
 CountOrNone = Annotated[int, COUNT_OR_NONE]
+Instances = Annotated[int, whole(2, 10**9)]
+"""Of a word: one has no spread."""
 Steps = Annotated[int, STEPS]
 Seed = Annotated[int, SEED]
 SmallSeed = Annotated[int, SMALL_SEED]

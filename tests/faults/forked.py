@@ -112,10 +112,14 @@ def _run(folder: str, arguments: list[str], err: int) -> None:
 def _warm_up() -> None:
     """Import all that is imported when a command first runs, so that no child has to."""
     from contextlib import redirect_stderr, redirect_stdout, suppress
+    from importlib import import_module
     from io import StringIO
 
+    from larvatus.cli.commands import COMMANDS
     from larvatus.cli.main import run
 
+    for command in COMMANDS.values():
+        import_module(command.place.partition(":")[0])
     for arguments in (["recipes", "show", "bert"], ["fill", "a [MASK]", "--model", "/nowhere/at all"]):
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(SystemExit):
             run(arguments)

@@ -14,11 +14,15 @@ import json
 import os
 import resource
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import larvatus.cli.main  # noqa: F401  what takes seconds
 from larvatus.__main__ import main
+from larvatus.cli.commands import COMMANDS
+
+for command in COMMANDS.values():
+    import_module(command.place.partition(":")[0])  # what takes seconds
 
 LIMIT_S = 60
 

@@ -36,12 +36,12 @@ def test_row_65_no_flag_slips_in_unseen():
 
 
 KNOWN_FLAGS = {
-    "larvatus": "--debug --version",
-    "larvatus demo": "--minutes --out --seed --size",
+    "larvatus": "--debug --install-completion --quiet --show-completion --version",
+    "larvatus demo": "--minutes --out --quiet --seed --size",
     "larvatus pretrain": (
         "--add-words --compile --corpus --deterministic --device --encoding --epochs --evaluate-every --fork "
-        "--from --language --language-field --licence --microbatch --minutes --no-compile --old --on-bad "
-        "--out --overwrite --precision --resume --save-every --seed --sentences --set --size --split --steps "
+        "--from --language --language-field --licence --microbatch --minutes --no-compile --old --on-bad --out "
+        "--overwrite --precision --quiet --resume --save-every --seed --sentences --set --size --split --steps "
         "--tensorboard --text-field --valid --workers"
     ),
     "larvatus fill": "--beam --device --joint --json --marginals --model --top --words-only",
@@ -51,75 +51,75 @@ KNOWN_FLAGS = {
     "larvatus tokenizer": "",
     "larvatus tokenizer train": (
         "--alpha --cased --encoding --json --language --language-field --lowercase --on-bad --out --overwrite "
-        "--size --split --text-field --type"
+        "--quiet --size --split --text-field --type"
     ),
     "larvatus tokenizer show": "--json",
     "larvatus corpus": "",
     "larvatus corpus build": (
-        "--alpha --encoding --json --language --language-field --licence --on-bad --out --sentences --split "
-        "--text-field --tokenizer --workers"
+        "--alpha --encoding --json --language --language-field --licence --on-bad --out --quiet --sentences "
+        "--split --text-field --tokenizer --workers"
     ),
     "larvatus corpus show": "--alpha --json",
     "larvatus corpus verify": "--json",
     "larvatus convert": "--dtype --json --online --overwrite --revision --to",
     "larvatus compare": (
         "--compile --corpus --device --encoding --json --language --language-field --licence --microbatch "
-        "--minutes --no-compile --on-bad --out --precision --resume --seed --seeds --sentences --set --size "
-        "--split --steps --text-field --tokens --valid --workers"
+        "--minutes --no-compile --on-bad --out --precision --quiet --resume --seed --seeds --sentences --set "
+        "--size --split --steps --text-field --tokens --valid --workers"
     ),
     "larvatus ablate": (
         "--compile --corpus --device --encoding --json --language --language-field --licence --microbatch "
-        "--minutes --no-compile --on-bad --out --precision --recipe --resume --seed --seeds --sentences --set "
-        "--size --split --steps --text-field --tokens --valid --workers"
+        "--minutes --no-compile --on-bad --out --precision --quiet --recipe --resume --seed --seeds --sentences "
+        "--set --size --split --steps --text-field --tokens --valid --workers"
     ),
     "larvatus evaluate": (
         "--against --by --corpus --data --device --encoding --glue --header --json --label --language "
         "--language-field --length --merge --no-header --no-quoting --on-bad --overwrite --pair --plot "
-        "--predictions --quoting --repair --samples --sentences --separator --split --strict --tag --task "
-        "--text --text-field --tokens --truncate --word"
+        "--predictions --quoting --repair --samples --sentences --separator --split --strict --tag --task --text "
+        "--text-field --tokens --truncate --word"
     ),
     "larvatus embed": (
         "--device --dtype --encoding --json --language --layers --model --normalise --on-bad --out --overlap "
-        "--overwrite --pool --precision --resume --sentences --split --standardise --text-field --unit"
+        "--overwrite --pool --precision --quiet --resume --sentences --split --standardise --text-field --unit"
     ),
     "larvatus score": (
-        "--device --encoding --file --json --method --model --normalise --out --overwrite --pairs --resume"
+        "--device --encoding --file --json --method --model --normalise --out --overwrite --pairs --quiet --resume"
     ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
-        "--corpus --device --encoding --json --language --model --most --name --on-bad --out --overwrite "
-        "--pool --punctuation --sentences --split --text-field --unit"
+        "--corpus --device --encoding --json --language --model --most --name --on-bad --out --overwrite --pool "
+        "--punctuation --quiet --sentences --split --text-field --unit"
     ),
     "larvatus isotropy show": (
         "--corpus --device --encoding --json --language --model --most --on-bad --overwrite --plot --pool "
-        "--punctuation --rogue --sentences --shrinkage --split --standardise --text-field"
+        "--punctuation --quiet --rogue --sentences --shrinkage --split --standardise --text-field"
     ),
     "larvatus similar": "",
     "larvatus similar words": (
-        "--any-word --device --encoding --in --json --language --layers --model --on-bad --pool --sentences --span "
-        "--split --standardise --text-field --top --word"
+        "--any-word --device --encoding --in --json --language --layers --model --on-bad --pool --quiet "
+        "--sentences --span --split --standardise --text-field --top --word"
     ),
     "larvatus similar index": (
-        "--device --encoding --json --language --layers --model --on-bad --out --pool --resume --sentences --split "
-        "--standardise --text-field --word --words"
+        "--device --encoding --json --language --layers --model --on-bad --out --pool --quiet --resume "
+        "--sentences --split --standardise --text-field --word --words"
     ),
     "larvatus similar evaluate": "--device --json --layers --model --pool --standardise --train",
     "larvatus map": (
         "--cased --clusters --color --color-field --corpus --csv --device --encoding --json --language "
-        "--language-field --layers --limit --method --model --on-bad --out --overwrite --png --pool --seed "
-        "--sentences --split --standardise --text-field"
+        "--language-field --layers --limit --method --model --on-bad --out --overwrite --png --pool --quiet "
+        "--seed --sentences --split --standardise --text-field"
     ),
     "larvatus attention": "",
     "larvatus attention show": (
-        "--corpus --device --encoding --head --json --layer --length --limit --model --on-bad --out "
-        "--overwrite --png --split --text-field"
+        "--corpus --device --encoding --head --json --layer --length --limit --model --on-bad --out --overwrite "
+        "--png --quiet --split --text-field"
     ),
     "larvatus attention importance": (
-        "--corpus --device --encoding --json --model --on-bad --out --overwrite --prune --sentences --split "
-        "--text-field --tokens"
+        "--corpus --device --encoding --json --model --on-bad --out --overwrite --prune --quiet --sentences "
+        "--split --text-field --tokens"
     ),
     "larvatus senses": "",
-    "larvatus senses build": "--device --json --layers --model --names --out --pool --wordnet",
+    "larvatus senses build": "--device --json --layers --model --names --out --pool --quiet --wordnet",
     "larvatus senses tag": (
         "--backoff --device --discourse --file --json --model --pos --prior --senses --standardise --wordnet"
     ),
@@ -133,15 +133,15 @@ KNOWN_FLAGS = {
         "--no-quoting --pair --quoting --separator --tag --task --text --word"
     ),
     "larvatus predict": (
-        "--batch-tokens --device --encoding --file --format --json --length --merge --out --overlap "
-        "--overwrite --pair --pair-column --probabilities --text --top --truncate"
+        "--batch-tokens --device --encoding --file --format --json --length --merge --out --overlap --overwrite "
+        "--pair --pair-column --probabilities --text --top --truncate"
     ),
     "larvatus finetune": (
         "--batch --class-weight --crf --curve --decay --dense --dev --device --dropout --encoding --epochs "
         "--evaluations --focal --glue --group --head-rate --header --label --labels --layer-decay --learn "
         "--length --lstm --merge --metric --microbatch --mix --model --no-dev --no-header --no-quoting --out "
         "--overwrite --pair --patience --pool --precision --quoting --rate --repair --resume --scheme --seed "
-        "--seeds --separator --set --smoothing --strict --tag --task --text --train --trained --truncate "
-        "--warmup --word"
+        "--seeds --separator --set --smoothing --strict --tag --task --text --train --trained --truncate --warmup "
+        "--word"
     ),
 }

@@ -145,17 +145,15 @@ def test_77_ranges_know_their_ends() -> None:
 def options() -> Iterator[tuple[str, str, Any]]:
     """(command, parameter, its annotation) of everything on the command line."""
 
-    def walk(group: typer.Typer, path: str) -> Iterator[tuple[str, str, Any]]:
-        calls = [command.callback for command in group.registered_commands]
-        for call in [*calls, *([group.registered_callback.callback] if group.registered_callback else [])]:
-            if call is not None:
-                for name, hint in typing.get_type_hints(call, include_extras=True).items():
-                    yield f"{path} {call.__name__}", name, hint
-        for inner in group.registered_groups:
-            if inner.typer_instance is not None:
-                yield from walk(inner.typer_instance, f"{path} {inner.name}")
+    def walk(command: Any, path: str) -> Iterator[tuple[str, str, Any]]:
+        call = (getattr(command.callback, "func", None) and command.callback.args[0]) or command.callback
+        if call is not None:
+            for name, hint in typing.get_type_hints(call.__wrapped__, include_extras=True).items():
+                yield path, name, hint
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from walk(inner, f"{path} {name}")
 
-    return walk(app, "larvatus")
+    return walk(typer.main.get_command(app), "larvatus")
 
 
 def test_77_every_number_on_the_command_line_has_a_range() -> None:

@@ -24,7 +24,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
@@ -184,6 +183,8 @@ def report(fault: BaseException) -> str:
 
 
 def _version(package: str) -> str:
+    from importlib import metadata  # a tenth of a second, for reports alone
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import typer
 
-from larvatus.cli.cloze import fill, score
-from larvatus.cli.last_resort import STOPPED, complain, known
+from larvatus.cli.commands import COMMANDS
+from larvatus.cli.last_resort import STOPPED, complain, known, stopping_at_once
+from larvatus.cli.lazy import Lazy
+from larvatus.cli.quiet import hush
 from larvatus.cli.streams import ReaderGone, go_on_without_stdout
-from larvatus.cli.tasks import data, evaluate, finetune, predict
-from larvatus.cli.text import corpus, tokenizer
-from larvatus.cli.train import ablate, compare, convert, demo, doctor, pretrain, recipes
-from larvatus.cli.vectors import attention, embed, isotropy, map, senses, similar
 from larvatus.errors import LarvatusError, UsageError
 from larvatus.signals import Stopped, exit_code, terminable
 from larvatus.version import VERSION
 
 _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click
 
+
+class Root(Lazy):
+    """`larvatus` itself."""
+
+    table = COMMANDS
+
+    def loaded(self, name: str, command: Any) -> Any:
+        _tell_of_saving(command, name)
+        return command
+
+
 app = typer.Typer(
+    cls=Root,
     name="larvatus",
     help="Bidirectional encoders from raw text: learn a vocabulary, pretrain by masking, fill blanks, embed words.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command("demo")(demo.demo)
-app.command("pretrain")(pretrain.pretrain)
-app.command("fill")(fill.fill)
-app.command("embed")(embed.embed)
-app.add_typer(recipes.app, name="recipes")
-app.add_typer(tokenizer.app, name="tokenizer")
-app.add_typer(corpus.app, name="corpus")
-app.command("convert")(convert.convert)
-app.command("doctor")(doctor.doctor)
-app.command("compare")(compare.compare)
-app.command("ablate")(ablate.ablate)
-app.command("evaluate")(evaluate.evaluate)
-app.command("score")(score.score)
-app.add_typer(isotropy.app, name="isotropy")
-app.add_typer(similar.app, name="similar")
-app.command("map")(map.word_map)
-app.add_typer(attention.app, name="attention")
-app.add_typer(senses.app, name="senses")
-app.add_typer(data.app, name="data")
-app.command("finetune")(finetune.finetune)
-app.command("predict")(predict.predict)
 
 
 SAVING = ("out", "png", "table", "plot", "predictions")
 """Parameters that name what a command writes; where one is given, the command goes on when nobody reads its words."""
 ALWAYS_SAVING = ("isotropy fit",)
 """Commands that save where nothing is named, too."""
+
+
+COMPLETION = "_LARVATUS_COMPLETE"
+"""The variable by which a shell's completion calls the program."""
 
 
 def _version(asked: bool) -> None:
@@ -69,15 +63,20 @@ def _version(asked: bool) -> None:
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say the version."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),  # read by `debugging`
+    quiet: bool = typer.Option(False, "--quiet", callback=hush, help="Show results and errors alone, no progress."),
 ) -> None:
     pass
 
 
 def run(arguments: list[str] | None = None) -> None:
-    """The `larvatus` command, its modules loaded. Errors that a user can cause are one line; others pass through."""
+    """The `larvatus` command. Errors that a user can cause are one line; others pass through."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        with stopping_at_once():
+            _import_command(words)
     try:
         with terminable():
-            code = _invoke(sys.argv[1:] if arguments is None else arguments)
+            code = _invoke(words)
         sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
     except LarvatusError as fault:
         code = complain(str(fault), fault.exit_code)
@@ -103,8 +102,9 @@ def run(arguments: list[str] | None = None) -> None:
 
 def _invoke(arguments: list[str]) -> int:
     """Parse and call. (Typer's own way of doing so ends quietly with 1 where *any* pipe breaks.)"""
-    command = typer.main.get_command(app)
-    _tell_of_saving(command)
+    command: Any = typer.main.get_command(app)
+    if COMPLETION in os.environ:  # the shell asks what may stand here
+        command._main_shell_completion({}, "larvatus", COMPLETION)
     try:
         with command.make_context("larvatus", list(arguments)) as context:
             command.invoke(context)
@@ -113,7 +113,14 @@ def _invoke(arguments: list[str]) -> int:
     return 0
 
 
-def _tell_of_saving(command: Any, path: str = "") -> None:
+def _import_command(words: list[str]) -> None:
+    """Import the module of the command that is named: the seconds of torch, before anything listens to signals."""
+    named = next((word for word in words if not word.startswith("-")), "")
+    if named in COMMANDS and COMPLETION not in os.environ:
+        import_module(COMMANDS[named].place.partition(":")[0])
+
+
+def _tell_of_saving(command: Any, path: str) -> None:
     """Before a command that saves something begins, standard output becomes dispensable."""
     for name, inner in getattr(command, "commands", {}).items():
         _tell_of_saving(inner, f"{path} {name}".strip())

@@ -24,7 +24,6 @@ BEAM = whole(1, 100_000)
 TOKENS = BUDGETS["tokens"]
 """Read or trained on in all."""
 MINUTES = BUDGETS["minutes"]
-PASSES = BUDGETS["epochs"]
 EVERY = whole(1, 10**12)
 """Steps between one thing and the next."""
 PROCESSES = whole(1, 1024)
@@ -33,8 +32,6 @@ SEEDS = whole(1, 10_000)
 WINDOW = whole(8, 2**24)
 """Tokens of a window that is trained on."""
 PASSAGE = whole(3, 2**24)
-INSTANCES = whole(2, 10**9)
-"""Of a word: one has no spread."""
 PLACES = whole(3, 10**9)
 """In a picture."""
 SAMPLES = whole(2, 10_000_000)

@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 
 import msgspec
 import typer
+from msgspec import Struct
 
-from larvatus.cli.numbers import ranged
+from larvatus.cli.from_struct import Panel
 from larvatus.errors import UsageError
-from larvatus.ranges import SHARE
+from larvatus.flags import Flag
+from larvatus.settings import TextSettings
 from larvatus.text.encodings import UTF_8, check_encoding, reading_in
 from larvatus.text.languages import Given, LanguagePath
 from larvatus.text.sentences import is_language
@@ -33,7 +35,6 @@ Encoding = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-Alpha = Annotated[float, ranged(SHARE, help="Exponent of the language mixture, 0 (all alike) to 1 (as they come).")]
 Language = Annotated[str, typer.Option(help="Language of text that does not say.")]
 LanguageField = Annotated[str | None, typer.Option(help="Field of JSONL and Parquet that holds the language.")]
 Languages = Annotated[
@@ -61,6 +62,38 @@ Standardise = Annotated[
     typer.Option(metavar="NAME", help="z-scores: the name that isotropy fit saved with the model, or its file."),
 ]
 TextField = Annotated[str, typer.Option(help="Field of JSONL and Parquet that holds the text.")]
+
+
+class Texts(Struct, frozen=True, kw_only=True):
+    """Which text a command reads."""
+
+    corpus: tuple[str, ...] = ()
+    """Text (files, folders, globs, -), or a built corpus; repeatable."""
+    languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH")] = ()
+    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text that does not say."""
+
+    def read_with(self, settings: TextSettings, *, option: str = "--corpus PATH") -> tuple[list[Given], TextSettings]:
+        """The text, and how it is read: in the language that was given for what does not say its own."""
+        given, language = text_of(self.corpus, self.languages, option=option)
+        return given, msgspec.structs.replace(settings, language=language)
+
+
+READING = "How text is read"
+MACHINE = "The machine"
+MixedText = Annotated[Texts, Panel(READING, first=("corpus",))]
+"""Text that may be in several languages."""
+MixedReading = Annotated[TextSettings, Panel(READING, without=("language",))]
+Reading = Annotated[TextSettings, Panel(READING, without=("language_field", "licence"))]
+"""How text in one language is read."""
+
+
+class TextNames(Struct, frozen=True, kw_only=True):
+    """Which text is built, as the command names it."""
+
+    paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="PATHS")] = ()
+    """Files, directories, globs, or - for stdin."""
+    languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH", panel=READING)] = ()
+    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text that does not say."""
 
 
 def encoding_of(given: str | None) -> str | msgspec.UnsetType:

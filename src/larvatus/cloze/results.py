@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
+from larvatus import notebook
+
 
 @dataclass(frozen=True)
 class Fill:
@@ -79,6 +81,11 @@ class Fills(Sequence[Fill | JointFill]):
             "read": self.read,
             "total": self.total,
         }
+
+    def _repr_html_(self) -> str:
+        names = [each.token if isinstance(each, Fill) else " … ".join(each.tokens) for each in self]
+        rows = zip(names, (each.probability for each in self), strict=True)
+        return notebook.bars(rows, title=self.text, note=self.partial)
 
     def __str__(self) -> str:
         note = [f"({self.partial})"] if self.partial else []

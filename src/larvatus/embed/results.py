@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from larvatus import notebook
 from larvatus.arrays import Floats, Ints
 from larvatus.embed.units import PARTS, Unit
 
@@ -53,6 +54,15 @@ class Vectors:
         """Units without a vector: the vocabulary deletes all their characters (a lone accent, a control)."""
         column = self.vectors[..., 0] if self.vectors.ndim == 2 else self.vectors[0, :, 0]
         return tuple(np.flatnonzero(np.isnan(column)).tolist())
+
+    def _repr_html_(self) -> str:
+        top = self.vectors if self.vectors.ndim == 2 else self.vectors[-1]
+        rows = [
+            (text, *(f"{number:.3f}" for number in vector[:4].tolist()), "…")
+            for text, vector in zip(self.units, top, strict=True)
+        ]
+        shape = " × ".join(map(str, self.vectors.shape))
+        return notebook.table((self.unit, "1", "2", "3", "4", ""), rows, note=f"{shape}, {self.tokens:,} tokens read")
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: a missing vector is None."""

@@ -35,6 +35,11 @@ class Watcher:
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(quiet=True) if console is None else console
 
+    @classmethod
+    def on_stream(cls, *, quiet: bool = False, stderr: bool = False) -> Watcher:
+        """One that tells standard output, or standard error."""
+        return cls(Console(stderr=stderr, markup=False, emoji=False, highlight=False, quiet=quiet))
+
     @property
     def on_terminal(self) -> bool:
         return self._console.is_terminal

@@ -16,6 +16,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from larvatus import notebook
 from larvatus.evaluate.yardstick import YardstickScore
 
 
@@ -131,6 +132,15 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def one_vocabulary(self) -> bool:
         return len({run.tokenizer for run in self.runs}) == 1
+
+    def _repr_html_(self) -> str:
+        def cell(value: Value | None) -> str:
+            spread = "" if value is None or not value.deviation else f" ± {value.deviation:.3g}"
+            return "–" if value is None else f"{value.mean:.4g}{spread}"
+
+        rows = [(row.name, *(cell(row.values[label]) for label in self.labels)) for row in self.rows()]
+        title = f"the same budget for all: {self.budget}"
+        return notebook.table(("", *self.labels), rows, title=title, note=" ".join(self.notes))
 
     def rows(self) -> list[Row]:
         """All measures, those that compare across vocabularies last."""

@@ -25,12 +25,12 @@ from larvatus.embed.options import Pool
 from larvatus.embed.passages import PassageOptions, passages, sample
 from larvatus.embed.standardise.fit import counted, every_layer
 from larvatus.embed.standardise.standardise import Standardiser
-from larvatus.errors import DataError, UsageError
+from larvatus.errors import DataError
 from larvatus.metrics.isotropy import isoscore_star
 from larvatus.nn.encoder import Encoder
 from larvatus.probe.cosines import RunningCosines, RunningCovariance, unit_vectors
 from larvatus.probe.frequency import FrequencyEffect, RunningWords, choose_words, word_key
-from larvatus.ranges import Count, Seed, Share, SizeOrNone, check_ranges
+from larvatus.ranges import Instances, Seed, Share, SizeOrNone, check_ranges
 from larvatus.text.readers import Skipped
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
@@ -41,7 +41,7 @@ class IsotropyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     punctuation: bool = False
     """Whether marks that stand alone count as words."""
     passages: PassageOptions = PassageOptions()
-    most: Count = 20_000
+    most: Instances = 20_000
     """Word instances that go through the model (or a few more: whole passages)."""
     rogue: SizeOrNone = 3
     """Dimensions to name."""
@@ -51,8 +51,6 @@ class IsotropyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
-        if self.most < 2:
-            raise UsageError("isotropy wants 2 word instances or more")
 
 
 class Rogue(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from larvatus import notebook
+
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
@@ -46,6 +48,11 @@ class Classified:
     def probability(self) -> float | None:
         """Of the class."""
         return self.probabilities[self.label] if self.label is not None else None
+
+    def _repr_html_(self) -> str:
+        title = self.text if self.pair is None else f"{self.text} ⟷ {self.pair}"
+        rows = sorted(self.probabilities.items(), key=lambda item: -item[1])
+        return notebook.bars(rows, title=title, note=str(self))
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {"text": self.text}
@@ -111,6 +118,11 @@ class Tagged:
     def tags(self) -> tuple[str, ...]:
         return tuple(word.tag for word in self.words)
 
+    def _repr_html_(self) -> str:
+        entities = [(each.start, each.end, each.label) for each in self.entities]
+        tags = [(word.start, word.end, word.tag) for word in self.words if word.tag != "O"]
+        return notebook.marked(self.text, entities or tags)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "text": self.text,
@@ -168,6 +180,10 @@ class Answer:
     def tokens_read(self) -> int:
         return self.coverage.read
 
+    def _repr_html_(self) -> str:
+        rows = [(each.text, f"{each.start}–{each.end}", f"{each.score:.3f}") for each in self.others]
+        return notebook.table(("answer", "characters", "score"), rows, title=self.question, note=str(self))
+
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {name: getattr(self, name) for name in ("question", "text", "start", "end", "score")}
         if self.null_score is not None:
@@ -210,6 +226,10 @@ class Spanned:
         return tuple(
             one for one in self.entities if one is not outer and outer.start <= one.start and one.end <= outer.end
         )
+
+    def _repr_html_(self) -> str:
+        spans = [(each.start, each.end, each.label) for each in self.entities]
+        return notebook.marked(self.text, spans, note=" · ".join(map(str, self.relations)))
 
     def to_dict(self) -> dict[str, Any]:
         """Head and tail of a relation are numbers of entities, as in labelled data."""

@@ -12,19 +12,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from larvatus.cli.options import Device, Encoding, Json, ModelName, Overwrite
+from larvatus.cli.from_struct import Panel, from_structs
+from larvatus.cli.options import Device, Encoding, Json, ModelName
+from larvatus.cli.quiet import Quiet, progress_console
 from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Score, Totals
-from larvatus.embed.bulk.bulk import model_fingerprint, settings_hash
+from larvatus.embed.fingerprints import model_fingerprint, settings_hash
 from larvatus.errors import DataError, UsageError
 from larvatus.evaluate.minimal_pairs import Normalise, PairRun
 from larvatus.evaluate.pair_files import GROUPS, read_pairs
+from larvatus.flags import Flag
 from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
 from larvatus.model import Model, load
@@ -35,47 +39,48 @@ from larvatus.text.lines import numbered_lines
 LINES_AT_ONCE = 256
 
 
+class ScoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is scored, how, and where it goes."""
+
+    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Text, one a line, maybe compressed; repeatable."""
+    pairs: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Minimal pairs: BLiMP's JSONL, or good<TAB>bad[<TAB>phenomenon] a line; repeatable."""
+    method: Method = "original"
+    """Mask each token alone, or with the rest of its word (Kauf & Ivanova 2023)."""
+    normalise: Normalise = "none"
+    """With --pairs: divide each sentence's score by its tokens or words."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """With --pairs: the scores of all pairs, as JSONL."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+    resume: bool = False
+    """Go on with a run to --out that was interrupted."""
+
+
+@from_structs
 def score(
     model: ModelName,
+    chosen: Annotated[ScoreSettings, Panel()],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; - reads lines from standard input.")] = None,
-    file: Annotated[
-        list[str] | None, typer.Option("--file", metavar="FILE", help="Text, one a line, maybe compressed; repeatable.")
-    ] = None,
-    pairs: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE", help="Minimal pairs: BLiMP's JSONL, or good<TAB>bad[<TAB>phenomenon] a line; repeatable."
-        ),
-    ] = None,
-    method: Annotated[
-        Method, typer.Option(help="Mask each token alone, or with the rest of its word (Kauf & Ivanova 2023).")
-    ] = "original",
-    normalise: Annotated[
-        Normalise, typer.Option(help="With --pairs: divide each sentence's score by its tokens or words.")
-    ] = "none",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --pairs: the scores of all pairs, as JSONL.")
-    ] = None,
-    overwrite: Overwrite = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run to --out that was interrupted.")] = False,
     device: Device = "auto",
     encoding: Encoding = None,  # holds while the command runs
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon."""
-    _check(texts, file, pairs, normalise=normalise, out=out, resume=resume)
-    check_outputs(out, overwrite=overwrite, inputs=[model, *(pairs or ())])
+    _check(texts, chosen)
+    check_outputs(chosen.out, overwrite=chosen.overwrite, inputs=[model, *chosen.pairs])
     loaded = load(model, device=device)
-    if pairs:
-        _pairs(
-            loaded, pairs, method=method, normalise=normalise, out=out, resume=resume, overwrite=overwrite,
-            as_json=as_json,
-        )  # fmt: skip
+    if chosen.pairs:
+        _pairs(loaded, chosen, as_json=as_json)
         return
     totals = Totals()
-    for labels, lines in _blocks(texts or [], file or []):
+    for labels, lines in _blocks(texts or [], chosen.file):
         name = str(loaded.bundle.path)
-        for found in score_texts(loaded.network, loaded.tokenizer, lines, method=method, labels=labels, name=name):
+        for found in score_texts(
+            loaded.network, loaded.tokenizer, lines, method=chosen.method, labels=labels, name=name
+        ):
             totals = totals.plus(found)
             if as_json:
                 print(json.dumps(found.to_dict(), ensure_ascii=False))
@@ -85,20 +90,13 @@ def score(
         print(f"all {totals.texts:,} texts: {totals.line()}")
 
 
-def _check(
-    texts: Sequence[str] | None,
-    file: Sequence[str] | None,
-    pairs: Sequence[str] | None,
-    *,
-    normalise: Normalise,
-    out: Path | None,
-    resume: bool,
-) -> None:
+def _check(texts: Sequence[str] | None, chosen: ScoreSettings) -> None:
+    file, pairs, out, resume = chosen.file, chosen.pairs, chosen.out, chosen.resume
     if pairs and (texts or file):
         raise UsageError("--pairs is scored by itself; leave out the texts")
     if not (pairs or texts or file):
         raise UsageError("nothing to score; give texts, - for standard input, --file or --pairs")
-    if not pairs and (out is not None or resume or normalise != "none"):
+    if not pairs and (out is not None or resume or chosen.normalise != "none"):
         raise UsageError("--out, --resume and --normalise are for --pairs; scores of texts go to standard output")
     if resume and out is None:
         raise UsageError("--resume needs --out, the file of the run that was interrupted")
@@ -140,20 +138,11 @@ def _show(found: Score) -> None:
         console.print(Text(f"note: {note}"))
 
 
-def _pairs(
-    loaded: Model,
-    names: Sequence[str],
-    *,
-    method: Method,
-    normalise: Normalise,
-    out: Path | None,
-    resume: bool,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
-    read = read_pairs(names)
+def _pairs(loaded: Model, chosen: ScoreSettings, *, as_json: bool) -> None:
+    method, normalise, out = chosen.method, chosen.normalise, chosen.out
+    read = read_pairs(chosen.pairs)
     begun = time.monotonic()
-    with _Bar(Console(stderr=True), len(read)) as bar:
+    with _Bar(progress_console(), len(read)) as bar:
         run = PairRun(loaded.network, loaded.tokenizer, read, method, normalise, str(loaded.bundle.path), bar.update)
         if out is None:
             result = run.finish()
@@ -165,7 +154,7 @@ def _pairs(
                 "tokenizer": settings_hash(loaded.tokenizer),
             }
             with resumable("the same command with --resume goes on from what was written"):
-                result = run.to_file(out, settings, resume=resume, overwrite=overwrite)
+                result = run.to_file(out, settings, resume=chosen.resume, overwrite=chosen.overwrite)
     seconds = time.monotonic() - begun
     if as_json:
         told = {"method": method, "normalise": normalise, "pairs": len(read), "seconds": seconds, **asdict(result)}
@@ -223,6 +212,6 @@ class _Bar:
         rate = (done - self.before) / max(1e-9, now - self._begun)
         line = f"{done:,} of {self._total:,} pairs · {rate:,.1f} pairs/s"
         self._bar.update(self._task, completed=done, description=line)
-        if not self._console.is_terminal and now - self._said > 30:
+        if not (self._console.is_terminal or self._console.quiet) and now - self._said > 30:
             self._said = now
             print(line, file=sys.stderr)

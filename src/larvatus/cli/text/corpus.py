@@ -9,9 +9,8 @@ larvatus corpus verify corpus/
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,32 +19,21 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from larvatus import api
+from larvatus.cli.from_struct import from_structs
 from larvatus.cli.numbers import PROCESSES, ranged
-from larvatus.cli.options import (
-    Encoding,
-    Json,
-    LanguageField,
-    Languages,
-    Licence,
-    OnBad,
-    Sentences,
-    Split,
-    TextField,
-    encoding_of,
-    text_of,
-)
-from larvatus.corpus.build import BuildOptions, CorpusSummary, build_corpus
+from larvatus.cli.options import Json, MixedReading, TextNames, text_of
+from larvatus.cli.quiet import Quiet, chat, progress_console
+from larvatus.cli.text.counting import Counting
+from larvatus.corpus.build import BuildOptions, CorpusSummary
 from larvatus.corpus.format import Counts
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.corpus.report import language_rows
 from larvatus.corpus.store import Corpus
 from larvatus.ranges import SHARE
-from larvatus.signals import resumable
-from larvatus.text.readers import ReadOptions
-from larvatus.text.tokenizer import Tokenizer
+from larvatus.settings import keywords
 
 app = typer.Typer(help="Build, show and verify token shards.", no_args_is_help=True)
 
@@ -54,53 +42,34 @@ Where = Annotated[Path, typer.Argument(metavar="DIR", help="A built corpus.")]
 
 
 @app.command()
+@from_structs
 def build(
+    named: TextNames,
     tokenizer: Annotated[Path, typer.Option(metavar="DIR", help="The vocabulary to encode with.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
-    paths: Annotated[
-        list[str] | None, typer.Argument(metavar="PATHS", help="Files, directories, globs, or - for stdin.")
-    ] = None,
+    reading: MixedReading,
     workers: Annotated[int | None, ranged(PROCESSES, help="Processes, up to 4 a core; one a core by default.")] = None,
-    languages: Languages = None,
-    sentences: Sentences = "library",
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    split: Split = "blank-line",
-    text_field: TextField = "text",
-    language_field: LanguageField = None,
-    licence: Licence = "",
     alpha: Shown = 0.3,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
-    text, language = text_of(paths, languages, option="PATHS")
+    text, language = text_of(named.paths, named.languages, option="PATHS")
+    how = keywords(msgspec.structs.replace(reading, language=language))
     mixture = MixtureConfig(alpha=alpha)
-    console = Console(stderr=True, markup=False, emoji=False)
-    with _Bar(console) as bar:
-        options = BuildOptions(
-            language=language,
-            sentences=sentences,
-            reading=ReadOptions(
-                encoding=encoding_of(encoding),
-                split=split,
-                text_field=text_field,
-                language_field=language_field,
-                on_bad=on_bad,
-            ),
-            licence=licence,
-            workers=workers,
-            progress=bar.update,
-            notice=lambda sentence: console.print(escape(sentence), highlight=False),
+    console = progress_console(markup=False, emoji=False)
+    with Counting("documents") as bar:
+        watch = BuildOptions(
+            progress=_Rate(bar.say), notice=lambda sentence: console.print(escape(sentence), highlight=False)
         )
-        with resumable("run the same command again: it goes on after the last finished shard"):
-            summary = build_corpus(text, Tokenizer.load(tokenizer), out, options)
+        summary = api.build_corpus(text, tokenizer=tokenizer, out=out, workers=workers, watch=watch, **how)
     if as_json:
         _print_json(_summary_dict(summary) | _mixture_dict(summary.languages, mixture.alpha))
         return
     if len(summary.languages) > 1:
         Console(highlight=False).print(_table("", summary.languages, summary.counts, mixture.alpha))
     print(_sentence(summary))
-    print(f"next: larvatus corpus show {out}    or    larvatus pretrain bert --corpus {out} --out …")
+    chat(f"next: larvatus corpus show {out}    or    larvatus pretrain bert --corpus {out} --out …")
 
 
 @app.command()
@@ -146,30 +115,15 @@ def first_sentences(corpus: Corpus, count: int) -> list[str]:
     return [corpus.tokenizer.decode(block.ids[a:b].tolist()) for a, b in pairwise(ends)]
 
 
-class _Bar:
-    """Counts and rate while it runs: a line that changes on a terminal, a plain line now and then elsewhere."""
+class _Rate:
+    """Counts and rate while it runs."""
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._begun, self._said = console, time.monotonic(), time.monotonic()
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("reading")
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._begun = say, time.monotonic()
 
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def update(self, counts: Counts) -> None:
-        now = time.monotonic()
-        rate = counts.text_bytes / max(1e-9, now - self._begun) / 1e6
-        line = f"{_counted(counts)} · {rate:.1f} MB/s"
-        self._bar.update(self._task, description=line)
-        if not self._console.is_terminal and now - self._said > 30:
-            self._said = now
-            print(line, file=sys.stderr)
+    def __call__(self, counts: Counts) -> None:
+        rate = counts.text_bytes / max(1e-9, time.monotonic() - self._begun) / 1e6
+        self._say(f"{_counted(counts)} · {rate:.1f} MB/s")
 
 
 def _table(title: str, languages: Mapping[str, Counts], total: Counts, alpha: float) -> Table:

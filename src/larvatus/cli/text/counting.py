@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from larvatus.cli.quiet import progress_console
 
 EVERY = 30.0
 """Seconds between plain lines."""
@@ -17,7 +18,7 @@ class Counting:
 
     def __init__(self, what: str) -> None:
         self._what, self._begun, self._said = what, time.monotonic(), time.monotonic()
-        self._console = Console(stderr=True)
+        self._console = progress_console()
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
         self._task = self._bar.add_task("reading")
@@ -36,6 +37,6 @@ class Counting:
         """The line as it stands."""
         now = time.monotonic()
         self._bar.update(self._task, description=line)
-        if not self._console.is_terminal and now - self._said > EVERY:
+        if not (self._console.is_terminal or self._console.quiet) and now - self._said > EVERY:
             self._said = now
             print(line, file=sys.stderr)

@@ -8,112 +8,48 @@ larvatus tokenizer show vocabulary/ "Mt. Sanitas is in Sunshine Canyon."
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from larvatus.cli.numbers import ranged
-from larvatus.cli.options import (
-    Alpha,
-    Encoding,
-    Json,
-    LanguageField,
-    Languages,
-    OnBad,
-    Overwrite,
-    Split,
-    TextField,
-    encoding_of,
-    text_of,
-)
-from larvatus.corpus.mixture import MixtureConfig
+from larvatus import api
+from larvatus.api.text import Read
+from larvatus.cli.from_struct import Panel, from_structs
+from larvatus.cli.options import READING, Json, TextNames, text_of
+from larvatus.cli.quiet import Quiet, chat, is_quiet
 from larvatus.errors import printable
-from larvatus.files import saying_what_is_full
-from larvatus.outputs import check_directory
-from larvatus.ranges import SIZE
-from larvatus.text.languages import path_of, read_languages, train_mixed_vocabulary
-from larvatus.text.readers import Document, ReadOptions, Skipped
+from larvatus.settings import TextSettings, VocabularySettings, keywords
 from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.tokenizer_files import WRITTEN
-from larvatus.text.vocabulary import (
-    BPEConfig,
-    ByteBPEConfig,
-    TokenizerConfig,
-    UnigramConfig,
-    WordPieceConfig,
-)
 
 app = typer.Typer(help="Learn a vocabulary from text, and look at what it does.", no_args_is_help=True)
 
 
-Kind = Literal["wordpiece", "byte-bpe", "bpe", "unigram"]
-
-
 @app.command()
+@from_structs
 def train(
+    named: TextNames,
     out: Annotated[Path, typer.Option(help="New directory for the vocabulary.")],
-    paths: Annotated[
-        list[str] | None, typer.Argument(help="Files, directories, globs, URLs, or - for standard input.")
-    ] = None,
-    kind: Annotated[Kind, typer.Option("--type", help="What kind of pieces.")] = "wordpiece",
-    size: Annotated[int, ranged(SIZE, help="Pieces in all, special tokens included.")] = 30_522,
-    lowercase: Annotated[
-        bool | None, typer.Option("--lowercase/--cased", help="Fold case and accents; default: as the family does.")
-    ] = None,
-    overwrite: Overwrite = False,
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    split: Split = "blank-line",
-    text_field: TextField = "text",
-    languages: Languages = None,
-    language_field: LanguageField = None,
-    alpha: Alpha = 1.0,
+    chosen: Annotated[VocabularySettings, Panel()],
+    reading: Annotated[TextSettings, Panel(READING, without=("language", "sentences", "licence"))],
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Learn a vocabulary: the same one for the same text, every time."""
-    given, language = text_of(paths, languages, option="PATHS")
-    mixture = MixtureConfig(alpha=alpha)
-    check_directory(out, WRITTEN, overwrite=overwrite, inputs=map(path_of, given))
-    with saying_what_is_full(out):
-        out.mkdir(parents=True, exist_ok=True)  # an --out that cannot be written is refused before any text is read
-    options = ReadOptions(
-        encoding=encoding_of(encoding), split=split, text_field=text_field, language_field=language_field, on_bad=on_bad
-    )
-    skipped, read = Skipped(), {"documents": 0, "characters": 0}
-
-    def documents() -> Iterator[Document]:
-        for document in read_languages(given, options=options, skipped=skipped):
-            read["documents"] += 1
-            read["characters"] += len(document.text)
-            yield document
-
-    console = Console(stderr=as_json, markup=False, emoji=False)
+    if chosen.kind == "byte-bpe" and chosen.lowercase:
+        raise typer.BadParameter("byte-level BPE keeps text as it is; leave out --lowercase")
+    given, language = text_of(named.paths, named.languages, option="PATHS")
+    how = msgspec.structs.replace(reading, language=language)
+    console = Console(stderr=as_json, markup=False, emoji=False, quiet=is_quiet())
+    read = Read()
     with console.status("learning the vocabulary …"):
-        tokenizer = train_mixed_vocabulary(
-            documents(),
-            _config(kind, size, lowercase),
-            mixture.repeats if mixture.alpha < 1 else None,
-            language=language,
-        )
-    tokenizer.save(out)
-    _report(
-        tokenizer, out, read | {"skipped": skipped.total, "left_out": len(skipped.left)}, str(skipped), as_json=as_json
-    )
-
-
-def _config(kind: Kind, size: int, lowercase: bool | None) -> TokenizerConfig:
-    case: dict[str, Any] = {} if lowercase is None else {"lowercase": lowercase}
-    if kind == "byte-bpe":
-        if lowercase:
-            raise typer.BadParameter("byte-level BPE keeps text as it is; leave out --lowercase")
-        return ByteBPEConfig(size=size)
-    if kind == "wordpiece":
-        return WordPieceConfig(size=size, **case)
-    return BPEConfig(size=size, **case) if kind == "bpe" else UnigramConfig(size=size, **case)
+        tokenizer = api.train_tokenizer(given, out=out, read=read, **keywords(chosen, how))
+    counts = {"documents": read.documents, "characters": read.characters}
+    left = {"skipped": read.skipped.total, "left_out": len(read.skipped.left)}
+    _report(tokenizer, out, counts | left, str(read.skipped), as_json=as_json)
 
 
 def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str, *, as_json: bool) -> None:
@@ -127,7 +63,8 @@ def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str,
     share = f"{100 * unknown / max(1, tokens):.2f}% unknown"
     print(f"{read['documents']:,} documents · {read['characters']:,} characters · {skipped}")
     print(f"{tokenizer.kind}: {tokenizer.size:,} pieces · {tokens:,} tokens of text · {share}")
-    print(f'saved {(name := printable(str(out)))}\nnext: larvatus tokenizer show {name} "Some text of yours."')
+    print(f"saved {printable(str(out))}")
+    chat(f'next: larvatus tokenizer show {printable(str(out))} "Some text of yours."')
 
 
 @app.command()

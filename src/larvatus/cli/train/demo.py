@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from larvatus.cli.numbers import MINUTES, ranged
+from larvatus.cli.quiet import Quiet, is_quiet
 from larvatus.engine.settings import Budget, Runtime
 from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
@@ -37,10 +38,11 @@ def demo(
     size: Annotated[str, typer.Option(help="tiny, mini, …")] = "tiny",
     minutes: Annotated[float, ranged(MINUTES, help="How long to train.")] = 4.0,
     seed: Annotated[int, ranged(SEED, help="All randomness follows from it.")] = 0,
+    quiet: Quiet = False,
 ) -> None:
     """Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download."""
     console = Console(markup=False, emoji=False, highlight=False)
-    watcher = Watcher(console)
+    watcher = Watcher(Console(markup=False, emoji=False, highlight=False, quiet=is_quiet()))
     if out.exists():
         refuse_link(out)
         if not is_there(out / MARK) and (not out.is_dir() or any(out.iterdir())):
@@ -65,7 +67,7 @@ def demo(
         if result.guess_accuracy:
             gain = result.scores["masked-lm"].accuracy / result.guess_accuracy
             console.print(f"masked tokens right, length {length}: {gain:.1f} × the unigram guess")
-    console.print(
+    watcher.say(
         f'\nnext: larvatus fill "The [MASK] of the list is returned." --model {out}\n'
         "      larvatus pretrain bert --size tiny --corpus YOUR_TEXTS/ --out runs/mine"
     )

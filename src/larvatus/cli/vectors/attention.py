@@ -16,28 +16,21 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from msgspec import Struct
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from larvatus.bundle.directory import check_model_directory
+from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_counts, say_left_out
 from larvatus.cli.numbers import HEAD, LAYER, PASSAGE, TOKENS, ranged
-from larvatus.cli.options import (
-    Device,
-    Encoding,
-    Json,
-    ModelName,
-    OnBad,
-    Overwrite,
-    Sentences,
-    Split,
-    TextField,
-    encoding_of,
-)
+from larvatus.cli.options import READING, Device, Json, ModelName, Overwrite
+from larvatus.cli.quiet import Quiet, progress_console
 from larvatus.corpus import BuildOptions
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.evaluate.languages import held_out_text, open_text
+from larvatus.flags import Flag
 from larvatus.model import Model, load
 from larvatus.outputs import check_outputs, write_output
 from larvatus.plots import check_can_draw
@@ -47,7 +40,8 @@ from larvatus.probe.attention_picture import draw_head, draw_heads
 from larvatus.probe.heads import HeadStatistics, head_statistics, read_passages, text_statistics
 from larvatus.probe.importance import Head, Importance, head_importance, masked_losses
 from larvatus.probe.prune import prune_heads, read_heads
-from larvatus.ranges import COUNT
+from larvatus.ranges import Count, check_ranges
+from larvatus.settings import TextSettings
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 
 
@@ -67,28 +61,47 @@ app = typer.Typer(
 )
 
 
+class HeadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is looked at, and where it is drawn."""
+
+    corpus: tuple[str, ...] = ()
+    """Text for the table of heads; repeatable."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """A page to explore, such as heads.html."""
+    png: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Heat map of --layer and --head, or of all heads."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+    layer: Annotated[int, LAYER] | None = None
+    """Counted from 1."""
+    head: Annotated[int, HEAD] | None = None
+    """Counted from 1."""
+    limit: Count = 1_000
+    """Passages of the corpus."""
+    length: Annotated[int, PASSAGE] = 128
+    """Tokens of a passage, at most."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+FilesAlone = Annotated[TextSettings, Panel(READING, without=("language", "sentences", "language_field", "licence"))]
+OneLanguage = Annotated[TextSettings, Panel(READING, without=("language", "language_field", "licence"))]
+
+
 @app.command("show")
+@from_structs
 def show(
     model: ModelName,
+    chosen: Annotated[HeadSettings, Panel()],
+    reading: FilesAlone,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A sentence; or give --corpus.")] = None,
-    corpus: Annotated[list[str] | None, typer.Option(help="Text for the table of heads; repeatable.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="A page to explore, such as heads.html.")] = None,
-    png: Annotated[
-        Path | None, typer.Option("--png", metavar="FILE", help="Heat map of --layer and --head, or of all heads.")
-    ] = None,
-    overwrite: Overwrite = False,
-    layer: Annotated[int | None, ranged(LAYER, help="Counted from 1.")] = None,
-    head: Annotated[int | None, ranged(HEAD, help="Counted from 1.")] = None,
-    limit: Annotated[int, ranged(COUNT, help="Passages of the corpus.")] = 1_000,
-    length: Annotated[int, ranged(PASSAGE, help="Tokens of a passage, at most.")] = 128,
     device: Device = "auto",
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    split: Split = "blank-line",
-    text_field: TextField = "text",
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Entropy, distance and targets of every head, with its type (Clark et al. 2019); pages and pictures of a text."""
+    corpus, out, png, layer, head = chosen.corpus, chosen.out, chosen.png, chosen.layer, chosen.head
     if (text is None) == (not corpus):
         raise UsageError('give one of the two: a text such as "The cat sat on the mat.", or --corpus PATH')
     if corpus and (out or png or layer is not None or head is not None):
@@ -99,7 +112,7 @@ def show(
         raise UsageError("--layer and --head go together; give both, or none for all heads")
     if png:
         check_can_draw()
-    check_outputs(out, png, overwrite=overwrite, inputs=[model])
+    check_outputs(out, png, overwrite=chosen.overwrite, inputs=[model])
     loaded = load(model, device=device)
     encoder = loaded.encoder
     if layer is not None and head is not None:
@@ -109,8 +122,8 @@ def show(
         _write(found, out, png, layer, head)
         _show_text(found, layer, head, [str(path) for path in (out, png) if path], as_json=as_json)
         return
-    reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
-    rows, counts = _over_corpus(loaded, corpus or [], reading, limit=limit, length=min(length, encoder.reach))
+    length = min(chosen.length, encoder.reach)
+    rows, counts = _over_corpus(loaded, corpus, reading.reading(), limit=chosen.limit, length=length)
     if as_json:
         print(json.dumps({**counts, "heads": [row.to_dict() for row in rows]}, indent=1))
         return
@@ -125,7 +138,7 @@ def _over_corpus(
     documents = read_documents(list(corpus), options=reading, skipped=skipped)
     passages = list(islice(read_passages(documents, loaded.tokenizer, length=length, most=limit), limit))
     say_left_out(skipped)
-    console = Console(stderr=True)
+    console = progress_console()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("passages", total=len(passages))
         rows = head_statistics(loaded.encoder, passages, lambda done: bar.advance(task, done))
@@ -188,9 +201,11 @@ def _print_heads(rows: Sequence[HeadStatistics], title: str) -> None:
 
 
 @app.command("importance")
+@from_structs
 def importance(
     model: ModelName,
     corpus: Annotated[list[str], typer.Option(help="Held-out text, or a built corpus; repeatable.")],
+    reading: OneLanguage,
     tokens: Annotated[int, ranged(TOKENS, help="Read no more.")] = 32_768,
     prune: Annotated[
         str | None, typer.Option(metavar="L:H,…", help="Heads to mask for good, layer:head, in a model of its own.")
@@ -198,12 +213,8 @@ def importance(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of the pruned model.")] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    sentences: Sentences = "library",
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    split: Split = "blank-line",
-    text_field: TextField = "text",
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """How much the masked-lm loss on held-out text grows when a head is masked, each alone (Michel et al. 2019)."""
     if (prune is None) != (out is None):
@@ -220,10 +231,9 @@ def importance(
         )
     for layer, head in heads:
         check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
-    reading = ReadOptions(encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field)
-    console = Console(stderr=True)
+    console = progress_console()
     with tempfile.TemporaryDirectory() as folder:
-        options = BuildOptions(sentences=sentences, reading=reading)
+        options = BuildOptions(sentences=reading.sentences, reading=reading.reading())
         opened = open_text(corpus, loaded.tokenizer, Path(folder) / "corpus", options)
         held_out = held_out_text(loaded.bundle, opened, tokens=tokens)
     say_counts(opened.manifest.skipped)

@@ -6,106 +6,47 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import typer
 
-from larvatus.cli.numbers import ranged
-from larvatus.cli.options import (
-    Device,
-    Encoding,
-    Json,
-    Language,
-    ModelName,
-    OnBad,
-    Overwrite,
-    Sentences,
-    Split,
-    Standardise,
-    TextField,
-    encoding_of,
-)
+from larvatus.api.vectors import EmbedSettings, embed_files
+from larvatus.cli.from_struct import Panel, from_structs
+from larvatus.cli.options import Device, Json, ModelName, Reading
+from larvatus.cli.quiet import Quiet
 from larvatus.cli.text.counting import Counting
-from larvatus.embed.bulk.bulk import BulkOptions, BulkSummary, embed_files
+from larvatus.embed.bulk.bulk import BulkSummary
 from larvatus.embed.bulk.parts import Stand
-from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.model import load
 from larvatus.outputs import check_outputs
-from larvatus.ranges import COUNT_OR_NONE
+from larvatus.settings import keywords
 from larvatus.signals import resumable
-from larvatus.text.readers import ReadOptions
 
-LayersOption = Annotated[
-    str, typer.Option(help="last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all.")
-]
-PoolOption = Annotated[
-    Pool, typer.Option(help="Words, spans: mean, sum, max, first, last. Sentences, documents: mean, max, cls.")
-]
+OF_VECTORS = "Which vectors"
 
 
+@from_structs
 def embed(
     paths: Annotated[list[str], typer.Argument(metavar="FILES...", help="Files, directories, globs, or - for stdin.")],
     model: ModelName,
     out: Annotated[Path, typer.Option(metavar="FILE", help="vectors.parquet, .arrow, .safetensors or .npy.")],
-    unit: Annotated[
-        Unit, typer.Option(help="What gets a vector; span: words between stars, as in the *bank* of a river.")
-    ] = "sentence",
-    layers: LayersOption = "last",
-    pool: PoolOption = "mean",
-    normalise: Annotated[bool, typer.Option("--normalise", help="Bring vectors to length 1.")] = False,
-    standardise: Standardise = None,
-    dtype: Annotated[Literal["float32", "float16"], typer.Option(help="Numbers in the file.")] = "float32",
-    overlap: Annotated[
-        int | None,
-        ranged(COUNT_OR_NONE, help="Tokens that windows of a long text share; a quarter of a window by default."),
-    ] = None,
-    overwrite: Overwrite = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    chosen: Annotated[EmbedSettings, Panel(OF_VECTORS, first=("unit", "layers", "pool", "resume"))],
+    reading: Reading,
     device: Device = "auto",
-    precision: Annotated[Precision, typer.Option(help="bf16 is for GPUs.")] = "fp32",
-    language: Language = "en",
-    sentences: Sentences = "library",
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    split: Split = "blank-line",
-    text_field: TextField = "text",
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Vectors of the words, sentences or documents of a corpus, with their text and place. After a kill: --resume."""
-    check_outputs(out, overwrite=overwrite or resume, inputs=[model, *paths])
+    check_outputs(out, overwrite=chosen.overwrite or chosen.resume, inputs=[model, *paths])
     loaded = load(model, device=device)
-    options = BulkOptions(
-        embed=EmbedOptions(
-            unit=unit,
-            layers=layers,
-            pool=pool,
-            normalise=normalise,
-            overlap=overlap,
-            precision=precision,
-            standardise=loaded.standardiser(standardise),
-        ),
-        reading=ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad),
-        sentences=sentences,
-        language=language,
-        number=dtype,
-    )
-    with Counting(unit) as bar, resumable(lambda: _way_on(out)):
-        summary = embed_files(
-            loaded.encoder,
-            loaded.tokenizer,
-            paths,
-            out,
-            options,
-            model=loaded.fingerprint,
-            resume=resume,
-            overwrite=overwrite,
-            progress=_Rate(bar.say),
-        )
+    with Counting(chosen.unit) as bar, resumable(lambda: _way_on(out)):
+        progress = _Rate(bar.say)
+        summary = embed_files(loaded, paths, out=out, progress=progress, **keywords(chosen, reading))
     if as_json:
         print(json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, indent=2))
     else:
-        print(_sentence(summary, unit))
+        print(_sentence(summary, chosen.unit))
 
 
 def _way_on(out: Path) -> str:

@@ -16,25 +16,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
-from larvatus.cli.numbers import INSTANCES, ranged
-from larvatus.cli.options import (
-    Device,
-    Encoding,
-    Json,
-    Language,
-    ModelName,
-    OnBad,
-    Overwrite,
-    Sentences,
-    Split,
-    Standardise,
-    TextField,
-    encoding_of,
-)
+from larvatus.cli.options import Device, Json, ModelName, Overwrite, Reading, Standardise
+from larvatus.cli.quiet import Quiet, chat
 from larvatus.cli.text.counting import Counting
-from larvatus.embed.options import Pool, Unit
-from larvatus.embed.passages import PassageOptions
 from larvatus.embed.standardise.fit import FitOptions, fit_standardiser
 from larvatus.embed.standardise.standardise import SUFFIX, standardiser_path
 from larvatus.errors import UsageError, printable
@@ -44,41 +30,56 @@ from larvatus.plots import check_can_draw
 from larvatus.probe.frequency import FrequencyEffect
 from larvatus.probe.isotropy import Isotropy, IsotropyOptions, IsotropyReport, measure_isotropy
 from larvatus.probe.isotropy_plot import draw
-from larvatus.ranges import COUNT_OR_NONE, SHARE
-from larvatus.text.readers import ReadOptions, Skipped
+from larvatus.text.readers import Skipped
 
 app = typer.Typer(
     help="Anisotropy of a model's layers; standardised vectors (z-scores, by dimension).", no_args_is_help=True
 )
 Corpus = Annotated[list[str], typer.Option("--corpus", help="Text: a file, directory or glob; repeatable.")]
-UnitChoice = Annotated[Unit, typer.Option(help="token, word (serves spans too) or sentence.")]
-PoolChoice = Annotated[Pool, typer.Option(help="Words: mean, sum, max, first, last. Sentences: mean, max, cls.")]
-Punctuation = Annotated[bool, typer.Option("--punctuation", help="Commas and full stops are words too.")]
+_POOL = "Words: mean, sum, max, first, last. Sentences: mean, max, cls."
+_PUNCTUATION = "Commas and full stops are words too."
+Fitted = Annotated[
+    FitOptions,
+    Panel(
+        without=("passages",),
+        help={
+            "unit": "token, word (serves spans too) or sentence.",
+            "pool": _POOL,
+            "punctuation": _PUNCTUATION,
+            "most": "Passages of about so many words, at random; all by default.",
+        },
+    ),
+]
+Measured = Annotated[
+    IsotropyOptions,
+    Panel(
+        without=("passages", "seed"),
+        help={
+            "pool": _POOL,
+            "punctuation": _PUNCTUATION,
+            "most": "Word instances, of random passages from all the text.",
+            "rogue": "Rogue dimensions to name.",
+            "shrinkage": "Of IsoScore*, 0 to 1: for few words and many dimensions.",
+        },
+    ),
+]
 
 
 @app.command("fit")
+@from_structs
 def fit(
     model: ModelName,
     corpus: Corpus,
+    chosen: Fitted,
+    reading: Reading,
     name: Annotated[str, typer.Option(help="What it will be called: --standardise NAME.")] = "default",
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A .safetensors elsewhere, if the model cannot be written.")
     ] = None,
-    unit: UnitChoice = "word",
-    pool: PoolChoice = "mean",
-    punctuation: Punctuation = False,
-    most: Annotated[
-        int | None, ranged(INSTANCES, help="Passages of about so many words, by lot; all by default.")
-    ] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    language: Language = "en",
-    sentences: Sentences = "library",
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    split: Split = "blank-line",
-    text_field: TextField = "text",
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Mean and spread of every dimension over a corpus, of all layers at once, saved with the model."""
     loaded = load(model, device=device)
@@ -86,14 +87,7 @@ def fit(
         raise UsageError(f"--out {out} must end in {SUFFIX}")
     path = out or standardiser_path(loaded.bundle.path, name)
     check_outputs(path, overwrite=overwrite, inputs=corpus, parents=True)
-    reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
-    options = FitOptions(
-        unit=unit,
-        pool=pool,
-        punctuation=punctuation,
-        most=most,
-        passages=PassageOptions(reading=reading, sentences=sentences, language=language),
-    )
+    unit, options = chosen.unit, msgspec.structs.replace(chosen, passages=reading.passages)
     skipped = Skipped()
     with Counting(f"{unit}s") as progress:
         fitted = fit_standardiser(
@@ -110,36 +104,29 @@ def fit(
     fitted.save(path)
     layers, size = fitted.mean.shape
     if as_json:
-        summary = {"path": str(path), "name": fitted.name, "unit": unit, "pool": pool, "count": fitted.count}
+        summary = {"path": str(path), "name": fitted.name, "unit": unit, "pool": chosen.pool, "count": fitted.count}
         print(json.dumps({**summary, "layers": layers - 1, "size": size, "sha256": fitted.checksum}, indent=2))
     else:
         over = f"over {fitted.count:,} {unit}s"
         print(f"{printable(str(path))}: {size} dimensions of {layers - 1} layers and the embeddings, {over}")
-        print(
+        chat(
             f"next: larvatus embed TEXT --model {model} --unit {unit} --standardise {path if out else name} --out FILE"
         )
 
 
 @app.command("show")
+@from_structs
 def show(
     model: ModelName,
     corpus: Corpus,
+    chosen: Measured,
+    reading: Reading,
     standardise: Standardise = None,
-    pool: PoolChoice = "mean",
-    punctuation: Punctuation = False,
-    most: Annotated[int, ranged(INSTANCES, help="Word instances, of passages by lot from all the text.")] = 20_000,
-    rogue: Annotated[int, ranged(COUNT_OR_NONE, help="Rogue dimensions to name.")] = 3,
-    shrinkage: Annotated[float, ranged(SHARE, help="Of IsoScore*, 0 to 1: for few words and many dimensions.")] = 0.0,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: isotropy.png.")] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
-    language: Language = "en",
-    sentences: Sentences = "library",
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    split: Split = "blank-line",
-    text_field: TextField = "text",
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Anisotropy, rogue dimensions, IsoScore* and frequency effect of all layers; before and after --standardise."""
     if plot is not None and plot.suffix != ".png":
@@ -148,15 +135,7 @@ def show(
         check_can_draw()
     check_outputs(plot, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
-    reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
-    options = IsotropyOptions(
-        pool=pool,
-        punctuation=punctuation,
-        most=most,
-        rogue=rogue,
-        shrinkage=shrinkage,
-        passages=PassageOptions(reading=reading, sentences=sentences, language=language),
-    )
+    options = msgspec.structs.replace(chosen, passages=reading.passages)
     fitted = loaded.standardiser(standardise)
     skipped = Skipped()
     with Counting("words") as progress:

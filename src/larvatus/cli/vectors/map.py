@@ -3,128 +3,124 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
+from msgspec import Struct
 
+from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
-from larvatus.cli.numbers import PLACES, ranged
-from larvatus.cli.options import (
-    Device,
-    Encoding,
-    Json,
-    LanguageField,
-    Languages,
-    ModelName,
-    OnBad,
-    Overwrite,
-    Sentences,
-    Split,
-    Standardise,
-    TextField,
-    encoding_of,
-    text_of,
-)
-from larvatus.embed.map.instances import FindOptions, find_instances
+from larvatus.cli.numbers import PLACES
+from larvatus.cli.options import READING, Device, Json, MixedText, ModelName
+from larvatus.cli.quiet import Quiet, progress_console
 from larvatus.embed.map.page import about, map_page
 from larvatus.embed.map.picture import draw_map
 from larvatus.embed.map.project import Method
-from larvatus.embed.map.word_map import MapOptions, WordMap, map_instances
+from larvatus.embed.map.word_map import WordMap
 from larvatus.embed.options import Pool
 from larvatus.errors import UsageError
+from larvatus.flags import Flag
 from larvatus.model import load
 from larvatus.outputs import check_outputs, write_output
 from larvatus.plots import check_can_draw
-from larvatus.ranges import COUNT, SMALL_SEED
-from larvatus.text.documents import ReadOptions, Skipped
-from larvatus.text.languages import path_of, read_languages
-
-ColourField = Annotated[
-    str | None,
-    typer.Option(help="Field of JSONL and Parquet to colour by; without it, --color sense reads the field sense."),
-]
-Colour = Literal["auto", "cluster", "language", "word", "source", "sense"]
+from larvatus.ranges import Count, SmallSeed, check_ranges
+from larvatus.settings import TextSettings
+from larvatus.text.documents import Skipped
+from larvatus.text.languages import path_of
 
 
+class MapSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is looked for, how it is drawn, and where it goes."""
+
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """The page, such as bank.html."""
+    png: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """A picture, too."""
+    table: Annotated[Path | None, Flag("--csv", metavar="FILE")] = None
+    """The points as a table, too."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+    layers: str = "last"
+    """last, last4 (mean), a number (0: embeddings), or weights."""
+    pool: Pool = "mean"
+    """Of a word's subwords: mean, sum, max, first, last."""
+    standardise: Annotated[str | None, Flag(metavar="NAME")] = None
+    """z-scores: the name that isotropy fit saved with the model, or its file."""
+    method: Method = "auto"
+    """auto: UMAP where it is installed, else principal components."""
+    limit: Annotated[int, PLACES] = 2_000
+    """Instances drawn, a random sample of more."""
+    clusters: Count = 8
+    """Clusters, at most; 1: none."""
+    color: Literal["auto", "cluster", "language", "word", "source", "sense"] = "auto"
+    """What the page and the picture show first."""
+    color_field: str | None = None
+    """Field of JSONL and Parquet to colour by; without it, --color sense reads the field sense."""
+    cased: bool = False
+    """Bank is another word than bank."""
+    seed: SmallSeed = 0
+    """Of the sample, UMAP and clusters."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    @property
+    def label(self) -> str | None:
+        return self.color_field or ("sense" if self.color == "sense" else None)
+
+    @property
+    def shown_first(self) -> str:
+        if self.color == "sense" or (self.label and self.color == "auto"):
+            return self.label or "label"
+        return self.color
+
+
+OF_MODEL = ("layers", "pool", "standardise", "method", "limit", "clusters", "cased", "seed")
+
+
+@from_structs
 def word_map(
     words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="One word or several, such as bank.")],
     model: ModelName,
-    corpus: Annotated[list[str] | None, typer.Option(help="Text to look for them in; repeatable.")] = None,
-    languages: Languages = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page, such as bank.html.")] = None,
-    png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="A picture, too.")] = None,
-    table: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="The points as a table, too.")] = None,
-    overwrite: Overwrite = False,
-    layers: Annotated[str, typer.Option(help="last, last4 (mean), a number (0: embeddings), or weights.")] = "last",
-    pool: Annotated[Pool, typer.Option(help="Of a word's subwords: mean, sum, max, first, last.")] = "mean",
-    standardise: Standardise = None,
-    method: Annotated[
-        Method, typer.Option(help="auto: UMAP where it is installed, else principal components.")
-    ] = "auto",
-    limit: Annotated[int, ranged(PLACES, help="Instances drawn, a random sample of more.")] = 2_000,
-    clusters: Annotated[int, ranged(COUNT, help="Clusters, at most; 1: none.")] = 8,
-    color: Annotated[Colour, typer.Option(help="What the page and the picture show first.")] = "auto",
-    color_field: ColourField = None,
-    cased: Annotated[bool, typer.Option("--cased", help="Bank is another word than bank.")] = False,
-    seed: Annotated[int, ranged(SMALL_SEED, help="Of the sample, UMAP and clusters.")] = 0,
+    text: MixedText,
+    chosen: Annotated[MapSettings, Panel("The map", first=("out", "png", "layers", "color"))],
+    reading: Annotated[TextSettings, Panel(READING, without=("language", "licence"))],
     device: Device = "auto",
-    sentences: Sentences = "library",
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    split: Split = "blank-line",
-    text_field: TextField = "text",
-    language_field: LanguageField = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Instances of words in a corpus as points: a page to explore, a picture, a table. Near means used alike."""
-    _check(out, png, table, as_json=as_json)
-    text, language = text_of(corpus, languages, option="--corpus PATH")
-    check_outputs(out, png, table, overwrite=overwrite, inputs=[model, *map(path_of, text)])
-    label = color_field or ("sense" if color == "sense" else None)
-    reading = ReadOptions(
-        encoding=encoding_of(encoding),
-        split=split,
-        text_field=text_field,
-        on_bad=on_bad,
-        language_field=language_field,
-        label_field=label,
-    )
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    _check(chosen, as_json=as_json)
+    given, how = text.read_with(reading)
+    outputs = (chosen.out, chosen.png, chosen.table)
+    check_outputs(*outputs, overwrite=chosen.overwrite, inputs=[model, *map(path_of, given)])
+    console = progress_console(highlight=False, soft_wrap=True)
     loaded = load(model, device=device)
-    options = FindOptions(limit=limit, cased=cased, language=language, sentences=sentences, seed=seed)
     skipped = Skipped()
-    with console.status("looking for instances"):
-        found = find_instances(read_languages(text, options=reading, skipped=skipped), words, options)
+    settings = {name: getattr(chosen, name) for name in OF_MODEL}
+    settings |= {"language": how.language, "sentences": how.sentences}
+    with console.status("looking for instances, their vectors and their map"):
+        reader = how.reading(label_field=chosen.label)
+        result = loaded.map(words, given, reading=reader, skipped=skipped, **settings)
     say_left_out(skipped)
-    with console.status(f"{len(found.instances):,} instances: vectors and their map"):
-        asked = MapOptions(
-            layers=layers,
-            pool=pool,
-            standardise=loaded.standardiser(standardise),
-            method=method,
-            clusters=clusters,
-            seed=seed,
-        )
-        result = map_instances(loaded.encoder, loaded.tokenizer, found, asked)
     for note in result.notes:
-        console.print(note, markup=False)
-    called = label or "label"
-    chosen = called if color == "sense" or (label and color == "auto") else color
-    written = _write(result, out, png, table, color=chosen, label=called)
+        print(note, file=sys.stderr)
+    called = chosen.label or "label"
+    written = _write(result, chosen, label=called)
     if as_json:
         print(json.dumps(result.to_dict(called), ensure_ascii=False, indent=1))
     else:
         _say(result, written)
 
 
-def _check(out: Path | None, png: Path | None, table: Path | None, *, as_json: bool) -> None:
+def _check(chosen: MapSettings, *, as_json: bool) -> None:
     """What would fail after the work, now."""
-    if not (out or png or table or as_json):
+    if not (chosen.out or chosen.png or chosen.table or as_json):
         raise UsageError("nothing was asked for; say --out FILE.html, --png FILE, --csv FILE or --json")
-    if png:
+    if chosen.png:
         check_can_draw()
 
 
@@ -135,13 +131,12 @@ def _say(result: WordMap, written: list[str]) -> None:
     print(f"wrote {', '.join(written)}")
 
 
-def _write(
-    result: WordMap, out: Path | None, png: Path | None, table: Path | None, *, color: str, label: str
-) -> list[str]:
-    if out:
-        write_output(out, map_page(result, colour=color, label=label))
-    if png:
-        draw_map(result, png, colour=color, label=label)
-    if table:
-        write_output(table, result.to_csv(label))
-    return [str(path) for path in (out, png, table) if path]
+def _write(result: WordMap, chosen: MapSettings, *, label: str) -> list[str]:
+    colour = chosen.shown_first
+    if chosen.out:
+        write_output(chosen.out, map_page(result, colour=colour, label=label))
+    if chosen.png:
+        draw_map(result, chosen.png, colour=colour, label=label)
+    if chosen.table:
+        write_output(chosen.table, result.to_csv(label))
+    return [str(path) for path in (chosen.out, chosen.png, chosen.table) if path]

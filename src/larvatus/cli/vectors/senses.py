@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
 from larvatus.cli.numbers import ranged
 from larvatus.cli.options import Device, Json, ModelName
-from larvatus.embed.bulk.bulk import model_fingerprint
+from larvatus.cli.quiet import Quiet
+from larvatus.cli.text.counting import Counting
+from larvatus.embed.fingerprints import model_fingerprint
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.senses.build import build_senses
 from larvatus.embed.senses.evaluate import SetResult, evaluate_set
@@ -35,7 +37,7 @@ from larvatus.embed.senses.wordnet import NAMES, WordNet
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.model import load
-from larvatus.ranges import COUNT_OR_NONE, WEIGHT
+from larvatus.ranges import COUNT_OR_NONE, Weight, check_ranges
 from larvatus.text.readers import Skipped, read_documents
 
 app = typer.Typer(no_args_is_help=True, help="Word senses: vectors from tagged text, and the nearest sense of a word.")
@@ -45,18 +47,35 @@ Wordnet = Annotated[
     typer.Option("--wordnet", metavar="DIR", help="Folder of WordNet's database files [Debian's /usr/share/wordnet]."),
 ]
 Senses = Annotated[str, typer.Option("--senses", metavar="DIR", help="Sense vectors, of larvatus senses build.")]
-Backoff = Annotated[
-    str,
-    typer.Option(help="Steps for senses without tagged words, of synset, hypernym, lexname, first-sense; or none."),
-]
+EVERY = "synset,hypernym,lexname,first-sense"
+
+
+class LadderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a sense is chosen."""
+
+    backoff: str = EVERY
+    """Steps for senses without tagged words, of synset, hypernym, lexname, first-sense; or none."""
+    standardise: bool = False
+    """Standardise vectors by the tagged words' mean and deviation."""
+    discourse: bool = False
+    """One sense per discourse: a lemma has the same in all of a document."""
+    prior: Weight = 0.0
+    """Weight of log P(sense | lemma) beside the cosine."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    @property
+    def options(self) -> TagOptions:
+        given = self.backoff
+        steps: Any = () if given.strip() == "none" else tuple(step.strip() for step in given.split(","))
+        return TagOptions(backoff=steps, standardise=self.standardise, discourse=self.discourse, prior=self.prior)
+
+
+Ladder = Annotated[LadderSettings, Panel("How a sense is chosen")]
 Standardise = Annotated[
     bool, typer.Option("--standardise", help="Standardise vectors by the tagged words' mean and deviation.")
 ]
-Discourse = Annotated[
-    bool, typer.Option("--discourse", help="One sense per discourse: a lemma has the same in all of a document.")
-]
-Prior = Annotated[float, ranged(WEIGHT, help="Weight of log P(sense | lemma) beside the cosine.")]
-EVERY = "synset,hypernym,lexname,first-sense"
 
 
 @app.command()
@@ -74,6 +93,7 @@ def build(
     ] = False,
     device: Device = "auto",
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """A vector for each sense: the mean of the words that are tagged with it."""
     if os.path.lexists(out):
@@ -82,7 +102,7 @@ def build(
     database = WordNet.open(wordnet)
     loaded = load(model, device=device)
     reading = Reading()
-    with _Bar(Console(stderr=True)) as bar:
+    with Counting("sentences") as bar:
         inventory = build_senses(
             loaded.encoder,
             loaded.tokenizer,
@@ -91,7 +111,7 @@ def build(
             wordnet=database,
             reading=reading,
             model=(model_fingerprint(loaded.bundle.path, loaded.tokenizer), model),
-            progress=bar.update,
+            progress=_Rate(bar.say),
         )
     inventory.save(out)
     origin = inventory.origin
@@ -113,27 +133,25 @@ def build(
 
 
 @app.command()
+@from_structs
 def tag(
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; - for standard input.")] = None,
     *,
     model: ModelName,
     senses: Senses,
+    ladder: Ladder,
     wordnet: Wordnet = None,
     file: Annotated[
         list[str] | None, typer.Option("--file", help="Text, JSONL, Parquet, or a .data.xml test set; repeatable.")
     ] = None,
     pos: Annotated[bool, typer.Option("--pos", help="Words carry their part of speech: the/DET bank/NOUN.")] = False,
-    backoff: Backoff = EVERY,
-    standardise: Standardise = False,
-    discourse: Discourse = False,
-    prior: Prior = 0.0,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a document.")] = False,
 ) -> None:
     """The senses of all words of a text that WordNet knows. Of a test set: a line of id and sense key for each word."""
     if not texts and not file:
         raise UsageError('nothing to tag; give a text, - for standard input, or --file: larvatus senses tag "a bank" …')
-    tagger = _tagger(model, senses, wordnet, _options(backoff, standardise, discourse, prior), device)
+    tagger = _tagger(model, senses, wordnet, ladder.options, device)
     console = Console(soft_wrap=True, highlight=False)
     for name in (one for one in file or () if _is_test_set(one)):
         for word in tagger.tag_sentences(list(read_unified(name))):
@@ -157,8 +175,10 @@ def tag(
 
 
 @app.command()
+@from_structs
 def evaluate(
     sets: Annotated[list[str], typer.Argument(metavar="FILES...", help=".data.xml files, gold keys beside them.")],
+    ladder: Ladder,
     model: Annotated[str | None, typer.Option("--model", help="Model that the senses were built with.")] = None,
     senses: Annotated[str | None, typer.Option("--senses", metavar="DIR", help="Sense vectors.")] = None,
     wordnet: Wordnet = None,
@@ -167,10 +187,6 @@ def evaluate(
         str | None,
         typer.Option("--keys", metavar="FILE", help="Score these answers of any system; no model is needed."),
     ] = None,
-    backoff: Backoff = EVERY,
-    standardise: Standardise = False,
-    discourse: Discourse = False,
-    prior: Prior = 0.0,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -184,7 +200,7 @@ def evaluate(
         return
     if not model or not senses:
         raise UsageError("--model and --senses are wanted, or --keys with the answers of a system")
-    tagger = _tagger(model, senses, wordnet, _options(backoff, standardise, discourse, prior), device)
+    tagger = _tagger(model, senses, wordnet, ladder.options, device)
     results = [evaluate_set(name, tagger, gold) for name in sets]
     if as_json:
         _print_json([result.to_dict() for result in results])
@@ -213,11 +229,6 @@ def show(
 def _tagger(model: str, senses: str, wordnet: str | None, options: TagOptions, device: str) -> SenseTagger:
     loaded = load(model, device=device)
     return loaded.senses(senses, wordnet=wordnet, options=options)
-
-
-def _options(backoff: str, standardise: bool, discourse: bool, prior: float) -> TagOptions:
-    steps: Any = () if backoff.strip() == "none" else tuple(step.strip() for step in backoff.split(","))
-    return TagOptions(backoff=steps, standardise=standardise, discourse=discourse, prior=prior)
 
 
 def _is_test_set(name: str) -> bool:
@@ -296,27 +307,12 @@ def _print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-class _Bar:
-    """Counts and rate while it runs: a line that changes on a terminal, a plain line now and then elsewhere."""
+class _Rate:
+    """Counts and rate while it runs."""
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._begun, self._said = console, time.monotonic(), time.monotonic()
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("reading")
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._begun = say, time.monotonic()
 
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def update(self, reading: Reading) -> None:
-        now = time.monotonic()
-        rate = reading.sentences / max(1e-9, now - self._begun)
-        line = f"{reading.sentences:,} sentences · {reading.instances:,} tagged words · {rate:,.0f} sentences/s"
-        self._bar.update(self._task, description=line)
-        if not self._console.is_terminal and now - self._said > 30:
-            self._said = now
-            print(line, file=sys.stderr)
+    def __call__(self, reading: Reading) -> None:
+        rate = reading.sentences / max(1e-9, time.monotonic() - self._begun)
+        self._say(f"{reading.sentences:,} sentences · {reading.instances:,} tagged words · {rate:,.0f} sentences/s")

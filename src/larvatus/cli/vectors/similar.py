@@ -9,44 +9,37 @@ larvatus similar evaluate scws scws.tsv.xz --model runs/mine
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
 from larvatus.cli.numbers import TOP, ranged
-from larvatus.cli.options import (
-    Device,
-    Encoding,
-    Json,
-    Language,
-    ModelName,
-    OnBad,
-    Sentences,
-    Split,
-    Standardise,
-    TextField,
-    encoding_of,
-)
+from larvatus.cli.options import Device, Json, ModelName, Reading, Standardise
+from larvatus.cli.quiet import Quiet, chat
 from larvatus.cli.text.counting import Counting
 from larvatus.corpus.sources import fingerprint
-from larvatus.embed.bulk.bulk import settings_hash
+from larvatus.embed.fingerprints import settings_hash
 from larvatus.embed.nearest.concordance import DocumentFilter, Wanted
 from larvatus.embed.nearest.index import build_index
 from larvatus.embed.nearest.search import SearchOptions, open_place, search
 from larvatus.embed.options import EmbedOptions, Pool
-from larvatus.embed.passages import PassageOptions, passages
+from larvatus.embed.passages import passages
 from larvatus.embed.similarity import Instance, instance, similarities
 from larvatus.errors import DataError, UsageError, printable
 from larvatus.evaluate.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
+from larvatus.flags import Flag
 from larvatus.model import Model, load
-from larvatus.ranges import BETWEEN, digits
+from larvatus.ranges import BETWEEN, check_ranges, digits
 from larvatus.signals import resumable
-from larvatus.text.readers import ReadOptions, Skipped
+from larvatus.text.readers import Skipped
 
 DEFAULT = "words"
 
@@ -66,65 +59,86 @@ app = typer.Typer(
     help="Cosine between word instances, nearest instances in a corpus. TEXTS come first: the command is then `words`.",
     no_args_is_help=True,
 )
-LayersAsked = Annotated[
-    str | None, typer.Option("--layers", help="last, last4 (mean), last4-sum, a number (0: embeddings), or weights.")
-]
-PoolAsked = Annotated[Pool | None, typer.Option("--pool", help="Subwords: mean, sum, max, first or last.")]
+
+
+class VectorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which vectors are compared."""
+
+    layers: str | None = None
+    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights."""
+    pool: Pool | None = None
+    """Subwords: mean, sum, max, first or last."""
+    standardise: Annotated[str | None, Flag(metavar="NAME")] = None
+    """z-scores: the name that isotropy fit saved with the model, or its file."""
+
+    def options(self, loaded: Model) -> EmbedOptions:
+        standardiser = loaded.standardiser(self.standardise)
+        return EmbedOptions(
+            unit="span", layers=self.layers or "last", pool=self.pool or "mean", standardise=standardiser
+        )
+
+
+class QuerySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which word instance, and where others are looked for."""
+
+    word: str | None = None
+    """The word, if it is not marked; with --in: the one to find."""
+    span: Annotated[tuple[str, ...], Flag(metavar="START:END")] = ()
+    """Characters of the word, one for each text."""
+    where: Annotated[tuple[str, ...], Flag("--in", metavar="CORPUS")] = ()
+    """Text, an index, or a file of embed --unit word; repeatable."""
+    top: Annotated[int, TOP] = 10
+    """Nearest instances to show."""
+    any_word: bool = False
+    """With --in: instances of all words."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+Vectors = Annotated[VectorSettings, Panel()]
 
 
 @app.command(DEFAULT)
+@from_structs
 def words(
     texts: Annotated[list[str], typer.Argument(metavar="TEXTS...", help='"the *bank* of the river": one word marked.')],
     model: ModelName,
-    word: Annotated[str | None, typer.Option(help="The word, if it is not marked; with --in: the one to find.")] = None,
-    span: Annotated[
-        list[str] | None, typer.Option(metavar="START:END", help="Characters of the word, one for each text.")
-    ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option("--in", metavar="CORPUS", help="Text, an index, or a file of embed --unit word; repeatable."),
-    ] = None,
-    top: Annotated[int, ranged(TOP, help="Nearest instances to show.")] = 10,
-    any_word: Annotated[bool, typer.Option("--any-word", help="With --in: instances of all words.")] = False,
-    layers: LayersAsked = None,
-    pool: PoolAsked = None,
-    standardise: Standardise = None,
+    query: Annotated[QuerySettings, Panel()],
+    vectors: Vectors,
+    reading: Reading,
     device: Device = "auto",
-    language: Language = "en",
-    sentences: Sentences = "library",
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    split: Split = "blank-line",
-    text_field: TextField = "text",
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Cosines between marked words; with --in, the instances in a corpus that are nearest to the marked one."""
-    spans = _spans(span, texts)
+    spans, word, where = _spans(query.span, texts), query.word, query.where
     marked = [instance(text, own, word=word) for text, own in zip(texts, spans, strict=True)]
     if where and len(marked) != 1:
         raise UsageError(f"--in searches for one word instance, and {len(marked)} texts are given; give one")
     loaded = load(model, device=device)
-    standardiser = loaded.standardiser(standardise)
+    options = vectors.options(loaded)
     if not where:
-        if any_word:
+        if query.any_word:
             raise UsageError("--any-word says what to search in a corpus; name it with --in")
-        options = EmbedOptions(unit="span", layers=layers or "last", pool=pool or "mean", standardise=standardiser)
         found = similarities(loaded.encoder, loaded.tokenizer, marked, options)
         print(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else found)
         return
     asked = SearchOptions(
-        top=top,
+        top=query.top,
         word=word,
-        any_word=any_word,
-        layers=layers,
-        pool=pool,
-        standardise=standardiser,
-        passages=_reading(split, text_field, on_bad, encoding, sentences, language),
+        any_word=query.any_word,
+        layers=vectors.layers,
+        pool=vectors.pool,
+        standardise=options.standardise,
+        passages=reading.passages,
     )
     _show_nearest(loaded, marked[0], where, asked, as_json=as_json)
 
 
-def _show_nearest(loaded: Model, marked: Instance, where: list[str], asked: SearchOptions, *, as_json: bool) -> None:
+def _show_nearest(
+    loaded: Model, marked: Instance, where: Sequence[str], asked: SearchOptions, *, as_json: bool
+) -> None:
     skipped = Skipped()
     with Counting("instances") as progress:
         nearest = search(
@@ -147,24 +161,19 @@ def _show_nearest(loaded: Model, marked: Instance, where: list[str], asked: Sear
 
 
 @app.command("index")
+@from_structs
 def index(
     corpus: Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Files, directories or globs of text.")],
     model: ModelName,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The new index.")],
+    vectors: Vectors,
+    reading: Reading,
     word: Annotated[list[str] | None, typer.Option(help="A word to index; repeatable. all: every word.")] = None,
     words: Annotated[Path | None, typer.Option("--words", metavar="FILE", help="Words to index, one a line.")] = None,
-    layers: LayersAsked = None,
-    pool: PoolAsked = None,
-    standardise: Standardise = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a build that was interrupted.")] = False,
     device: Device = "auto",
-    language: Language = "en",
-    sentences: Sentences = "library",
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    split: Split = "blank-line",
-    text_field: TextField = "text",
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Vectors of a word's instances in a corpus, or of all words, to be searched with --in DIR."""
     wanted = _wanted(word, words)
@@ -172,25 +181,23 @@ def index(
     if inputs is None and resume:
         raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
     loaded = load(model, device=device)
-    standardiser = loaded.standardiser(standardise)
-    options = EmbedOptions(unit="span", layers=layers or "last", pool=pool or "mean", standardise=standardiser)
-    reading = _reading(split, text_field, on_bad, encoding, sentences, language)
+    options, passage_options = vectors.options(loaded), reading.passages
     settings = {
         "model": loaded.fingerprint,
         "tokenizer": settings_hash(loaded.tokenizer),
         "layers": options.layers,
         "pool": options.pool,
-        "standardise": standardiser.checksum if standardiser else None,
+        "standardise": options.standardise.checksum if options.standardise else None,
         "inputs": inputs,
         "words": sorted(wanted.words) if wanted.words is not None else None,
-        **msgspec.to_builtins(reading),
+        **msgspec.to_builtins(passage_options),
     }
     chosen, skipped = DocumentFilter(wanted), Skipped()
     with Counting("instances") as progress, resumable("the same command with --resume goes on"):
         built = build_index(
             loaded.encoder,
             loaded.tokenizer,
-            passages(corpus, reading, skipped, chosen),
+            passages(corpus, passage_options, skipped, chosen),
             chosen,
             out,
             options,
@@ -203,7 +210,7 @@ def index(
         print(json.dumps({"path": str(out), **msgspec.to_builtins(built)}, ensure_ascii=False, indent=2))
     else:
         print(f"{printable(str(out))}: {built.instances:,} instances of {built.words:,} words")
-        print(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
+        chat(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
 
 
 @app.command("evaluate")
@@ -214,7 +221,7 @@ def evaluate(
     layers: Annotated[
         list[str] | None, typer.Option("--layers", help="As in embed; repeatable. Every layer by default.")
     ] = None,
-    pool: PoolAsked = None,
+    pool: Annotated[Pool | None, typer.Option("--pool", help="Subwords: mean, sum, max, first or last.")] = None,
     standardise: Standardise = None,
     train: Annotated[float, ranged(BETWEEN, help="WiC: share of the pairs that the threshold is fitted on.")] = 0.5,
     device: Device = "auto",
@@ -243,7 +250,7 @@ def evaluate(
         print(f"note: {note}")
 
 
-def _spans(given: list[str] | None, texts: list[str]) -> list[tuple[int, int] | None]:
+def _spans(given: Sequence[str], texts: list[str]) -> list[tuple[int, int] | None]:
     if not given:
         return [None] * len(texts)
     if len(given) != len(texts):
@@ -268,10 +275,3 @@ def _wanted(word: list[str] | None, words: Path | None) -> Wanted:
         except (OSError, UnicodeDecodeError) as fault:
             raise DataError(f"{words} cannot be read as text: {fault}") from fault
     return Wanted.of(word)
-
-
-def _reading(
-    split: Any, text_field: str, on_bad: Any, encoding: str | None, sentences: Any, language: str
-) -> PassageOptions:
-    reading = ReadOptions(encoding=encoding_of(encoding), split=split, text_field=text_field, on_bad=on_bad)
-    return PassageOptions(reading=reading, sentences=sentences, language=language)

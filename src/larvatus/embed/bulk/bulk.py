@@ -9,8 +9,6 @@ its words or tokens are wanted and it is longer).
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,10 +19,10 @@ from typing import Any
 import msgspec
 
 from larvatus import files
-from larvatus.bundle.weights import find_weights
 from larvatus.corpus.sources import fingerprint, left_out
 from larvatus.embed.bulk.parts import Number, Parts, Piece, Stand, rows, schema
 from larvatus.embed.bulk.tables import assemble, check_format
+from larvatus.embed.fingerprints import settings_hash
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.nearest.marks import read_marks
 from larvatus.embed.options import EmbedOptions
@@ -116,21 +114,6 @@ def _removed_when_empty(directory: Path) -> Iterator[None]:
         if not any(directory.glob("*.arrow")):
             shutil.rmtree(directory, ignore_errors=True)
         raise
-
-
-def model_fingerprint(directory: Path, tokenizer: Tokenizer) -> str:
-    """Two directories with the same one give the same vectors: weights, settings and vocabulary."""
-    digest = hashlib.sha256(tokenizer.fingerprint.encode())
-    root = files.standing(directory)
-    for path in [root / "config.json", *find_weights(root)]:
-        digest.update(files.sha256(path).encode())
-    return digest.hexdigest()
-
-
-def settings_hash(tokenizer: Tokenizer) -> str:
-    """Of what a tokenizer's files say besides `tokenizer.json`: special tokens, how texts are dressed."""
-    said = json.dumps([tokenizer.config, vars(tokenizer.special)], sort_keys=True, default=str)
-    return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()
 
 
 def _settings(options: BulkOptions, model: str, inputs: str | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
 from larvatus.nn.encoder import Encoder
-from larvatus.ranges import Count, check_ranges
+from larvatus.ranges import Instances, check_ranges
 from larvatus.text.readers import Skipped
 from larvatus.text.tokenizer import Tokenizer
 
@@ -38,15 +38,13 @@ class FitOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     passages: PassageOptions = PassageOptions()
     punctuation: bool = False
     """Whether marks that stand alone count as words."""
-    most: Count | None = None
+    most: Instances | None = None
     """Words of the passages that are drawn from the corpus; the whole corpus where it is None."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
         if self.unit in ("span", "document"):
             raise UsageError(f"a corpus has no marked {self.unit}s to fit on; say --unit word, token or sentence")
-        if self.most is not None and self.most < 2:
-            raise UsageError(f"{self.most} words have no spread; say 2 or more")
 
     @property
     def reading(self) -> PassageOptions:

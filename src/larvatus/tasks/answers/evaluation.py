@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from larvatus import notebook
 from larvatus.arrays import Doubles
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
@@ -56,6 +57,9 @@ class AnswerEvaluation:
     def predictions(self) -> dict[str, str]:
         """Answers by the ids of their questions, as official scorers read them."""
         return {one.id: text for one, text in zip(self.data, self.answers, strict=True)}
+
+    def _repr_html_(self) -> str:
+        return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from larvatus import notebook
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
 from larvatus.tasks.answers.evaluation import AnswerEvaluation, paired_answers
@@ -61,6 +62,13 @@ class ModelComparison:
     metrics: dict[str, PairedScore]
     mcnemar: Outcomes | None
     """None of numbers, and of words, which are no independent examples."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (name, f"{each.first:.4f}", f"{each.second:.4f}", f"{each.difference:+.4f}", f"{each.p:.3g}")
+            for name, each in self.metrics.items()
+        ]
+        return notebook.table(("metric", self.first, self.second, "difference", "p"), rows)
 
     def to_dict(self) -> dict[str, Any]:
         return {

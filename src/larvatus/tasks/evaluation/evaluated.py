@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from larvatus import notebook
 from larvatus.arrays import Floats, Ints
 from larvatus.heads.classification import Kind
 from larvatus.labelled.records import Dataset, TaggedExample, TextExample
@@ -113,6 +114,9 @@ class TextEvaluation:
     probabilities: Floats
     """[E, K] calibrated; of a regression the number."""
 
+    def _repr_html_(self) -> str:
+        return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "model": self.model,
@@ -165,6 +169,9 @@ class TagEvaluation:
     """Of each sentence, those that the scheme allows."""
     tags: list[list[str]]
     """The model's, of the words of each sentence that it has read."""
+
+    def _repr_html_(self) -> str:
+        return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from larvatus import notebook
 from larvatus.arrays import Doubles
 from larvatus.batch import edges
 from larvatus.bundle.directory import Bundle
@@ -62,6 +63,9 @@ class SpanEvaluation:
     reading: Reading
     gold_spans: list[set[tuple[int, int, str]]]
     found_spans: list[set[tuple[int, int, str]]]
+
+    def _repr_html_(self) -> str:
+        return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,130 @@
+"""Vocabularies and corpora, as one call each.
+
+tokenizer = train_tokenizer("judgments/", size=16_000, out="vocabulary/")
+build_corpus("judgments/", tokenizer=tokenizer, out="corpus/")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from larvatus.corpus.build import BuildOptions, CorpusSummary
+from larvatus.corpus.build import build_corpus as build_shards
+from larvatus.corpus.mixture import MixtureConfig
+from larvatus.errors import UsageError
+from larvatus.files import saying_what_is_full
+from larvatus.outputs import check_directory
+from larvatus.settings import Corpus, TextSettings, VocabularySettings, structs_of, text_given
+from larvatus.signals import resumable
+from larvatus.text.documents import Document, Skipped
+from larvatus.text.languages import path_of, read_languages, train_mixed_vocabulary
+from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.tokenizer_files import WRITTEN
+from larvatus.text.vocabulary import BPEConfig, ByteBPEConfig, TokenizerConfig, UnigramConfig, WordPieceConfig
+
+
+def build_corpus(
+    corpus: Corpus,
+    *,
+    tokenizer: str | Path | Tokenizer,
+    out: str | Path,
+    workers: int | None = None,
+    watch: BuildOptions | None = None,
+    **settings: Any,
+) -> CorpusSummary:
+    """Turn documents into checksummed shards of token ids. Called again after a kill, it goes on.
+
+    Args:
+        corpus: Text, several, or a mapping from languages to text.
+        tokenizer: The vocabulary to encode with, or its directory.
+        out: Where the corpus goes.
+        workers: Processes; one a core by default.
+        watch: Who is told of progress: its `progress` and `notice` are called.
+        **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text_field`,
+            `language_field`, `licence`.
+
+    Returns:
+        Counts of documents, sentences, words and tokens, by language too.
+
+    Example:
+        >>> build_corpus(texts, tokenizer=vocabulary, out=folder / "corpus", workers=1).counts.documents
+        60
+    """
+    (text,) = structs_of(settings, TextSettings, of="build_corpus")
+    watch = watch or BuildOptions()
+    options = BuildOptions(
+        language=text.language,
+        sentences=text.sentences,
+        reading=text.reading(),
+        licence=text.licence,
+        workers=workers,
+        progress=watch.progress,
+        notice=watch.notice,
+    )
+    pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    with resumable("run the same command again: it goes on after the last finished shard"):
+        return build_shards(text_given(corpus), pieces, Path(out), options)
+
+
+@dataclass
+class Read:
+    """What was read; it grows while reading goes on."""
+
+    documents: int = 0
+    characters: int = 0
+    skipped: Skipped = field(default_factory=Skipped)
+
+    def count(self, documents: Iterable[Document]) -> Iterator[Document]:
+        for document in documents:
+            self.documents += 1
+            self.characters += len(document.text)
+            yield document
+
+
+def train_tokenizer(
+    corpus: Corpus, *, out: str | Path | None = None, read: Read | None = None, **settings: Any
+) -> Tokenizer:
+    """Learn a vocabulary from text: the same one for the same text, every time.
+
+    Args:
+        corpus: Text, several, or a mapping from languages to text.
+        out: A new directory to save it in.
+        read: Counts what was read and what was left out.
+        **settings: `kind` (`wordpiece`, `byte-bpe`, `bpe`, `unigram`), `size` (pieces in all), `lowercase`, `alpha`
+            (exponent of the language mixture), `overwrite`; how text is read, as in `build_corpus`.
+
+    Returns:
+        The tokenizer.
+
+    Example:
+        >>> train_tokenizer(texts, kind="bpe", size=80).kind
+        'bpe'
+    """
+    chosen, text = structs_of(settings, VocabularySettings, TextSettings, of="train_tokenizer")
+    given, mixture = text_given(corpus), MixtureConfig(alpha=chosen.alpha)
+    config = _vocabulary(chosen)
+    if out is not None:
+        check_directory(Path(out), WRITTEN, overwrite=chosen.overwrite, inputs=map(path_of, given))
+        with saying_what_is_full(Path(out)):
+            Path(out).mkdir(parents=True, exist_ok=True)  # what cannot be written is refused before text is read
+    read = read or Read()
+    documents = read.count(read_languages(given, options=text.reading(), skipped=read.skipped))
+    repeats = mixture.repeats if mixture.alpha < 1 else None
+    tokenizer = train_mixed_vocabulary(documents, config, repeats, language=text.language)
+    if out is not None:
+        tokenizer.save(Path(out))
+    return tokenizer
+
+
+def _vocabulary(chosen: VocabularySettings) -> TokenizerConfig:
+    case: dict[str, Any] = {} if chosen.lowercase is None else {"lowercase": chosen.lowercase}
+    if chosen.kind == "byte-bpe":
+        if chosen.lowercase:
+            raise UsageError("byte-level BPE keeps text as it is; leave out --lowercase")
+        return ByteBPEConfig(size=chosen.size)
+    if chosen.kind == "wordpiece":
+        return WordPieceConfig(size=chosen.size, **case)
+    return BPEConfig(size=chosen.size, **case) if chosen.kind == "bpe" else UnigramConfig(size=chosen.size, **case)

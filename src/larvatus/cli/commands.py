@@ -1,0 +1,100 @@
+"""All commands: where each stands, in which panel of the help, and what it does in a sentence."""
+
+from __future__ import annotations
+
+from larvatus.cli.lazy import Listed
+
+_START, _TEXT, _TRAIN = "Getting started", "Text", "Pretraining"
+_USE, _TASKS, _VECTORS, _INSIDE = "Masked language model", "Tasks", "Vectors", "Inside a model"
+
+COMMANDS = {
+    "demo": Listed(
+        "larvatus.cli.train.demo:demo",
+        _START,
+        "Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download.",
+    ),
+    "doctor": Listed("larvatus.cli.train.doctor:doctor", _START, "Versions, devices, kernels, free memory."),
+    "recipes": Listed("larvatus.cli.train.recipes:app", _START, "The published systems, one file each."),
+    "tokenizer": Listed(
+        "larvatus.cli.text.tokenizer:app", _TEXT, "Learn a vocabulary from text, and look at what it does."
+    ),
+    "corpus": Listed("larvatus.cli.text.corpus:app", _TEXT, "Build, show and verify token shards."),
+    "pretrain": Listed(
+        "larvatus.cli.train.pretrain:pretrain",
+        _TRAIN,
+        "Pretrain an encoder on your own text; vocabulary and shards are built beside the run, a built corpus is "
+        "taken.",
+    ),
+    "compare": Listed(
+        "larvatus.cli.train.compare:compare",
+        _TRAIN,
+        "Train several recipes on the same text under the same budget, and show them in one table and a plot.",
+    ),
+    "ablate": Listed(
+        "larvatus.cli.train.ablate:ablate",
+        _TRAIN,
+        "Repeat a published ablation on your own text: variants of one recipe, everything else equal.",
+    ),
+    "convert": Listed(
+        "larvatus.cli.train.convert:convert",
+        _TRAIN,
+        "Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out.",
+    ),
+    "fill": Listed(
+        "larvatus.cli.cloze.fill:fill",
+        _USE,
+        "Fill the blanks of texts: the likeliest words, with their probabilities.",
+    ),
+    "score": Listed(
+        "larvatus.cli.cloze.score:score",
+        _USE,
+        "Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon.",
+    ),
+    "data": Listed("larvatus.cli.tasks.data:app", _TASKS, "Labelled data for fine-tuning."),
+    "finetune": Listed(
+        "larvatus.cli.tasks.finetune:finetune",
+        _TASKS,
+        "Fine-tune a model on labelled examples, choose the best weights on held-out ones, calibrate, and save.",
+    ),
+    "predict": Listed(
+        "larvatus.cli.tasks.predict:predict",
+        _TASKS,
+        "Classify texts, tag their words, find spans or answer questions: labels, probabilities, characters, and how "
+        "much of each text was read.",
+    ),
+    "evaluate": Listed(
+        "larvatus.cli.tasks.evaluate:evaluate",
+        _TASKS,
+        "Masked loss, perplexity and accuracy on held-out text (--corpus), with fixed masks, so that models compare.",
+    ),
+    "embed": Listed(
+        "larvatus.cli.vectors.embed:embed",
+        _VECTORS,
+        "Vectors of the words, sentences or documents of a corpus, with their text and place. After a kill: --resume.",
+    ),
+    "similar": Listed(
+        "larvatus.cli.vectors.similar:app",
+        _VECTORS,
+        "Cosine between word instances, nearest instances in a corpus. TEXTS come first: the command is then `words`.",
+    ),
+    "map": Listed(
+        "larvatus.cli.vectors.map:word_map",
+        _VECTORS,
+        "Instances of words in a corpus as points: a page to explore, a picture, a table. Near means used alike.",
+    ),
+    "senses": Listed(
+        "larvatus.cli.vectors.senses:app",
+        _VECTORS,
+        "Word senses: vectors from tagged text, and the nearest sense of a word.",
+    ),
+    "isotropy": Listed(
+        "larvatus.cli.vectors.isotropy:app",
+        _INSIDE,
+        "Anisotropy of a model's layers; standardised vectors (z-scores, by dimension).",
+    ),
+    "attention": Listed(
+        "larvatus.cli.vectors.attention:app",
+        _INSIDE,
+        'What attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
+    ),
+}

@@ -1,0 +1,241 @@
+"""What may be set of a run, of reading text and of comparing: the same structs for the commands and for Python.
+
+    lv.pretrain("bert", corpus="texts/", out="runs/mine", size="tiny", steps=1_000, split="file")
+    larvatus pretrain bert --corpus texts/ --out runs/mine --size tiny --steps 1000 --split file
+
+Each keyword is a field of one of these structs, and so is each option; what stands below a field is its help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.embed.passages import PassageOptions
+from larvatus.engine.settings import BUDGETS, MICROBATCH, WORKERS, Budget, Runtime
+from larvatus.errors import UsageError, did_you_mean
+from larvatus.flags import Flag
+from larvatus.pretrain.prepare import TextOptions
+from larvatus.ranges import Seed, Share, Size, Steps, check_ranges
+from larvatus.text.documents import ReadOptions
+from larvatus.text.encodings import UTF_8, check_encoding
+from larvatus.text.languages import Given, LanguagePath
+
+Corpus = Given | Sequence[Given] | Mapping[str, str | Path]
+"""Text: a file, folder, glob or built corpus, several, or by language: ``{"sw": "swahili/", "en": "english/"}``."""
+
+
+class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How text is read."""
+
+    language: str = "en"
+    """Language of text that does not say its own."""
+    sentences: Literal["library", "newline"] = "library"
+    """Split by rule, or one sentence a line."""
+    split: Literal["blank-line", "file"] = "blank-line"
+    """What ends a document in plain text."""
+    on_bad: Literal["fail", "skip"] = "fail"
+    """Bad UTF-8, broken records: stop, or skip and count."""
+    encoding: str | None = None
+    """Of text that is not UTF-8: latin-1, cp1252, utf-16, …."""
+    text_field: str = "text"
+    """Field of JSONL and Parquet that holds the text."""
+    language_field: str | None = None
+    """Field of JSONL and Parquet that holds the language."""
+    licence: str = ""
+    """Licence of the text, for the datasheet."""
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+
+    def reading(self, *, label_field: str | None = None) -> ReadOptions:
+        """What readers of documents are told. UTF-8 is not named: it is the same as nothing in a corpus's settings."""
+        name = UTF_8 if self.encoding is None else check_encoding(self.encoding)
+        return ReadOptions(
+            encoding=msgspec.UNSET if name == UTF_8 else name,
+            split=self.split,
+            text_field=self.text_field,
+            language_field=self.language_field,
+            on_bad=self.on_bad,
+            label_field=label_field,
+        )
+
+    @property
+    def passages(self) -> PassageOptions:
+        """What commands that read a corpus passage by passage are told."""
+        return PassageOptions(reading=self.reading(), sentences=self.sentences, language=self.language)
+
+    @property
+    def options(self) -> TextOptions:
+        """What a run that prepares its own text is told."""
+        return TextOptions(
+            reading=self.reading(), language=self.language, sentences=self.sentences, licence=self.licence
+        )
+
+
+class BudgetSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long to train: one of these."""
+
+    steps: Steps | None = None
+    """Train this many steps."""
+    minutes: Annotated[float, BUDGETS["minutes"]] | None = None
+    """Measure, then train as many steps as fit."""
+    epochs: Annotated[float, BUDGETS["epochs"]] | None = None
+    """Read the corpus this many times."""
+    tokens: Annotated[int, BUDGETS["tokens"]] | None = None
+    """Train on this many tokens."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(**msgspec.structs.asdict(self))
+
+
+class MachineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may differ between machines and must not change the result."""
+
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    precision: str = "auto"
+    """fp32, bf16, or auto."""
+    compile: bool | None = None
+    """Compile the step (auto: on CUDA)."""
+    microbatch: Annotated[int, MICROBATCH] | None = None
+    """Tokens of one forward pass."""
+    workers: Annotated[int, WORKERS] | None = None
+    """Processes that pack and mask ahead, up to 4 a core."""
+    deterministic: bool = False
+    """The same bits again, on CUDA too."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+    @property
+    def runtime(self) -> Runtime:
+        return Runtime.here(**msgspec.structs.asdict(self))
+
+
+class PretrainSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is trained, from what, and how it is watched over."""
+
+    size: str | None = None
+    """tiny (its training fits a laptop too), mini, small, medium, base or large."""
+    settings: Annotated[tuple[str, ...], Flag("--set")] = ()
+    """field=value, such as model.layers=6."""
+    valid: str | None = None
+    """Held-out text; else every 50th document, or passages of few."""
+    start: Annotated[Path | None, Flag("--from")] = None
+    """Go on from this model directory, with its vocabulary (3 epochs)."""
+    add_words: tuple[str, ...] = ()
+    """With --from: learn so many new words from the text, or take those of a file; repeatable."""
+    old: str | None = None
+    """With --from: text of the old domain, to see what is forgotten; or embedded."""
+    seed: Seed = 0
+    """All randomness follows from it."""
+    resume: bool = False
+    """Go on from the newest sound checkpoint, if any."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+    fork: bool = False
+    """Resume although settings were edited."""
+    evaluate_every: Steps | None = None
+    """Steps between evaluations."""
+    save_every: Steps | None = None
+    """Steps between checkpoints."""
+    tensorboard: bool = False
+    """Write TensorBoard files too."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+class CompareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is compared."""
+
+    size: str | None = None
+    """tiny (its training fits a laptop too), mini, small, medium, base or large."""
+    settings: Annotated[tuple[str, ...], Flag("--set")] = ()
+    """field=value for all, or bert:field=value for one of them."""
+    valid: str | None = None
+    """Held-out text; else every 50th document, or passages of few."""
+    seed: Seed = 0
+    """All randomness follows from it."""
+    seeds: tuple[Seed, ...] | None = None
+    """Several, such as 1,2,3: the table shows mean ± deviation."""
+    resume: bool = False
+    """Take finished runs as they are, go on with the others."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+class VocabularySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What kind of vocabulary."""
+
+    kind: Annotated[Literal["wordpiece", "byte-bpe", "bpe", "unigram"], Flag("--type")] = "wordpiece"
+    """What kind of pieces."""
+    size: Size = 30_522
+    """Pieces in all, special tokens included."""
+    lowercase: Annotated[bool | None, Flag("--lowercase/--cased")] = None
+    """Fold case and accents; default: as the family does."""
+    alpha: Share = 1.0
+    """Exponent of the language mixture, 0 (all alike) to 1 (as they come)."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+S = TypeVar("S", bound=Struct)
+
+
+def structs_of(settings: Mapping[str, Any], *kinds: type[Struct], of: str) -> tuple[Any, ...]:
+    """Keyword arguments as the structs that they belong to; what belongs nowhere is refused, with the nearest."""
+    known = [name for kind in kinds for name in kind.__struct_fields__]
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"{of} has no setting {name!r}{did_you_mean(name, known)}")
+    return tuple(_convert(settings, kind, of) for kind in kinds)
+
+
+def _convert(settings: Mapping[str, Any], kind: type[S], of: str) -> S:
+    own = {name: _plain(settings[name]) for name in kind.__struct_fields__ if name in settings}
+    try:
+        return msgspec.convert(own, kind, dec_hook=_path)
+    except msgspec.ValidationError as fault:
+        if isinstance(fault.__cause__, UsageError):
+            raise fault.__cause__ from None
+        raise UsageError(f"{of}: {fault}") from fault
+
+
+def _plain(value: Any) -> Any:
+    """``{"model.layers": 6}`` as the command line writes it."""
+    return [f"{name}={each}" for name, each in value.items()] if isinstance(value, Mapping) else value
+
+
+def _path(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, str | Path):
+        return Path(value)
+    raise NotImplementedError
+
+
+def keywords(*structs: Struct) -> dict[str, Any]:
+    """Structs as keyword arguments: what `structs_of` undoes."""
+    return {name: value for struct in structs for name, value in msgspec.structs.asdict(struct).items()}
+
+
+def text_given(corpus: Corpus) -> list[Given]:
+    """Text in all the ways that it may be named."""
+    if isinstance(corpus, Mapping):
+        return [LanguagePath.of(f"{language}={path}") for language, path in corpus.items()]
+    if isinstance(corpus, str | Path | LanguagePath):
+        return [corpus]
+    return list(corpus)

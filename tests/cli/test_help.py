@@ -1,0 +1,83 @@
+"""Help and completion: quick, grouped, and true to the commands; nothing large is imported to show them."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+
+from larvatus.cli.commands import COMMANDS
+from larvatus.cli.main import app
+
+LARGE = ("torch", "numpy", "pyarrow", "tokenizers", "msgspec")
+
+
+def seconds(*command):
+    began = time.perf_counter()
+    subprocess.run([sys.executable, *command], check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def test_help_takes_less_than_a_quarter_of_importing_torch():
+    """Best of some, one beside the other, so that a busy machine slows both."""
+    runs = [(seconds("-m", "larvatus", "--help"), seconds("-c", "import torch")) for _ in range(3)]
+    help, torch = (min(times) for times in zip(*runs, strict=True))
+    assert help < torch / 4
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["--install-completion", "--help"]])
+def test_help_and_version_import_nothing_large(words):
+    code = (
+        "import sys\n"
+        f"sys.argv = ['larvatus', *{words!r}]\n"
+        "from larvatus.__main__ import main\n"
+        "try: main()\n"
+        f"except SystemExit as ended: print([m for m in {LARGE} if m in sys.modules], ended.code, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[] 0\n"
+    assert done.stdout
+
+
+def test_the_list_says_what_the_commands_say_themselves():
+    for name, command in typer.main.get_command(app).commands.items():
+        said = " ".join(command.help.split("\n\n")[0].split())
+        assert said.startswith(COMMANDS[name].help), name
+
+
+def complete(line, shell="complete_bash"):
+    """What bash would be told to offer at the end of a line."""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_LARVATUS_COMPLETE": shell}
+    code = (
+        "import sys\nsys.argv = ['larvatus']\nfrom larvatus.__main__ import main\n"
+        "try: main()\n"
+        "finally: print('torch' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | words, check=True
+    )
+    return done.stdout.split(), done.stderr.strip()
+
+
+def test_a_shell_completes_commands_without_importing_them():
+    assert complete("larvatus pre") == (["pretrain", "predict"], "False")
+    offered, torch = complete("larvatus ")
+    assert (offered, torch) == (list(COMMANDS), "False")
+
+
+def test_a_shell_completes_commands_of_a_group_options_and_choices():
+    assert complete("larvatus corpus b")[0] == ["build"]
+    assert complete("larvatus corpus build --on-")[0] == ["--on-bad"]
+    assert complete("larvatus corpus build --on-bad ")[0] == ["fail", "skip"]
+
+
+def test_the_completion_script_calls_the_program():
+    environment = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "larvatus", "--show-completion", "bash"],
+        capture_output=True, text=True, check=True, env=environment,
+    )  # fmt: skip
+    assert "_LARVATUS_COMPLETE=complete_bash" in shown.stdout
+    assert "complete -o default -F _larvatus_completion larvatus" in shown.stdout

@@ -1,0 +1,114 @@
+"""Python first: whatever a command does is one call, on files or on what is in memory; examples of docstrings run."""
+
+import doctest
+import subprocess
+import sys
+
+import numpy as np
+import pandas
+import pyarrow
+import pytest
+
+import larvatus as lv
+import larvatus.api.pretraining
+import larvatus.api.tasks
+import larvatus.api.text
+import larvatus.api.vectors
+import larvatus.model
+from larvatus.errors import UsageError
+from larvatus.labelled.in_memory import rows_of
+
+SENTENCES = "The river ran past the bank of the town. Number {} was seen there. Nobody knew why the boat lay there.\n\n"
+SMALL = ("model.layers=1", "model.hidden=32", "model.heads=2", "batch=4", "tokenizer.size=80")
+EXAMPLES = [("good fine good", "pos"), ("bad poor bad", "neg")] * 8
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("".join(SENTENCES.format(number) for number in range(60)))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_directory):
+    return lv.finetune("classify", tiny_directory, train=EXAMPLES, epochs=8, rate=0.01, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "module", [larvatus.model, larvatus.api.pretraining, larvatus.api.tasks, larvatus.api.text, larvatus.api.vectors]
+)
+def test_the_examples_of_docstrings_run(module, tiny_directory, texts, tmp_path, classifier):
+    """What examples may name: texts, a folder, a tiny model, its directory and vocabulary, a fine-tuned classifier."""
+    model = lv.load(tiny_directory)
+    given = {"texts": texts, "folder": tmp_path, "directory": tiny_directory, "model": model, "classifier": classifier}
+    given |= {"vocabulary": model.tokenizer, "small": {"settings": SMALL}}
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
+    for test in doctest.DocTestFinder().find(module, extraglobs=given):
+        runner.run(test)
+    assert runner.failures == 0
+    assert runner.tries > 0
+
+
+@pytest.mark.parametrize("kind", ["pandas", "arrow", "datasets", "rows"])
+def test_tables_in_memory_are_read_as_files_are(kind, tiny_directory):
+    columns = {"text": [text for text, _ in EXAMPLES], "label": [label for _, label in EXAMPLES]}
+    if kind == "datasets":
+        datasets = pytest.importorskip("datasets")
+        names = datasets.ClassLabel(names=["neg", "pos"])
+        numbers = {**columns, "label": [names.str2int(label) for label in columns["label"]]}
+        features = datasets.Features({"text": datasets.Value("string"), "label": names})
+        table = datasets.Dataset.from_dict(numbers, features=features)
+    else:
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        table = {"pandas": pandas.DataFrame(columns), "arrow": pyarrow.table(columns), "rows": rows}[kind]
+    assert list(rows_of(table, "classify")) == [{"text": text, "label": label} for text, label in EXAMPLES]
+    model = lv.finetune("classify", tiny_directory, train=table, epochs=1, device="cpu")
+    assert model.network.heads["classification"].config.labels == ("neg", "pos")
+
+
+def test_pairs_tags_and_what_is_missing(tiny_directory):
+    assert next(rows_of([("a", "b", "yes")], "classify")) == {"text": "a", "pair": "b", "label": "yes"}
+    assert next(rows_of([(["a"], ["O"])], "tag")) == {"tokens": ["a"], "tags": ["O"]}
+    with pytest.raises(lv.LarvatusError, match="an example of tag is a row of columns or"):
+        next(rows_of(["a"], "tag"))
+    with pytest.raises(lv.LarvatusError, match="no examples"):
+        lv.finetune("classify", tiny_directory, train=pandas.DataFrame())
+
+
+def test_a_setting_that_is_none_is_refused_with_the_nearest(tmp_path):
+    with pytest.raises(UsageError, match="pretrain has no setting 'stepz'; did you mean steps"):
+        lv.pretrain("bert", corpus="texts", out=tmp_path, stepz=3)
+    with pytest.raises(UsageError, match="steps = 0 must lie between"):
+        lv.pretrain("bert", corpus="texts", out=tmp_path, steps=0)
+
+
+def test_one_text_or_many(tiny_directory):
+    model = lv.load(tiny_directory)
+    matrix = model.embed(["the river", "a town"])
+    assert isinstance(matrix, np.ndarray)
+    assert matrix.shape == (2, 16)
+    assert np.array_equal(model.embed("the river"), model.embed(["the river"])[0])
+    assert model.score("the river").words == model.score(["the river"])[0].words
+    assert model.embed([]).shape == (0, 16)
+    with pytest.raises(UsageError, match="embed has no setting 'normalize'; did you mean normalise"):
+        model.embed("the river", normalize=True)
+
+
+def test_a_loaded_model_imports_no_training():
+    code = (
+        "import sys, larvatus.model; "
+        "rooms = ('engine', 'pretrain', 'corpus', 'tasks.fit', 'api', 'evaluate'); "
+        "print([m for m in sys.modules for room in rooms if (m + '.').startswith(f'larvatus.{room}.')])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_functions_are_not_hidden_by_the_rooms_of_their_names():
+    import larvatus.evaluate.compare
+    import larvatus.pretrain.job  # noqa: F401
+
+    assert callable(lv.pretrain)
+    assert callable(lv.evaluate)
+    with pytest.raises(UsageError, match="name a recipe"):
+        lv.pretrain(corpus="x", out="y")
