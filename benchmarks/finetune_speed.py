@@ -80,9 +80,10 @@ def tagging(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences,
     data = TaggedWords(sequences, stream(0, "tags").integers(0, len(TAGS), sum(map(len, words))))
     theirs = []
     for number, row in enumerate(rows(sequences)):
-        own = data.batch(np.array([number])).targets[WordTags]
+        own = data.batch(np.array([number]))
+        pieces, tags = own.tokens.pieces, own.targets[WordTags].tags
         labels = np.full(len(row["input_ids"]), -100)
-        labels[own.rows] = own.tags[own.words]
+        labels[pieces.rows] = tags[pieces.words]
         theirs.append(row | {"labels": labels.tolist()})
     return config, sequences, data, theirs
 

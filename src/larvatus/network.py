@@ -145,9 +145,15 @@ class Network(nn.Module):
         if self.generator is not None:
             losses["masked-lm"], samples_M = self.generator.sample(batch, accuracy=accuracy, limit=limit)
             batch = replaced(batch, samples_M)
-        z_ND = self.encoder(batch.tokens, limit=limit)
-        for name, objective in cast(Mapping[str, Objective], self.objectives).items():
-            losses[name] = objective.loss(z_ND, batch, self.encoder, accuracy=accuracy)
+        own = cast(Mapping[str, Objective], self.objectives)
+        mixes = any(getattr(objective, "mix", None) is not None for objective in own.values())
+        states = self.encoder(batch.tokens, hidden_states=mixes, limit=limit)
+        z_ND = states[-1] if mixes else states
+        for name, objective in own.items():
+            mixed = getattr(objective, "mix", None) is not None
+            losses[name] = objective.loss(
+                torch.stack(states) if mixed else z_ND, batch, self.encoder, accuracy=accuracy
+            )
         return losses
 
     def sample(

@@ -52,10 +52,11 @@ def logits(network: Network, tokenizer: Tokenizer) -> torch.Tensor:
     tokens = on_device(inputs(tokenizer, TEXTS), "cpu")
     z_ND = network.encoder(tokens)
     (head,) = network.heads.values()
+    batch = TrainingBatch(tokens=tokens, targets={})
     if isinstance(head, Tagging):
-        return head.logits(z_ND, tokens.lengths)
+        return head.logits(z_ND, batch)
     assert isinstance(head, Classification)
-    return head.logits(head.features(z_ND, TrainingBatch(tokens=tokens, targets={})))
+    return head.logits(head.features(z_ND, batch), batch)
 
 
 @torch.no_grad()

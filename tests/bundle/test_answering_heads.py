@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from larvatus.batch import TrainingBatch
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.heads import natural_answering, with_head
 from larvatus.errors import ArtefactError
@@ -28,7 +29,8 @@ def equal(bundle: Bundle, model: Any) -> None:
     batch = inputs(bundle.tokenizer, TEXTS)
     (head,) = bundle.network.heads.values()
     assert isinstance(head, Answering)
-    ours = head.logits(bundle.network.encoder(on_device(batch, "cpu")))
+    tokens = on_device(batch, "cpu")
+    ours = head.logits(bundle.network.encoder(tokens), TrainingBatch(tokens=tokens, targets={}))
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
     ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=bundle.tokenizer.pad_id)
     real = ids != bundle.tokenizer.pad_id

@@ -231,8 +231,9 @@ def test_tagging(tmp_path: Path, tokenizers: dict[str, Tokenizer], family: str, 
         inputs = padded(sequences, chosen, tokenizer.pad_id)
         labels = torch.full_like(inputs["input_ids"], -100)
         for row, number in enumerate(chosen):
-            own = data.batch(np.array([number])).targets[WordTags]
-            labels[row, own.rows] = torch.from_numpy(own.tags[own.words])
+            own = data.batch(np.array([number]))
+            pieces = own.tokens.pieces
+            labels[row, pieces.rows] = torch.from_numpy(own.targets[WordTags].tags[pieces.words])
         loss: Tensor = model(**inputs, labels=labels).loss
         return loss
 

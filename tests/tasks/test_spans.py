@@ -136,7 +136,7 @@ def test_scores_of_windows_and_batches_are_those_of_each_text_alone(bundle) -> N
             alone = on_device(data.batch(np.array([text])), "cpu")
             with torch.inference_mode():
                 scores = head.scores(model.encoder(alone.tokens), alone)
-                index = head.index(alone.targets[WordSpans])
+                index = head.index(alone)
             place = index.number(torch.tensor([part.first[n]]), torch.tensor([part.end[n] - 1]))
             assert_close(torch.from_numpy(part.scores[n]), scores[place[0]], rtol=1e-4, atol=1e-4)
             wanted = next((1 + t for i, e, t in data.gold[text] if (i, e) == (part.first[n], part.end[n])), 0)

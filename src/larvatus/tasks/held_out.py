@@ -29,7 +29,8 @@ import torch
 from larvatus.arrays import Floats, Ints
 from larvatus.batch import edges
 from larvatus.errors import UsageError, did_you_mean
-from larvatus.heads import ClassificationConfig, Spans, Tagging, TaggingConfig
+from larvatus.heads import ClassificationConfig, Tagging, TaggingConfig
+from larvatus.heads.head import Head
 from larvatus.metrics.calibration import (
     Kind,
     at_bound,
@@ -48,7 +49,7 @@ from larvatus.targets import WordTags
 from larvatus.tasks.classify.classify import LabelledTexts, Merge, merged
 from larvatus.tasks.fit.choosing import Scores
 from larvatus.tasks.fit.features import Features
-from larvatus.tasks.scoring import Head, Scoring, head_of, score_sequences
+from larvatus.tasks.scoring import Scoring, head_of, score_sequences
 from larvatus.tasks.tag.tag import TaggedWords, decode, words_read
 
 
@@ -169,8 +170,7 @@ class HeldOutTags:
         scores = self.logits(model, scoring)
         gold = np.asarray(unknown.added_to(self.data.tags, known=len(self.config.labels)), np.int64)
         values = tag_metrics(gold, decode(head, scores, counts), counts, self.config, more=unknown.names)
-        no_pairs = np.empty(0, np.int64)  # of tokens and words: scores are those of words already
-        targets = WordTags(rows=no_pairs, words=no_pairs, tags=self.data.tags, counts=counts)
+        targets = WordTags(tags=self.data.tags, counts=counts)
         return Scores(metric=self.metric, values=values, validation_loss=mean_loss(head, scores, targets))
 
     def calibration(self, model: Network, scoring: Scoring) -> Calibration:
@@ -187,7 +187,6 @@ def mean_loss(head: Head, scores: Floats, targets: Any) -> float:
 
     Of a tagger it is that of words, each by the scores that decide it, even where the subwords of a word learn.
     """
-    assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans/held_out.py)"
     if isinstance(head, Tagging) and head.crf is not None:  # a chain of tags with gaps has no likelihood
         scores, targets = _without_gaps(scores, targets)
     loss = head.score_loss(torch.from_numpy(scores).double(), targets.map(torch.as_tensor))

@@ -42,7 +42,7 @@ from larvatus.cli.tasks.labelled import (
 )
 from larvatus.engine.settings import Runtime
 from larvatus.errors import UsageError
-from larvatus.heads.classification import Dense
+from larvatus.heads.trunk import Dense
 from larvatus.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
 from larvatus.ranges import (
     COUNT,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from larvatus.errors import DataError, UsageError
 from larvatus.heads import ClassificationConfig, TaggingConfig
-from larvatus.heads.classification import Dense
+from larvatus.heads.trunk import Dense
 from larvatus.labelled.records import Dataset, TaggedExample, TextExample
 from larvatus.ranges import DropoutRate, Focal, SizeOrNone, Weight, check_ranges
 from larvatus.tasks.read.words import spacing_of

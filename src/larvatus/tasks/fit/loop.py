@@ -148,7 +148,7 @@ class FineTuning:
         train_mode(self.model)
         chosen = self._examples(step)
         batch = self.data.batch(chosen)
-        size = max(self.head.size(batch.targets[self.head.needs]), 1e-9)
+        size = max(self.head.size(batch), 1e-9)
         total = torch.zeros((), device=self.fitting.runtime.device)
         budget = self.fitting.runtime.microbatch if self.features is None else batch.tokens.size
         for item, micro in enumerate(batch.split(budget)):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -50,8 +49,10 @@ class TaggedWords:
 
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         sequences = self.sequences.of(examples)
-        targets: dict[type, Any] = {WordTags: self.sequences.word_tags(sequences, self.tags)}
-        return TrainingBatch(tokens=self.sequences.batch(sequences), targets=targets)
+        tokens = self.sequences.batch(sequences)
+        assert tokens.pieces is not None
+        tags = self.sequences.of_words(sequences, self.tags)
+        return TrainingBatch(tokens=tokens, targets={WordTags: WordTags(tags=tags, counts=tokens.pieces.counts)})
 
 
 def tag_array(examples: Sequence[TaggedExample], sequences: Sequences, labels: Sequence[str]) -> Ints:
