@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
+from larvatus.bundle.heads import natural_head, with_head
 from larvatus.engine.settings import Runtime
 from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.labelled.glue import read_glue
@@ -64,7 +64,7 @@ def texts(glue: Path | None, count: int) -> list[TextOrPair]:
 
 
 def classification(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences, Examples, list[dict[str, Any]]]:
-    config = ClassificationConfig(labels=("no", "yes"), **natural_classification(bundle))
+    config = ClassificationConfig(labels=("no", "yes"), **natural_head(bundle, "classification"))
     sequences = text_sequences(bundle.tokenizer, examples, limit=bundle.model.max_positions)
     labels = stream(0, "labels").integers(0, 2, len(examples))
     theirs = [row | {"labels": int(label)} for row, label in zip(rows(sequences), labels, strict=True)]
@@ -73,7 +73,7 @@ def classification(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Seq
 
 def tagging(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences, Examples, list[dict[str, Any]]]:
     """Every word of white space has a tag, on all its subwords."""
-    config = TaggingConfig(labels=TAGS, scheme="BIO", **natural_tagging(bundle))
+    config = TaggingConfig(labels=TAGS, scheme="BIO", **natural_head(bundle, "tagging"))
     words = [(one if isinstance(one, str) else " ".join(one)).split() for one in examples]
     found = align_texts(bundle.tokenizer, words)
     sequences = word_sequences(bundle.tokenizer, found, limit=bundle.model.max_positions)

@@ -23,10 +23,8 @@ from torch import Tensor, nn
 
 from larvatus.batch import TrainingBatch
 from larvatus.errors import DataError, RecipeError
-from larvatus.heads.answering import Answering, AnsweringConfig
-from larvatus.heads.classification import Classification, ClassificationConfig
-from larvatus.heads.spans import Spans, SpansConfig
-from larvatus.heads.tagging import Tagging, TaggingConfig
+from larvatus.heads.head import Head
+from larvatus.heads.kinds import AnyHeadConfig
 from larvatus.nn.initialise import initialise
 from larvatus.nn.transformer import Transformer, TransformerConfig
 from larvatus.objectives.loss import Loss, combine
@@ -42,22 +40,9 @@ ObjectiveConfig = (
     | SpanBoundaryConfig
     | SentenceOrderConfig
     | ReplacedTokensConfig
-    | ClassificationConfig
-    | TaggingConfig
-    | AnsweringConfig
-    | SpansConfig
+    | AnyHeadConfig
 )
-Objective = (
-    MaskedLM
-    | NextSentence
-    | SpanBoundary
-    | SentenceOrder
-    | ReplacedTokensHead
-    | Classification
-    | Tagging
-    | Answering
-    | Spans
-)
+Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Head
 
 
 def tag(config: Struct) -> str:

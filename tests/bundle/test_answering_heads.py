@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from larvatus.batch import TrainingBatch
 from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.bundle.heads import natural_answering, with_head
+from larvatus.bundle.heads import natural_head, with_head
 from larvatus.errors import ArtefactError
 from larvatus.heads import Answering, AnsweringConfig
 from larvatus.nn.device import on_device
@@ -54,7 +54,7 @@ def test_what_transformers_saves_we_load_with_equal_logits(theirs: Make, family:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, theirs: Make, family: str) -> None:
     parent = load_bundle(theirs(family, "Model")[0])
-    bundle, _ = with_head(parent, AnsweringConfig(**natural_answering(parent), **OURS), seed=1)
+    bundle, _ = with_head(parent, AnsweringConfig(**natural_head(parent, "answering"), **OURS), seed=1)
     scramble(bundle.network)
     directory = save(tmp_path / "ours", bundle)
     auto = transformers.AutoModelForQuestionAnswering

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.bundle.directory import load_bundle
-from larvatus.bundle.heads import natural_classification
+from larvatus.bundle.heads import natural_head
 from larvatus.bundle.huggingface import LAYOUTS
 from larvatus.bundle.huggingface.task_heads import KINDS, SUFFIXES, TaskSettings
 from larvatus.errors import ArtefactError
@@ -116,7 +116,7 @@ def test_modernbert_pools_as_its_config_says(tmp_path: Path, theirs: Make, pool:
     directory, model = theirs("modernbert", "ForSequenceClassification", classifier_pooling=pool)
     bundle = load_bundle(directory)
     equal(bundle, model)
-    assert natural_classification(bundle) == {"pool": pool, "dense": "gelu", "dense_norm": True}
+    assert natural_head(bundle, "classification") == {"pool": pool, "dense": "gelu", "dense_norm": True}
     assert theirs_of(save(tmp_path / "ours", bundle), "classification").config.classifier_pooling == pool
 
 

@@ -29,6 +29,7 @@ from larvatus.targets import AnswerSpans
 
 class AnsweringConfig(HeadConfig, tag="answering", frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: ClassVar = AnswerSpans
+    suffix: ClassVar = "ForQuestionAnswering"
     labels: ClassVar[tuple[str, str]] = ("start", "end")
 
     null: bool = False
@@ -56,6 +57,12 @@ class AnsweringConfig(HeadConfig, tag="answering", frozen=True, kw_only=True, fo
 
     def build(self, model: TransformerConfig, vocabulary: int) -> Answering:
         return Answering(self, model)
+
+    @classmethod
+    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+        if len(labels) != len(cls.labels):
+            raise ValueError(f"a head for answers has a start and an end, not {len(labels)} labels")
+        return {}
 
     def describe(self) -> str:
         return f"first and last token of an answer{', or none' if self.null else ''}"

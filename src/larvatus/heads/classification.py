@@ -30,10 +30,17 @@ from larvatus.ranges import DropoutRate, Focal, Temperature, Weight, check_range
 from larvatus.targets import ClassTargets
 
 Kind = Literal["multi-class", "multi-label", "regression"]
+THEIR_KINDS: dict[Kind, str] = {
+    "multi-class": "single_label_classification",
+    "multi-label": "multi_label_classification",
+    "regression": "regression",
+}
+"""The `problem_type` of `transformers`."""
 
 
 class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: ClassVar = ClassTargets
+    suffix: ClassVar = "ForSequenceClassification"
 
     labels: tuple[str, ...]
     """Names of the classes; for a number, its one name."""
@@ -72,6 +79,19 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
 
     def build(self, model: TransformerConfig, vocabulary: int) -> Classification:
         return Classification(self, model)
+
+    def stated(self) -> dict[str, Any]:
+        return {**super().stated(), "problem_type": THEIR_KINDS[self.kind]}
+
+    @classmethod
+    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+        ours = {theirs: kind for kind, theirs in THEIR_KINDS.items()}
+        usual = "regression" if len(labels) == 1 else "multi-class"
+        return {"labels": labels, "kind": ours[problem_type] if problem_type else usual}
+
+    @classmethod
+    def said_by_stated(cls) -> frozenset[str]:
+        return frozenset({"labels", "kind"})
 
     def describe(self) -> str:
         what = {"multi-class": "classes", "multi-label": "labels", "regression": "number"}[self.kind]

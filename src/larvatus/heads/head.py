@@ -44,7 +44,7 @@ class HeadOfFamily:
 class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a head. Its `tag` is its name in files and in the names of parameters: ``classification``."""
 
-    needs: ClassVar[type]
+    needs: ClassVar[Any]
     """The kind of target that it learns from (`targets.py`)."""
     suffix: ClassVar[str | None] = None
     """How the classes of `transformers` with such a head end: ``ForSequenceClassification``; None: there are none."""
@@ -59,6 +59,8 @@ class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unk
         def mix(self) -> bool: ...
         @property
         def temperature(self) -> float: ...
+        @property
+        def weight(self) -> float: ...
 
     def build(self, model: TransformerConfig, vocabulary: int) -> Head:
         raise NotImplementedError
@@ -93,7 +95,7 @@ class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unk
 class Head(Trunk):
     """A module with scores. Subclasses say what a row is, how rows are scored, and what a row costs."""
 
-    needs: ClassVar[type]
+    needs: ClassVar[Any]
     config: Any
 
     @property

@@ -34,6 +34,7 @@ from larvatus.text.tag_schemes import Scheme
 
 class TaggingConfig(HeadConfig, tag="tagging", frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: ClassVar = WordTags
+    suffix: ClassVar = "ForTokenClassification"
 
     labels: tuple[str, ...]
     """The tags."""

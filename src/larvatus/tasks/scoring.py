@@ -79,7 +79,7 @@ def score_sequences(model: Network, sequences: Sequences, scoring: Scoring) -> F
     starts = edges(counts)
     scores = np.zeros((int(starts[-1]), head.outputs), np.float32)
     for chosen in by_length(sequences, scoring.budget):
-        batch = on_device(TrainingBatch(tokens=sequences.batch(chosen), targets={}), scoring.device)
+        batch = on_device(sequences.inputs(chosen), scoring.device)
         with scoring.autocast():
             x = features_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
             found = head.logits(x, batch)

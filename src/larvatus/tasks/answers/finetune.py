@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from larvatus.arrays import Floats
 from larvatus.bundle.directory import Bundle
-from larvatus.bundle.heads import natural_answering
+from larvatus.bundle.heads import natural_head
 from larvatus.errors import DataError, UsageError, did_you_mean
 from larvatus.heads import Answering, AnsweringConfig
 from larvatus.labelled.records import Dataset, QuestionExample
@@ -312,7 +312,7 @@ def finetune_answers(
         if not one.known:
             raise DataError(f"{one.place}: its answer is not given, so nothing can be learnt from it; drop it")
     job = dataclasses.replace(job, config=job.config.settled("answer", len(train)))
-    config = answering_head(train, options, head=job.head, natural=natural_answering(bundle))
+    config = answering_head(train, options, head=job.head, natural=natural_head(bundle, "answering"))
     if not config.whole_words:
         job.watch.say("answers may begin and end inside words, as those of the training examples do")
     asked = encode_questions(bundle, train.examples, job.config, options)

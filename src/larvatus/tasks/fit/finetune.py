@@ -19,11 +19,11 @@ from typing import Any, Protocol
 import msgspec
 
 from larvatus.bundle.directory import Bundle
-from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
-from larvatus.bundle.huggingface.task_heads import TaskConfig
+from larvatus.bundle.heads import natural_head, with_head
 from larvatus.engine.settings import Runtime
 from larvatus.errors import Preempted, UsageError
 from larvatus.heads import ClassificationConfig, TaggingConfig
+from larvatus.heads.head import HeadConfig
 from larvatus.labelled.records import Dataset, Example, TaggedExample, TextExample
 from larvatus.labelled.split import hold_out
 from larvatus.nn.lora import merge_lora, parameter_counts
@@ -174,7 +174,7 @@ def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[Tex
 
 def pooled_head(bundle: Bundle, train: Dataset[TextExample], job: Job) -> tuple[ClassificationConfig, Pooling]:
     """The head that the texts ask for, and what it reads of a text."""
-    natural = natural_classification(bundle)
+    natural = natural_head(bundle, "classification")
     config = classification_head(train, job.head, natural=natural)
     asked = None if job.head.pool is None else config.pool
     pooling = pooling_of(
@@ -197,7 +197,7 @@ def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[Ta
     scheme: Scheme = job.head.scheme or ("BIO" if written == "IOB1" else written)
     train = in_scheme(train, scheme, source=written, repair=job.repair)
     dev = in_scheme(dev, scheme, source=written, repair=job.repair) if dev else None
-    config = tagging_head(train, job.head, scheme=scheme, natural=natural_tagging(bundle))
+    config = tagging_head(train, job.head, scheme=scheme, natural=natural_head(bundle, "tagging"))
     job.watch.say(balance(train, scheme))
     job = dataclasses.replace(job, config=job.config.settled("tag", len(train)))
     data = encode_tags(bundle, train, config, job.config)
@@ -257,7 +257,7 @@ def encode_tags(
 
 def tuned_with_head(
     bundle: Bundle,
-    config: TaskConfig,
+    config: HeadConfig,
     data: Encoded,
     job: Job,
     *,
@@ -366,7 +366,7 @@ def _stopped(training: FineTuning, job: Job, seed: int) -> str:
     return f"{where}, where it was saved; the same command with --resume goes on from there"
 
 
-def trained_parameters(bundle: Bundle, head: TaskConfig, config: FineTuneConfig) -> int:
+def trained_parameters(bundle: Bundle, head: HeadConfig, config: FineTuneConfig) -> int:
     """How many numbers learn."""
     shell, _ = with_head(bundle, head, seed=0)
     trainable(shell.network, config.trained, decay=0.0, seed=0)

@@ -13,15 +13,13 @@ from typing import Any
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import with_head
-from larvatus.bundle.huggingface.task_heads import TaskConfig
-from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig
+from larvatus.heads.head import HeadConfig
 from larvatus.labelled.records import Dataset, TaggedExample
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.text.tag_schemes import Scheme, read_entities
 
 SHOWN = 12
 """Labels of a line."""
-HeadConfig = TaskConfig
 
 
 def balance(train: Dataset[Any], scheme: Scheme = "none") -> str:
@@ -60,7 +58,7 @@ def plan(
 
 
 def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
-    size = _size(head)
+    size = head.describe()
     parts = sorted({name.split(".")[2] for name in taken})
     if "classifier" in parts:
         return f"head: {size}; the model's own, which has the same labels"
@@ -68,19 +66,3 @@ def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
     gone = f" in place of the model's own for {len(old[0].labels):,} other labels" if old else ""
     own = f", {' and '.join(parts)} from the model" if parts else ""
     return f"head: {size}; a new classifier{gone}{own}"
-
-
-def _size(head: HeadConfig) -> str:
-    if isinstance(head, AnsweringConfig):
-        return f"first and last token of an answer{', or none' if head.null else ''}"
-    if isinstance(head, SpansConfig):
-        said = f"{len(head.labels):,} types of spans up to {head.longest} words, {head.decoding}"
-        if (own := head.relations) is not None:
-            said += f"; {len(own.labels):,} relations of spans up to {own.reach} words apart"
-        return said
-    if isinstance(head, ClassificationConfig):
-        what = {"multi-class": "classes", "multi-label": "labels", "regression": "number"}[head.kind]
-        return f"{len(head.labels):,} {what}"
-    scheme = "" if head.scheme == "none" else f" ({head.scheme})"
-    size = f"{len(head.labels):,} tags{scheme}{', CRF' if head.crf else ''}"
-    return f"{size}, BiLSTM of {head.lstm}" if head.lstm else size

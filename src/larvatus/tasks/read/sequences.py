@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.arrays import Ints
-from larvatus.batch import NO_WORD, TokenBatch, WordPieces, edges, ranges
+from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch, WordPieces, edges, ranges
 from larvatus.errors import UsageError
 from larvatus.text.align import Alignment
 from larvatus.text.frame import Frame
@@ -97,6 +97,10 @@ class Sequences:
             starts=own.starts[sequences],
             total=int(counts.sum()),
         )
+
+    def inputs(self, sequences: Ints) -> TrainingBatch[Ints]:
+        """What a head needs to give scores: tokens with their words, and nothing to learn."""
+        return TrainingBatch(tokens=self.batch(sequences), targets={})
 
     def of_words(self, sequences: Ints, values: Ints) -> Ints:
         """Of values [W] for all words of all sequences, those of the words of some."""
