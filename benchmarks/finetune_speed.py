@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tests.tasks.aligned import align_texts
 
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.heads import natural_head, with_head
@@ -37,7 +38,7 @@ from larvatus.tasks.fit.features import Examples
 from larvatus.tasks.fit.loop import FineTuning, Fitting
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences
-from larvatus.tasks.tag.tag import TaggedWords, align_texts
+from larvatus.tasks.tag.tag import TaggedWords
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.sentences import split_sentences
 

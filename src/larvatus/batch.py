@@ -99,6 +99,9 @@ class TokenBatch(Mapped, Generic[A]):
     words: A
     pieces: WordPieces[A] | None = None
     """The words that a head scores; None where it scores none."""
+    groups: A | None = None
+    """[G] sequences of each group that is scored together (a question with each of its choices), and so never cut
+    apart; None: each stands alone."""
 
     @property
     def size(self) -> int:
@@ -304,23 +307,32 @@ class TrainingBatch(Mapped, Generic[A]):
             segments=tokens(t.segments),
             words=tokens(t.words),
             pieces=None if t.pieces is None else t.pieces.cut(tokens=(start, end), sequences=(first, last)),
+            groups=None if t.groups is None else t.groups[slice(*np.searchsorted(self._stops(), [first, last]))],  # type: ignore[index]
         )
         targets = {k: v.cut(tokens=(start, end), sequences=(first, last)) for k, v in self.targets.items()}
         return TrainingBatch(tokens=cut, targets=targets)
 
     def cuts(self, budget: int) -> Iterator[TrainingBatch[A]]:
         """Runs of whole sequences of at most `budget` tokens each (a longer sequence comes alone)."""
-        for first, last in runs(self.tokens.lengths, budget):  # type: ignore[arg-type]
-            yield self.cut(first, last)
+        stops = self._stops()
+        edge = edges(self.tokens.lengths)[stops]  # type: ignore[arg-type]
+        for first, last in runs(edge[1:] - edge[:-1], budget):
+            yield self.cut(int(stops[first]), int(stops[last]))
+
+    def _stops(self) -> Ints:
+        """The numbers of sequences before which it may be cut, and their count: not within a group."""
+        groups = self.tokens.groups
+        return np.arange(self.tokens.count + 1) if groups is None else edges(groups)  # type: ignore[arg-type]
 
     def split(self, budget: int) -> Iterator[TrainingBatch[A]]:
         """Even runs of whole sequences: as few as have at most `budget` tokens each, give or take one sequence."""
-        edge = edges(self.tokens.lengths)  # type: ignore[arg-type]
+        stops = self._stops()
+        edge = edges(self.tokens.lengths)[stops]  # type: ignore[arg-type]
         count = max(1, -(-self.tokens.size // budget))
         borders = np.searchsorted(edge, np.arange(1, count) * (self.tokens.size / count))
-        for first, last in itertools.pairwise([0, *borders.tolist(), self.tokens.count]):
+        for first, last in itertools.pairwise([0, *borders.tolist(), len(stops) - 1]):
             if last > first:
-                yield self.cut(first, last)
+                yield self.cut(int(stops[first]), int(stops[last]))
 
     @classmethod
     def join(cls, parts: Sequence[TrainingBatch[Ints]]) -> TrainingBatch[Ints]:
@@ -340,7 +352,8 @@ class TrainingBatch(Mapped, Generic[A]):
         names = ("ids", "lengths", "positions", "segments", "words")
         words = [(part.tokens.pieces, n) for part, n in zip(parts, tokens_before, strict=False) if part.tokens.pieces]
         pieces = WordPieces.join(words) if words else None
-        tokens = TokenBatch(**{name: end_to_end(name) for name in names}, pieces=pieces)
+        groups = end_to_end("groups") if parts[0].tokens.groups is not None else None
+        tokens = TokenBatch(**{name: end_to_end(name) for name in names}, pieces=pieces, groups=groups)
         return TrainingBatch(tokens=tokens, targets=targets)
 
 

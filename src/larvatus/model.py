@@ -36,9 +36,8 @@ from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.similarity import Instance, Similarities, instance, similarities
 from larvatus.embed.standardise.standardise import Standardiser, find_standardiser
 from larvatus.embed.vectors import embed_texts
-from larvatus.errors import ArtefactError, UsageError, did_you_mean
+from larvatus.errors import ArtefactError, UsageError
 from larvatus.labelled.groups import with_groups
-from larvatus.labelled.read import read_texts
 from larvatus.labelled.records import Dataset
 from larvatus.labelled.texts import Paths, names_of
 from larvatus.nn.device import choose_device
@@ -47,9 +46,9 @@ from larvatus.nn.transformer import Transformer
 from larvatus.probe.attention import TextAttention, attend
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.fit.job import job_of
-from larvatus.tasks.fit.run import FINETUNE, OPTIONS, READ, Order, options_of, run
-from larvatus.tasks.fit.settings import Task
+from larvatus.tasks.fit.run import Order, run
 from larvatus.tasks.predict import Input, PredictOptions, Predictor
+from larvatus.tasks.registry import TaskName, task_named
 from larvatus.tasks.results import Prediction
 from larvatus.text.tokenizer import Tokenizer
 
@@ -340,7 +339,7 @@ def load(
 
 
 def finetune(
-    task: Task,
+    task: TaskName,
     model: str | Path | Model,
     *,
     train: Paths | Dataset[Any],
@@ -360,20 +359,17 @@ def finetune(
 
     `lv.finetune("tag", "bert-base", train="train.conll", dev="dev.conll", crf=True)("Mt. Sanitas is near.").entities`
     """
-    if task not in FINETUNE:
-        raise UsageError(f"there is no task {task!r} to fine-tune for{did_you_mean(task, FINETUNE)}")
+    chosen = task_named(task)
     loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
-    own = OPTIONS[task].__struct_fields__ if task in OPTIONS else ()
-    options = options_of(task, {name: settings.pop(name) for name in own if name in settings})
-    job = job_of({"device": str(loaded.device), **settings})
-    examples = train if isinstance(train, Dataset) else READ[task](train)
+    job = job_of(task, {"device": str(loaded.device), **settings})
+    examples = train if isinstance(train, Dataset) else chosen.read(train)
     if group is not None:
         if isinstance(train, Dataset) or dev is not None:
             raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
         examples = with_groups(examples, names_of(train), group)
     held = dev
     if dev is not None and not isinstance(dev, Dataset):
-        held = read_texts(dev, kind=examples.kind) if task == "classify" else READ[task](dev)
+        held = chosen.read(dev, kind=examples.kind)
     order = Order(
         task=task,
         bundle=loaded.bundle,
@@ -381,7 +377,6 @@ def finetune(
         train=examples,
         dev=held,
         out=Path(out or ""),
-        options=options,
         resume=resume,
         overwrite=overwrite,
     )

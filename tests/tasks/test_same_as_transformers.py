@@ -28,10 +28,11 @@ from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.scoring import head_of
-from larvatus.tasks.tag.tag import TaggedWords, align_texts
+from larvatus.tasks.tag.tag import TaggedWords
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import ByteBPEConfig, train_vocabulary
 from tests.bundle.theirs import PROSE, their_directory
+from tests.tasks.aligned import align_texts
 
 BATCH, EPOCHS, EXAMPLES, SEED, CLASSES = 8, 2, 37, 3, 3
 SMALL = {

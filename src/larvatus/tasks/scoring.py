@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from larvatus.arrays import Floats, Ints
 from larvatus.batch import TrainingBatch, edges, runs
-from larvatus.errors import ArtefactError
+from larvatus.errors import ArtefactError, UsageError
 from larvatus.heads.head import Head
 from larvatus.network import Network
 from larvatus.nn.device import on_device
@@ -45,6 +46,17 @@ def head_of(model: Network, name: str = "the model") -> Head:
         if isinstance(head, Head):
             return head
     raise ArtefactError(f"{name} has no head to predict with; give it one with larvatus finetune")
+
+
+AHead = TypeVar("AHead", bound=Head)
+
+
+def head_as(model: Network, kind: type[AHead], does: str, name: str = "the model") -> AHead:
+    """The model's head as the kind that a task needs; `does` is what such a head does: "tag words"."""
+    head = head_of(model, name)
+    if not isinstance(head, kind):
+        raise UsageError(f"{name} does not {does}; give it what it was fine-tuned for")
+    return head
 
 
 def features_of(

@@ -57,10 +57,10 @@ from larvatus.corpus.report import language_rows
 from larvatus.engine.settings import Runtime
 from larvatus.errors import UsageError
 from larvatus.evaluate.languages import evaluate_text, open_text
-from larvatus.heads.head import HeadConfig
 from larvatus.pretrain.evaluation import HeldOut, perplexity
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.loop import scoring_of
+from larvatus.tasks.registry import is_tuned
 from larvatus.text.languages import Given
 from larvatus.text.readers import ReadOptions
 
@@ -158,7 +158,7 @@ def evaluate(
     if len(models) > 1:
         raise UsageError("held-out text is read by one model at a time; name one directory")
     (model,) = models
-    if not (corpus or languages) and any(isinstance(one, HeadConfig) for one in load_bundle(model).objectives):
+    if not (corpus or languages) and is_tuned(load_bundle(model)):
         raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
     if asked.reading != Labelled() or truncate or repair or strict or length is not None:
         flags = "columns, --truncate, --repair, --strict and --length"

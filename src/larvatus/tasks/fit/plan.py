@@ -9,31 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import with_head
 from larvatus.heads.head import HeadConfig
-from larvatus.labelled.records import Dataset, TaggedExample
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.text.tag_schemes import Scheme, read_entities
 
 SHOWN = 12
 """Labels of a line."""
 
 
-def balance(train: Dataset[Any], scheme: Scheme = "none") -> str:
-    """How often each class, entity or tag occurs, commonest first."""
-    counts, name, whole = train.labels(), "classes", len(train)
-    if any(isinstance(one, TaggedExample) for one in train):
-        name = "tags" if scheme == "none" else "entities"
-        if scheme != "none":
-            own = (entity.label for one in train for entity in read_entities(one.tags or (), scheme))
-            counts = Counter(own)
-        whole = sum(counts.values())
+def balance(counts: Counter[str], name: str, *, of: int) -> str:
+    """How often each class, entity or tag occurs, commonest first, and as a share of how many; empty of none."""
     if not counts:
-        return f"{len(train):,} examples, no {name}" if name != "classes" else f"labels: {len(train):,} numbers"
-    shares = ", ".join(f"{label} {count:,} ({count / whole:.0%})" for label, count in counts.most_common(SHOWN))
+        return ""
+    shares = ", ".join(f"{label} {count:,} ({count / of:.0%})" for label, count in counts.most_common(SHOWN))
     more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
     return f"{name}: {shares}{more}"
 

@@ -19,7 +19,7 @@ import torch
 
 from larvatus.arrays import Floats, Ints
 from larvatus.batch import TrainingBatch, edges
-from larvatus.errors import ArtefactError, did_you_mean
+from larvatus.errors import did_you_mean
 from larvatus.heads import Spans, SpansConfig
 from larvatus.heads.spans import NULL
 from larvatus.labelled.records import SpannedWords
@@ -30,9 +30,9 @@ from larvatus.nn.span_index import SpanIndex
 from larvatus.targets import WordSpans
 from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.read.unknown import Unknown
-from larvatus.tasks.read.words import align_examples
+from larvatus.tasks.read.words import Words, align_examples
 from larvatus.tasks.results import Coverage, Entity, Relation, Spanned
-from larvatus.tasks.scoring import Scoring, by_length, head_of
+from larvatus.tasks.scoring import Scoring, by_length, head_as
 from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, decode_spans
 from larvatus.tasks.spans.relations import (
     RelationTuple,
@@ -103,9 +103,21 @@ class SpannedTexts:
         return lines
 
 
-def align_spanned(tokenizer: Tokenizer, examples: Sequence[SpannedWords]) -> list[Alignment]:
-    """The tokens of each example, aligned with its own words."""
-    return align_examples(tokenizer, examples)
+@dataclass(frozen=True, eq=False)
+class AlignedSpans:
+    """Texts as the model reads them, with their words, in windows that hold every span whole."""
+
+    texts: list[Alignment]
+    encoded: SpanSequences
+
+
+def encode_words(
+    tokenizer: Tokenizer, examples: Sequence[Words], config: SpansConfig, *, limit: int, truncate: bool = False
+) -> AlignedSpans:
+    """Texts, or words already cut, with spans or without: a space parts words with a common token (`words.py`)."""
+    texts = align_examples(tokenizer, examples, spacing="apart")
+    encoded = span_sequences(tokenizer, texts, limit=limit, longest=config.longest, truncate=truncate)
+    return AlignedSpans(texts, encoded)
 
 
 def spanned_texts(
@@ -117,8 +129,7 @@ def spanned_texts(
     truncate: bool = False,
 ) -> SpannedTexts:
     """Examples as the model learns them."""
-    found = align_spanned(tokenizer, examples)
-    encoded = span_sequences(tokenizer, found, limit=limit, longest=config.longest, truncate=truncate)
+    encoded = encode_words(tokenizer, examples, config, limit=limit, truncate=truncate).encoded
     unknown = unknown_types(examples, config.labels)
     ids = {label: number for number, label in enumerate((*config.labels, *unknown.names))}
     gold = tuple(
@@ -173,11 +184,9 @@ def unknown_types(examples: Sequence[SpannedWords], labels: Sequence[str]) -> Un
     return Unknown.of(found, total=sum(len(one.spans or ()) for one in examples), first=first)
 
 
-def spans_head(model: Network) -> Spans:
-    head = head_of(model)
-    if not isinstance(head, Spans):
-        raise ArtefactError("the model has no head for spans; give it one with larvatus finetune spans")
-    return head
+def spans_head(model: Network, name: str = "the model") -> Spans:
+    """The head of a model that finds spans."""
+    return head_as(model, Spans, "find spans", name)
 
 
 @dataclass(frozen=True, eq=False)
