@@ -105,7 +105,7 @@ def test_strict_refuses_labels_of_dev_that_train_lacks_with_their_place(finetune
             "the\tO\nriver\tB-LOC\n\n" * 20,
             ("--labels", "regression"),
             2,
-            "--labels belongs to finetune classify, not tag",
+            "--labels belongs to finetune classify",
         ),
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--text", "1"), 2, "--text are for texts"),
         ("the\tO\nriver\tB-LOC\n\n" * 20, ("--tag", "9"), 4, "train.conll"),
