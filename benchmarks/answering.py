@@ -35,10 +35,12 @@ from larvatus.labelled.squad_file import write_predictions, write_squad
 from larvatus.metrics.squad import squad_scores
 from larvatus.rng import stream
 from larvatus.tasks.answers.answer import Decoding
-from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers, hold_out_questions
+from larvatus.tasks.answers.held_out import hold_out_questions
+from larvatus.tasks.answers.options import AnswerOptions
 from larvatus.tasks.fit.finetune import Job, Watch
 from larvatus.tasks.fit.loop import Epoch, scoring_of
 from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.registry import finetune
 
 Questions = Dataset[QuestionExample]
 WAYS = {
@@ -109,7 +111,7 @@ def main() -> None:
     figures: dict[str, list[tuple[float, float]]] = {}
     for seed in map(int, asked.seeds.split(",")):
         began = time.monotonic()
-        tuned = finetune_answers(bundle, train, None, job(config, runtime, seed))
+        tuned = finetune("answer", bundle, train, None, job(config, runtime, seed))
         print(f"seed {seed}: {tuned.runs[0].steps:,} steps in {time.monotonic() - began:.1f} s on {runtime}")
         for name, data in sets.items():
             for row, (f1, exact) in scored(tuned.bundle, name, data, asked, runtime, seed).items():

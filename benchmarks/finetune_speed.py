@@ -24,9 +24,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from tests.tasks.aligned import align_texts
 
 from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
+from larvatus.bundle.heads import natural_head, with_head
 from larvatus.engine.settings import Runtime
 from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.labelled.glue import read_glue
@@ -37,7 +38,7 @@ from larvatus.tasks.fit.features import Examples
 from larvatus.tasks.fit.loop import FineTuning, Fitting
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences
-from larvatus.tasks.tag.tag import TaggedWords, align_texts
+from larvatus.tasks.tag.tag import TaggedWords
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.sentences import split_sentences
 
@@ -64,7 +65,7 @@ def texts(glue: Path | None, count: int) -> list[TextOrPair]:
 
 
 def classification(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences, Examples, list[dict[str, Any]]]:
-    config = ClassificationConfig(labels=("no", "yes"), **natural_classification(bundle))
+    config = ClassificationConfig(labels=("no", "yes"), **natural_head(bundle, "classification"))
     sequences = text_sequences(bundle.tokenizer, examples, limit=bundle.model.max_positions)
     labels = stream(0, "labels").integers(0, 2, len(examples))
     theirs = [row | {"labels": int(label)} for row, label in zip(rows(sequences), labels, strict=True)]
@@ -73,16 +74,17 @@ def classification(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Seq
 
 def tagging(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences, Examples, list[dict[str, Any]]]:
     """Every word of white space has a tag, on all its subwords."""
-    config = TaggingConfig(labels=TAGS, scheme="BIO", **natural_tagging(bundle))
+    config = TaggingConfig(labels=TAGS, scheme="BIO", **natural_head(bundle, "tagging"))
     words = [(one if isinstance(one, str) else " ".join(one)).split() for one in examples]
     found = align_texts(bundle.tokenizer, words)
     sequences = word_sequences(bundle.tokenizer, found, limit=bundle.model.max_positions)
     data = TaggedWords(sequences, stream(0, "tags").integers(0, len(TAGS), sum(map(len, words))))
     theirs = []
     for number, row in enumerate(rows(sequences)):
-        own = data.batch(np.array([number])).targets[WordTags]
+        own = data.batch(np.array([number]))
+        pieces, tags = own.tokens.pieces, own.targets[WordTags].tags
         labels = np.full(len(row["input_ids"]), -100)
-        labels[own.rows] = own.tags[own.words]
+        labels[pieces.rows] = tags[pieces.words]
         theirs.append(row | {"labels": labels.tolist()})
     return config, sequences, data, theirs
 

@@ -26,13 +26,16 @@ from larvatus.labelled.records import Dataset, SpannedWords, TaggedExample
 from larvatus.labelled.spanned import read_spanned
 from larvatus.metrics.entities import entity_f1
 from larvatus.metrics.spans import span_f1
-from larvatus.tasks.fit.finetune import Job, Watch, encode_tags, finetune_tags
+from larvatus.tasks.fit.finetune import Job, Watch
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.held_out import HeldOutTags
+from larvatus.tasks.registry import finetune
 from larvatus.tasks.spans.decoding import decode_spans
-from larvatus.tasks.spans.finetune import SpanOptions, encode_spans, finetune_spans
+from larvatus.tasks.spans.options import SpanOptions
 from larvatus.tasks.spans.spans import span_candidates, spans_head
+from larvatus.tasks.spans.task import encode_spans
+from larvatus.tasks.tag.held_out import HeldOutTags
+from larvatus.tasks.tag.tag import tagged_words
 from larvatus.text.tag_schemes import Entity, write_tags
 
 
@@ -72,14 +75,14 @@ def predicted(bundle: Bundle, dev: Dataset[SpannedWords], job: Job) -> list[Span
 def compare(
     bundle: Bundle, train: Dataset[SpannedWords], dev: Dataset[SpannedWords], job: Job, options: SpanOptions
 ) -> dict[str, Any]:
-    tuned = finetune_spans(bundle, train, None, job, options)
+    tuned = finetune("spans", bundle, train, None, dataclasses.replace(job, options=options))
     answers = predicted(tuned.bundle, dev, job)
     score = span_f1([one.spans or () for one in dev], [one.spans or () for one in answers])
     on_outer = entity_f1([outer(one) for one in dev], [outer(one) for one in answers]).micro
-    tagger = finetune_tags(bundle, tagged(train), None, job).bundle
+    tagger = finetune("tag", bundle, tagged(train), None, job).bundle
     (tags,) = tagger.objectives
     assert isinstance(tags, TaggingConfig)
-    held = HeldOutTags(encode_tags(tagger, tagged(dev), tags, job.config), tags, "entity-f1")
+    held = HeldOutTags(tagged_words(tagger, tagged(dev).examples, tags, job.windows(tagger)), tags, "entity-f1")
     on_tags = held.scores(tagger.network, scoring_of(job.runtime))
     figures = {
         "outer_f1_spans": on_outer.f1,

@@ -30,9 +30,11 @@ from larvatus.nn.relation_scorer import distances, gaps
 from larvatus.tasks.fit.finetune import Job, Watch
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.spans.finetune import SpanOptions, encode_spans, finetune_spans
+from larvatus.tasks.registry import finetune
 from larvatus.tasks.spans.held_out import HeldOutSpans
+from larvatus.tasks.spans.options import SpanOptions
 from larvatus.tasks.spans.spans import spans_head
+from larvatus.tasks.spans.task import encode_spans
 from larvatus.text.lines import numbered_lines
 
 DIRECT = ("nmod", "nmod:poss", "appos")
@@ -120,7 +122,9 @@ def main() -> None:
     )
     figures = {"baseline given spans": baseline(train, dev)}
     for name, options in (("joint", SpanOptions()), ("spans alone", SpanOptions(relations=False))):
-        tuned = finetune_spans(load_bundle(given.model), train, None, job, options).bundle
+        tuned = finetune(
+            "spans", load_bundle(given.model), train, None, dataclasses.replace(job, options=options)
+        ).bundle
         config = spans_head(tuned.network).config
         held = HeldOutSpans(encode_spans(tuned, dev, config, job), config)
         values = held.scores(tuned.network, scoring_of(job.runtime)).values

@@ -1,5 +1,7 @@
 """`TokenBatch` and `TrainingBatch`: cutting and joining are each other's opposites, and budgets hold."""
 
+import dataclasses
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,3 +62,14 @@ def test_an_even_split_is_the_batch_in_as_few_runs_as_the_budget_asks_for(batch,
     assert len(parts) <= -(-batch.tokens.size // budget)
     longest = int(batch.tokens.lengths.max())
     assert all(part.tokens.size <= batch.tokens.size / -(-batch.tokens.size // budget) + longest for part in parts)
+
+
+def test_sequences_that_are_scored_together_are_never_cut_apart() -> None:
+    tokens = TokenBatch.of([[2, n, 3] for n in range(9)])
+    batch = TrainingBatch(tokens=dataclasses.replace(tokens, groups=np.array([4, 2, 3])), targets={})
+    for parts in (list(batch.split(5)), list(batch.cuts(5)), list(batch.split(20))):
+        assert [count for part in parts for count in part.tokens.groups.tolist()] == [4, 2, 3]
+        assert all(part.tokens.groups.sum() == part.tokens.count for part in parts)
+        again = TrainingBatch.join(parts).tokens
+        assert (again.ids.tolist(), again.groups.tolist()) == (tokens.ids.tolist(), [4, 2, 3])
+    assert len(list(batch.split(5))) == 3

@@ -5,6 +5,7 @@
     segments   [N]   0 for the first text, 1 for the second │
     words      [N]   index of the word a token belongs to within its sequence; -1 for special tokens
     lengths    [B]   tokens of each sequence, so N = lengths.sum()
+    pieces           which tokens each word is made of, where words are asked for (`WordPieces`)
 
 `TrainingBatch` adds what the objectives are to predict. Both hold NumPy arrays while they are made (corpus, corruption)
 and torch tensors while they are used (nn, objectives): `batch.map(torch.from_numpy)` is the way between.
@@ -41,8 +42,55 @@ class Mapped:
         fields: dict[str, Any] = {}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
-            fields[field.name] = value.map(function) if isinstance(value, Mapped) else function(value)
+            if value is not None:
+                value = value.map(function) if isinstance(value, Mapped) else function(value)
+            fields[field.name] = value
         return type(self)(**fields)
+
+
+@dataclass(frozen=True, eq=False)
+class WordPieces(Mapped, Generic[A]):
+    """The words of each sequence, with the tokens that each is made of: as (token, word) pairs.
+
+    A word that several windows hold is scored in the one where it sees most. A token may serve two words, and a word
+    that normalisation deletes has no token.
+    """
+
+    rows: A  # [P] token of each pair: its place in the flat batch, ascending
+    words: A  # [P] the pair's word, 0 … W − 1, ascending
+    counts: A  # [B] words of each sequence
+    starts: A  # [B] how many of them, the first, are scored here; the others stand here for spans to end at
+    total: int
+    """Words in all (W): known on the host wherever the arrays are."""
+
+    def map(self, function: Callable[[Any], Any]) -> WordPieces[Any]:
+        arrays = {name: function(getattr(self, name)) for name in ("rows", "words", "counts", "starts")}
+        return WordPieces(**arrays, total=self.total)
+
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordPieces[A]:
+        """The words of a run of sequences, counted from its first token and word."""
+        border = edges(self.counts)  # type: ignore[arg-type]
+        first, last = int(border[sequences[0]]), int(border[sequences[1]])
+        low, high = np.searchsorted(self.words, [first, last])  # type: ignore[call-overload]
+        return WordPieces(
+            rows=self.rows[low:high] - tokens[0],  # type: ignore[index]
+            words=self.words[low:high] - first,  # type: ignore[index]
+            counts=self.counts[slice(*sequences)],  # type: ignore[index]
+            starts=self.starts[slice(*sequences)],  # type: ignore[index]
+            total=last - first,
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[tuple[WordPieces[Ints], int]]) -> WordPieces[Ints]:
+        """Each part with the number of tokens that come before it."""
+        before = edges(np.array([part.total for part, _ in parts])).tolist()
+        return WordPieces(
+            rows=np.concatenate([part.rows + tokens for part, tokens in parts]),
+            words=np.concatenate([part.words + n for (part, _), n in zip(parts, before, strict=False)]),
+            counts=np.concatenate([part.counts for part, _ in parts]),
+            starts=np.concatenate([part.starts for part, _ in parts]),
+            total=before[-1],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +100,11 @@ class TokenBatch(Mapped, Generic[A]):
     positions: A
     segments: A
     words: A
+    pieces: WordPieces[A] | None = None
+    """The words that a head scores; None where it scores none."""
+    groups: A | None = None
+    """[G] sequences of each group that is scored together (a question with each of its choices), and so never cut
+    apart; None: each stands alone."""
 
     @property
     def size(self) -> int:
@@ -301,23 +354,33 @@ class TrainingBatch(Mapped, Generic[A]):
             positions=tokens(t.positions),
             segments=tokens(t.segments),
             words=tokens(t.words),
+            pieces=None if t.pieces is None else t.pieces.cut(tokens=(start, end), sequences=(first, last)),
+            groups=None if t.groups is None else t.groups[slice(*np.searchsorted(self._stops(), [first, last]))],  # type: ignore[index]
         )
         targets = {k: v.cut(tokens=(start, end), sequences=(first, last)) for k, v in self.targets.items()}
         return TrainingBatch(tokens=cut, targets=targets)
 
     def cuts(self, budget: int) -> Iterator[TrainingBatch[A]]:
         """Runs of whole sequences of at most `budget` tokens each (a longer sequence comes alone)."""
-        for first, last in runs(self.tokens.lengths, budget):  # type: ignore[arg-type]
-            yield self.cut(first, last)
+        stops = self._stops()
+        edge = edges(self.tokens.lengths)[stops]  # type: ignore[arg-type]
+        for first, last in runs(edge[1:] - edge[:-1], budget):
+            yield self.cut(int(stops[first]), int(stops[last]))
+
+    def _stops(self) -> Ints:
+        """The numbers of sequences before which it may be cut, and their count: not within a group."""
+        groups = self.tokens.groups
+        return np.arange(self.tokens.count + 1) if groups is None else edges(groups)  # type: ignore[arg-type]
 
     def split(self, budget: int) -> Iterator[TrainingBatch[A]]:
         """Even runs of whole sequences: as few as have at most `budget` tokens each, give or take one sequence."""
-        edge = edges(self.tokens.lengths)  # type: ignore[arg-type]
+        stops = self._stops()
+        edge = edges(self.tokens.lengths)[stops]  # type: ignore[arg-type]
         count = max(1, -(-self.tokens.size // budget))
         borders = np.searchsorted(edge, np.arange(1, count) * (self.tokens.size / count))
-        for first, last in itertools.pairwise([0, *borders.tolist(), self.tokens.count]):
+        for first, last in itertools.pairwise([0, *borders.tolist(), len(stops) - 1]):
             if last > first:
-                yield self.cut(first, last)
+                yield self.cut(int(stops[first]), int(stops[last]))
 
     @classmethod
     def join(cls, parts: Sequence[TrainingBatch[Ints]]) -> TrainingBatch[Ints]:
@@ -332,10 +395,14 @@ class TrainingBatch(Mapped, Generic[A]):
         sequences_before = edges(np.array([part.tokens.count for part in parts])).tolist()
         targets: dict[Any, Any] = {}
         for kind in parts[0].targets:
-            of_kind = [part.targets[kind] for part in parts]
-            targets[kind] = kind.join(list(zip(of_kind, tokens_before, sequences_before, strict=False)))  # type: ignore[attr-defined]
-        names = [field.name for field in dataclasses.fields(TokenBatch)]
-        return TrainingBatch(tokens=TokenBatch(**{name: end_to_end(name) for name in names}), targets=targets)
+            own = [part.targets[kind] for part in parts]
+            targets[kind] = kind.join(list(zip(own, tokens_before, sequences_before, strict=False)))  # type: ignore[attr-defined]
+        names = ("ids", "lengths", "positions", "segments", "words")
+        words = [(part.tokens.pieces, n) for part, n in zip(parts, tokens_before, strict=False) if part.tokens.pieces]
+        pieces = WordPieces.join(words) if words else None
+        groups = end_to_end("groups") if parts[0].tokens.groups is not None else None
+        tokens = TokenBatch(**{name: end_to_end(name) for name in names}, pieces=pieces, groups=groups)
+        return TrainingBatch(tokens=tokens, targets=targets)
 
 
 def runs(lengths: Ints, budget: int) -> Iterator[tuple[int, int]]:

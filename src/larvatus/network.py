@@ -23,10 +23,8 @@ from torch import Tensor, nn
 
 from larvatus.batch import TrainingBatch
 from larvatus.errors import DataError, RecipeError
-from larvatus.heads.answering import Answering, AnsweringConfig
-from larvatus.heads.classification import Classification, ClassificationConfig
-from larvatus.heads.spans import Spans, SpansConfig
-from larvatus.heads.tagging import Tagging, TaggingConfig
+from larvatus.heads.head import Head
+from larvatus.heads.kinds import AnyHeadConfig
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.initialise import initialise
 from larvatus.objectives.loss import Loss, combine
@@ -42,22 +40,9 @@ ObjectiveConfig = (
     | SpanBoundaryConfig
     | SentenceOrderConfig
     | ReplacedTokensConfig
-    | ClassificationConfig
-    | TaggingConfig
-    | AnsweringConfig
-    | SpansConfig
+    | AnyHeadConfig
 )
-Objective = (
-    MaskedLM
-    | NextSentence
-    | SpanBoundary
-    | SentenceOrder
-    | ReplacedTokensHead
-    | Classification
-    | Tagging
-    | Answering
-    | Spans
-)
+Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Head
 
 
 def tag(config: Struct) -> str:
@@ -144,9 +129,15 @@ class Network(nn.Module):
         if self.generator is not None:
             losses["masked-lm"], samples_M = self.generator.sample(batch, accuracy=accuracy, limit=limit)
             batch = replaced(batch, samples_M)
-        z_ND = self.encoder(batch.tokens, limit=limit)
-        for name, objective in cast(Mapping[str, Objective], self.objectives).items():
-            losses[name] = objective.loss(z_ND, batch, self.encoder, accuracy=accuracy)
+        own = cast(Mapping[str, Objective], self.objectives)
+        mixes = any(getattr(objective, "mix", None) is not None for objective in own.values())
+        states = self.encoder(batch.tokens, layers=range(self.encoder.depth + 1) if mixes else None, limit=limit)
+        z_ND = states[-1] if mixes else states
+        for name, objective in own.items():
+            mixed = getattr(objective, "mix", None) is not None
+            losses[name] = objective.loss(
+                torch.stack(states) if mixed else z_ND, batch, self.encoder, accuracy=accuracy
+            )
         return losses
 
     def sample(

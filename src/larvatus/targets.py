@@ -42,15 +42,9 @@ class ClassTargets(Mapped, Generic[A]):
 
 @dataclass(frozen=True, eq=False)
 class WordTags(Mapped, Generic[A]):
-    """The words of each sequence, with the tokens that each is made of, and the tag of each.
-
-    A word that several windows hold is in the one where it sees most, so every word is here once. A token may serve two
-    words, and a word that normalisation deletes has none.
-    """
+    """The tag of each word; which tokens the words are made of stands in the batch's tokens (`batch.WordPieces`)."""
 
     what: ClassVar[str] = "tags of words"
-    rows: A  # [P] token of each (token, word) pair: its place in the flat batch, ascending
-    words: A  # [P] the pair's word, 0 … W − 1, ascending
     tags: A  # [W] −100 where nobody knows
     counts: A  # [B] words of each sequence
 
@@ -61,20 +55,11 @@ class WordTags(Mapped, Generic[A]):
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordTags[A]:
         border = edges(self.counts)  # type: ignore[arg-type]
         first, last = int(border[sequences[0]]), int(border[sequences[1]])
-        low, high = np.searchsorted(self.words, [first, last])  # type: ignore[call-overload]
-        return WordTags(
-            rows=self.rows[low:high] - tokens[0],  # type: ignore[index]
-            words=self.words[low:high] - first,  # type: ignore[index]
-            tags=self.tags[first:last],  # type: ignore[index]
-            counts=self.counts[slice(*sequences)],  # type: ignore[index]
-        )
+        return WordTags(tags=self.tags[first:last], counts=self.counts[slice(*sequences)])  # type: ignore[index]
 
     @classmethod
     def join(cls, parts: Sequence[tuple[WordTags[Ints], int, int]]) -> WordTags[Ints]:
-        before = edges(np.array([part.count for part, _, _ in parts])).tolist()
         return WordTags(
-            rows=np.concatenate([part.rows + tokens for part, tokens, _ in parts]),
-            words=np.concatenate([part.words + n for (part, _, _), n in zip(parts, before, strict=False)]),
             tags=np.concatenate([part.tags for part, _, _ in parts]),
             counts=np.concatenate([part.counts for part, _, _ in parts]),
         )
@@ -113,17 +98,14 @@ class AnswerSpans(Mapped, Generic[A]):
 
 @dataclass(frozen=True, eq=False)
 class WordSpans(Mapped, Generic[A]):
-    """The words of each sequence, with the tokens that each is made of, and the spans of words that are something.
+    """The spans of words that are something; the words themselves stand in the batch's tokens (`batch.WordPieces`).
 
     Of a long text each window begins the spans of some words alone, and holds the words after these that they may end
     at: so every span is in one window.
     """
 
     what: ClassVar[str] = "spans of words"
-    rows: A  # [P] token of each (token, word) pair: its place in the flat batch, ascending
-    words: A  # [P] the pair's word, 0 … W − 1, ascending
     counts: A  # [B] words of each sequence
-    starts: A  # [B] how many of these, the first, begin spans
     first: A  # [G] first word of each gold span, 0 … W − 1
     last: A  # [G] its last word, itself in it
     types: A  # [G]
@@ -137,15 +119,11 @@ class WordSpans(Mapped, Generic[A]):
 
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordSpans[A]:
         border, gold = edges(self.counts), edges(self.golds)  # type: ignore[arg-type]
-        begin, end = int(border[sequences[0]]), int(border[sequences[1]])
-        low, high = np.searchsorted(self.words, [begin, end])  # type: ignore[call-overload]
+        begin = int(border[sequences[0]])
         own = slice(int(gold[sequences[0]]), int(gold[sequences[1]]))
         links = slice(*np.searchsorted(self.related[:, 0], [own.start, own.stop]))  # type: ignore[index]
         return WordSpans(
-            rows=self.rows[low:high] - tokens[0],  # type: ignore[index]
-            words=self.words[low:high] - begin,  # type: ignore[index]
             counts=self.counts[slice(*sequences)],  # type: ignore[index]
-            starts=self.starts[slice(*sequences)],  # type: ignore[index]
             first=self.first[own] - begin,  # type: ignore[index]
             last=self.last[own] - begin,  # type: ignore[index]
             types=self.types[own],  # type: ignore[index]
@@ -163,10 +141,7 @@ class WordSpans(Mapped, Generic[A]):
             return np.concatenate(own)
 
         return WordSpans(
-            rows=np.concatenate([part.rows + tokens for part, tokens, _ in parts]),
-            words=end_to_end("words", moved=True),
             counts=end_to_end("counts"),
-            starts=end_to_end("starts"),
             first=end_to_end("first", moved=True),
             last=end_to_end("last", moved=True),
             types=end_to_end("types"),

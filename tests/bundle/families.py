@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from larvatus.batch import TrainingBatch
 from larvatus.bundle.directory import Bundle, save_bundle
-from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
+from larvatus.bundle.heads import natural_head, with_head
 from larvatus.heads import Classification, ClassificationConfig, Tagging, TaggingConfig
 from larvatus.network import Network
 from larvatus.nn.device import on_device
@@ -52,10 +52,11 @@ def logits(network: Network, tokenizer: Tokenizer) -> torch.Tensor:
     tokens = on_device(inputs(tokenizer, TEXTS), "cpu")
     z_ND = network.encoder(tokens)
     (head,) = network.heads.values()
+    batch = TrainingBatch(tokens=tokens, targets={})
     if isinstance(head, Tagging):
-        return head.logits(z_ND, tokens.lengths)
+        return head.logits(z_ND, batch)
     assert isinstance(head, Classification)
-    return head.logits(head.features(z_ND, TrainingBatch(tokens=tokens, targets={})))
+    return head.logits(head.features(z_ND, batch), batch)
 
 
 @torch.no_grad()
@@ -95,9 +96,9 @@ def headed(parent: Bundle, head: str, **settings: Any) -> Bundle:
     """With a new head as the family has it, and weights that all differ from their defaults."""
     config: ClassificationConfig | TaggingConfig
     if head == "classification":
-        config = ClassificationConfig(**{"labels": LABELS, **natural_classification(parent), **settings})
+        config = ClassificationConfig(**{"labels": LABELS, **natural_head(parent, "classification"), **settings})
     else:
-        config = TaggingConfig(**{"labels": LABELS, **natural_tagging(parent), **settings})
+        config = TaggingConfig(**{"labels": LABELS, **natural_head(parent, "tagging"), **settings})
     ready, _ = with_head(parent, config, seed=1)
     scramble(ready.network)
     return ready

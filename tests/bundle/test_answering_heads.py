@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from larvatus.batch import TrainingBatch
 from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.bundle.heads import natural_answering, with_head
+from larvatus.bundle.heads import natural_head, with_head
 from larvatus.errors import ArtefactError
 from larvatus.heads import Answering, AnsweringConfig
 from larvatus.nn.device import on_device
@@ -28,7 +29,8 @@ def equal(bundle: Bundle, model: Any) -> None:
     batch = inputs(bundle.tokenizer, TEXTS)
     (head,) = bundle.network.heads.values()
     assert isinstance(head, Answering)
-    ours = head.logits(bundle.network.encoder(on_device(batch, "cpu")))
+    tokens = on_device(batch, "cpu")
+    ours = head.logits(bundle.network.encoder(tokens), TrainingBatch(tokens=tokens, targets={}))
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
     ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=bundle.tokenizer.pad_id)
     real = ids != bundle.tokenizer.pad_id
@@ -52,7 +54,7 @@ def test_what_transformers_saves_we_load_with_equal_logits(theirs: Make, family:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, theirs: Make, family: str) -> None:
     parent = load_bundle(theirs(family, "Model")[0])
-    bundle, _ = with_head(parent, AnsweringConfig(**natural_answering(parent), **OURS), seed=1)
+    bundle, _ = with_head(parent, AnsweringConfig(**natural_head(parent, "answering"), **OURS), seed=1)
     scramble(bundle.network)
     directory = save(tmp_path / "ours", bundle)
     auto = transformers.AutoModelForQuestionAnswering

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from larvatus.bundle.directory import load_bundle
-from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
+from larvatus.bundle.heads import natural_head, with_head
 from larvatus.bundle.huggingface import layout_named
 from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.network import Network
@@ -34,10 +34,10 @@ def test_a_new_head_takes_over_what_transformers_does(theirs: Make, family: str,
     parent = load_bundle(directory)
     for config, auto in (
         (
-            ClassificationConfig(labels=LABELS, **natural_classification(parent)),
+            ClassificationConfig(labels=LABELS, **natural_head(parent, "classification")),
             transformers.AutoModelForSequenceClassification,
         ),
-        (TaggingConfig(labels=LABELS, **natural_tagging(parent)), transformers.AutoModelForTokenClassification),
+        (TaggingConfig(labels=LABELS, **natural_head(parent, "tagging")), transformers.AutoModelForTokenClassification),
     ):
         ready, taken = with_head(parent, config, seed=1)
         model, info = auto.from_pretrained(directory, num_labels=3, output_loading_info=True)
@@ -102,9 +102,9 @@ def test_a_model_of_our_own_layout_has_the_heads_of_the_family_it_is_like(
     plain, heads = (MaskedLMConfig(), NextSentenceConfig()), (MaskedLMConfig(), NextSentenceConfig(pooler=False))
     raw = load_bundle(save_tiny(tmp_path / "raw", tiny_model(objectives=heads), heads))
     assert raw.family == "larvatus"
-    assert natural_classification(raw) == {"pool": "cls", "dense": "tanh", "dense_norm": False}
-    config = ClassificationConfig(labels=LABELS, **natural_classification(raw))
+    assert natural_head(raw, "classification") == {"pool": "cls", "dense": "tanh", "dense_norm": False}
+    config = ClassificationConfig(labels=LABELS, **natural_head(raw, "classification"))
     assert with_head(raw, config, seed=1)[1] == ()
     pooled = load_bundle(save_tiny(tmp_path / "pre", tiny_model(objectives=plain, norm="pre"), plain))
-    assert natural_classification(pooled)["dense"] == "tanh"
+    assert natural_head(pooled, "classification")["dense"] == "tanh"
     assert with_head(pooled, config, seed=1)[0].objectives == (config,)

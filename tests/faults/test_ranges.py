@@ -20,10 +20,10 @@ from larvatus.nn.transformer import TransformerConfig
 from larvatus.ranges import Range, ranges_of, shown, whole
 from larvatus.recipes import OptimizerConfig, read_recipe, recipe_names
 from larvatus.recipes.recipe import Recipe
-from larvatus.tasks.answers.finetune import AnswerOptions
-from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.answers.options import AnswerOptions
+from larvatus.tasks.classify.options import ClassifyOptions
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.spans.finetune import SpanOptions
+from larvatus.tasks.spans.options import SpanOptions
 
 for module in pkgutil.walk_packages(larvatus.__path__, "larvatus."):
     if not module.name.endswith("__main__"):
@@ -50,7 +50,7 @@ SETTINGS = sorted(
     {
         *structs_within(Recipe),
         *structs_within(FineTuneConfig),
-        *structs_within(HeadOptions),
+        *structs_within(ClassifyOptions),
         *structs_within(SpanOptions),
         *structs_within(AnswerOptions),
         # every struct by these names, wherever it stands: options of commands, and what foreign configs say
@@ -112,7 +112,7 @@ def test_77_nothing_outside_is_taken_when_settings_are_made_in_python(value: obj
         if "huggingface" in kind.__module__ or kind is Recipe:
             continue  # the first are checked where a config is read, the second by `test_77_a_recipe…`
         inner = (value,) if typing.get_origin(typing.get_type_hints(kind)[name]) is tuple else value
-        given = {"a": value} if name == "class_weights" and kind is HeadOptions else inner
+        given = {"a": value} if name == "class_weights" and kind is ClassifyOptions else inner
         with pytest.raises(LarvatusError, match=name):
             of(kind, **{name: given})
 

@@ -15,7 +15,7 @@ from larvatus.errors import RecipeError, UsageError
 from larvatus.network import ObjectiveConfig
 from larvatus.recipes import read_recipe
 from larvatus.recipes.recipe import Recipe
-from larvatus.tasks.fit.run import options_of
+from larvatus.tasks.registry import options_of
 from larvatus.text.vocabulary import TokenizerConfig
 
 SINGLE = {"model", "mixture", "optimizer", "schedule"}

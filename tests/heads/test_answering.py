@@ -101,7 +101,7 @@ def test_loss_and_gradients_equal_those_of_transformers() -> None:
     head = ours.objectives["answering"]
     assert isinstance(head, Answering)
     logits = torch.stack([answer.start_logits, answer.end_logits], -1)[mask.bool()]
-    assert_close(head.logits(z_ND), logits, rtol=1e-4, atol=1e-4)
+    assert_close(head.logits(z_ND, given_), logits, rtol=1e-4, atol=1e-4)
     # theirs has the padding in its softmax, so the loss is compared over the real tokens of each sequence
     naive = torch.stack(
         [
@@ -146,10 +146,10 @@ def test_weights_and_unknown_answers_count_as_said(settings_: dict[str, Any]) ->
     each = [float(whole(on_device(batch().cut(row, row + 1), "cpu"))["answering"].total) for row in range(4)]
     weighted = whole(on_device(batch((1, 0.5, 0, 2)), "cpu"), accuracy=True)["answering"]
     assert float(weighted.total) == pytest.approx(each[0] + 0.5 * each[1] + 2 * each[3], rel=1e-5)
-    assert float(weighted.count) == 3.5 == head.size(batch((1, 0.5, 0, 2)).targets[AnswerSpans])
+    assert float(weighted.count) == 3.5 == head.size(batch((1, 0.5, 0, 2)))
     unknown = whole(on_device(batch(starts=[4, -100, -100, 2]), "cpu"))["answering"]
     assert float(unknown.total) == pytest.approx(each[0] + each[3], rel=1e-5)
-    assert float(unknown.count) == 2 == head.size(batch(starts=[4, -100, -100, 2]).targets[AnswerSpans])
+    assert float(unknown.count) == 2 == head.size(batch(starts=[4, -100, -100, 2]))
 
 
 def test_right_is_a_sequence_whose_start_and_end_are() -> None:
@@ -164,16 +164,18 @@ def test_right_is_a_sequence_whose_start_and_end_are() -> None:
     )
     spans.ends[2] = (spans.ends[2] + 1) % 14
     z_ND = whole.encoder(given_.tokens)
-    assert int(head(z_ND, spans, accuracy=True).correct) == 3
+    again = TrainingBatch(tokens=given_.tokens, targets={AnswerSpans: spans})
+    assert int(head(z_ND, again, accuracy=True).correct) == 3
 
 
 def test_a_learned_mix_of_layers_answers_too() -> None:
     whole = model(mix=True).eval()
     head = whole.objectives["answering"]
     assert isinstance(head, Answering)
-    tokens = on_device(batch().tokens, "cpu")
-    stack = torch.stack(whole.encoder(tokens, layers=range(whole.encoder.depth + 1)))
-    assert_close(head.logits(stack), head.classifier(stack.mean(0)))
+    given_ = on_device(batch(), "cpu")
+    stack = torch.stack(whole.encoder(given_.tokens, layers=range(whole.encoder.depth + 1)))
+    assert_close(head.logits(stack, given_), head.classifier(stack.mean(0)))
+    assert_close(whole(given_)["answering"].total, head.loss(stack, given_, whole.encoder).total)  # either way
 
 
 @torch.no_grad()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.batch import TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch, WordPieces
 from larvatus.errors import UsageError
 from larvatus.heads import SpansConfig
 from larvatus.heads.relations import RelationsConfig
@@ -38,18 +40,22 @@ def batch() -> TrainingBatch:
         [(i + at, j + at, t) for own, at in zip(GOLD, starts, strict=True) for i, j, t in own]
     ).T
     related = [(before[b] + h, before[b] + t, label - 1) for (b, h, t), label in sorted(RELATED.items())]
-    spans = WordSpans(
+    pieces = WordPieces(
         rows=np.concatenate([np.arange(1, n + 1) + at for n, at in zip(COUNTS, [0, 8, 12], strict=True)]),
         words=np.arange(sum(COUNTS)),
         counts=np.array(COUNTS),
         starts=np.array(COUNTS),
+        total=sum(COUNTS),
+    )
+    spans = WordSpans(
+        counts=np.array(COUNTS),
         first=first,
         last=last,
         types=types,
         golds=np.array([len(own) for own in GOLD]),
         related=np.array(related),
     )
-    return TrainingBatch(tokens=tokens, targets={WordSpans: spans})
+    return TrainingBatch(tokens=dataclasses.replace(tokens, pieces=pieces), targets={WordSpans: spans})
 
 
 def pairs(reach: int = 9) -> list[tuple[int, int, int]]:
@@ -90,7 +96,7 @@ def test_the_loss_adds_the_cross_entropy_of_every_pair_of_gold_spans_with_its_we
     assert int(found.correct) == right
     head.relations = scorer
     alone = Network.build(SHAPE, [SpansConfig(labels=("ORG", "PER"), longest=3)], 20, seed=1).heads["spans"]
-    given = batch().targets[WordSpans]
+    given = batch()
     assert head.size(given) == pytest.approx(alone.size(given) + 0.5 * len(pairs(reach)))
 
 
@@ -105,7 +111,7 @@ def test_many_negatives_are_drawn_by_lot_and_related_pairs_always_learnt() -> No
     assert abs(np.mean(counts) - (3 + 2 + 2)) < 0.4  # three related, of two windows two each that are nothing
     assert min(counts) >= 3
     alone = Network.build(SHAPE, [SpansConfig(labels=("ORG", "PER"), longest=3)], 20, seed=1).heads["spans"]
-    given = batch().targets[WordSpans]
+    given = batch()
     assert own.heads["spans"].size(given) == pytest.approx(alone.size(given) + 7)
 
 

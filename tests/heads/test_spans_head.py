@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from larvatus.batch import TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch, WordPieces
 from larvatus.errors import UsageError
 from larvatus.heads import SpansConfig
 from larvatus.heads.spans import span_count
@@ -35,17 +37,21 @@ def batch() -> TrainingBatch:
     starts = np.cumsum([0, *COUNTS[:-1]])
     gold = [(i + at, j + at, t) for own, at in zip(GOLD, starts, strict=True) for i, j, t in own]
     first, last, types = np.array(gold).T
-    spans = WordSpans(
+    pieces = WordPieces(
         rows=np.concatenate([np.arange(1, n + 1) + at for n, at in zip(COUNTS, [0, 6, 9], strict=True)]),
         words=np.arange(sum(COUNTS)),
         counts=np.array(COUNTS),
         starts=np.array(COUNTS),
+        total=sum(COUNTS),
+    )
+    spans = WordSpans(
+        counts=np.array(COUNTS),
         first=first,
         last=last,
         types=types,
         golds=np.array([len(own) for own in GOLD]),
     )
-    return TrainingBatch(tokens=tokens, targets={WordSpans: spans})
+    return TrainingBatch(tokens=dataclasses.replace(tokens, pieces=pieces), targets={WordSpans: spans})
 
 
 def spans() -> list[tuple[int, int, int]]:
@@ -71,7 +77,7 @@ def test_eq_11_27_the_loss_is_the_cross_entropy_of_every_span_with_its_weight() 
     assert int(loss.count) == len(gold)
     assert int(loss.correct) == sum(int(row.argmax()) == label for row, label in zip(scores, gold, strict=True))
     assert sum(label > 0 for label in gold) == 3  # the gold span of four words is longer than any that is looked at
-    assert own.size(batch().targets[WordSpans]) == pytest.approx(3 + 0.25 * (len(gold) - 3))
+    assert own.size(batch()) == pytest.approx(3 + 0.25 * (len(gold) - 3))
 
 
 def test_negatives_are_drawn_while_learning_and_gold_spans_always_learnt() -> None:
@@ -86,14 +92,16 @@ def test_negatives_are_drawn_while_learning_and_gold_spans_always_learnt() -> No
     assert min(counts) >= 3
     assert len(set(counts)) > 3
     assert int(model.eval()(tensors)["spans"].count) == len(spans())
-    assert model.heads["spans"].size(batch().targets[WordSpans]) == pytest.approx(3 + 0.4 * others)
+    assert model.heads["spans"].size(batch()) == pytest.approx(3 + 0.4 * others)
 
 
 def test_batches_cut_and_joined_again_lose_nothing() -> None:
     whole = batch()
     again = TrainingBatch.join([whole.cut(0, 1), whole.cut(1, 3)])
-    for name in ("rows", "words", "counts", "starts", "first", "last", "types", "golds"):
+    for name in ("counts", "first", "last", "types", "golds"):
         assert getattr(again.targets[WordSpans], name).tolist() == getattr(whole.targets[WordSpans], name).tolist()
+    for name in ("rows", "words", "counts", "starts"):
+        assert getattr(again.tokens.pieces, name).tolist() == getattr(whole.tokens.pieces, name).tolist()
     model = head().eval()
     parts = [model(on_device(whole.cut(n, n + 1), "cpu"))["spans"].total for n in range(3)]
     assert_close(sum(parts), model(on_device(whole, "cpu"))["spans"].total)

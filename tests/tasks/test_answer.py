@@ -29,9 +29,8 @@ from larvatus.tasks.answers.answer import (
     spans_of,
     to_words,
 )
-from larvatus.tasks.answers.finetune import AnswerOptions, answering_head, marks_whole_words
+from larvatus.tasks.answers.options import AnswerOptions, answering_head, marks_whole_words
 from larvatus.tasks.answers.passages import Asked, EmptyWindows, answer_tokens, ask, with_answers
-from larvatus.tasks.fit.head_options import HeadOptions
 from larvatus.tasks.scoring import Scoring
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
@@ -279,9 +278,9 @@ def test_answers_stay_inside_words_where_people_mark_them_so() -> None:
     korean = ("서울은 대한민국의 수도이다", "서울")
     assert not marks_whole_words(data(korean))
     assert marks_whole_words(data(*[("in Rome", "Rome")] * 39, korean))
-    head = answering_head(data(korean), AnswerOptions(), head=HeadOptions(), natural={})
+    head = answering_head(data(korean), AnswerOptions(), natural={})
     assert not head.whole_words
-    assert answering_head(data(korean), AnswerOptions(whole_words=True), head=HeadOptions(), natural={}).whole_words
+    assert answering_head(data(korean), AnswerOptions(whole_words=True), natural={}).whole_words
 
 
 def test_a_passage_of_100_000_characters_is_read_whole(
@@ -329,7 +328,7 @@ def test_bad_questions_and_models_are_one_clear_line(
     with pytest.raises(UsageError, match="must lie between 1 and"):
         Decoding(top=0)
     other = tiny_model(objectives=(ClassificationConfig(labels=("a", "b")),))
-    with pytest.raises(UsageError, match="made for classification, not for answering"):
+    with pytest.raises(UsageError, match="does not answer questions"):
         answer(other, ["river"], ask(tiny_tokenizer, [("river", "wide")], limit=16), scoring=Scoring())
     empty = ask(tiny_tokenizer, [("river", " ")], limit=16)
     (found,) = answer(tiny_model(objectives=(AnsweringConfig(),)), ["river"], empty, scoring=Scoring())

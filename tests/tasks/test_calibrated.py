@@ -13,7 +13,7 @@ import scipy.special
 from larvatus.heads import AnsweringConfig
 from larvatus.metrics.calibration import HOTTEST
 from larvatus.rng import stream
-from larvatus.tasks.answers.finetune import _fitted
+from larvatus.tasks.answers.held_out import _fitted
 from larvatus.tasks.held_out import Calibration, calibration, judged
 
 

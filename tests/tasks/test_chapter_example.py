@@ -52,10 +52,10 @@ def encoded(tokenizer: Tokenizer, example: TaggedExample) -> TaggedWords:
 def test_in_training_each_subword_has_the_tag_of_its_word(tokenizer: Tokenizer, name: str) -> None:
     batch = encoded(tokenizer, EXAMPLES[name]).batch(np.array([0]))
     assert [tokenizer.token(id) for id in batch.tokens.ids] == ["[CLS]", *PIECES, "[SEP]"]
-    words = batch.targets[WordTags]
+    words, tags = batch.tokens.pieces, batch.targets[WordTags].tags
     assert words.rows.tolist() == list(range(1, 10))  # every subword learns; [CLS] and [SEP] do not
-    assert [LABELS[tag] for tag in words.tags[words.words]] == ON_PIECES
-    assert [LABELS[tag] for tag in words.tags] == TAGS
+    assert [LABELS[tag] for tag in tags[words.words]] == ON_PIECES
+    assert [LABELS[tag] for tag in tags] == TAGS
 
 
 def model(tokenizer: Tokenizer, **head: str) -> Network:
@@ -80,7 +80,7 @@ def test_what_learns_is_the_mean_over_the_nine_subwords(tokenizer: Tokenizer) ->
         naive -= scores[LABELS.index(gold)] - np.log(np.sum(np.exp(scores)))
     loss = own.eval().loss(z_ND, batch, built.encoder)
     assert loss.mean.item() == pytest.approx(naive / 9)
-    assert float(loss.count) == own.size(batch.targets[WordTags]) == 9
+    assert float(loss.count) == own.size(batch) == 9
 
 
 @pytest.mark.parametrize(

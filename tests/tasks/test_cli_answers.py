@@ -188,7 +188,7 @@ def squad(*answers: dict[str, Any], **more: Any) -> dict[str, Any]:
         (None, ("--metric", "f2"), 2, "did you mean f1?"),
         (None, ("--text", "context"), 2, "questions are read from SQuAD's JSON"),
         (None, ("--length", 9), 2, "too short for a question"),
-        (None, ("--crf",), 2, "belong to finetune classify and tag, not answer"),
+        (None, ("--crf",), 2, "crf belongs to finetune tag, not answer"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -239,7 +239,7 @@ def test_what_does_not_go_together_is_one_line(larvatus: Call, answerer: Path, d
         ((*predict, QUESTION), 4, "text 1 is one text; the model answers a question from a passage: give both"),
         ((*predict, QUESTION, "--pair", " "), 4, "is empty"),
         ((*predict, "river ? " * 30, "--pair", PASSAGE), 4, "the question has 60 tokens"),
-        ((*predict, QUESTION, "--pair", PASSAGE, "--probabilities"), 2, "--top shows its best answers"),
+        ((*predict, QUESTION, "--pair", PASSAGE, "--probabilities"), 2, "--probabilities are for classifiers"),
     ):
         found, _, err = larvatus(*words)
         assert (found, says in err) == (code, True), err

@@ -187,7 +187,7 @@ def test_other_models_are_refused_in_one_line(
     assert "want one directory" in err
     code, _, err = larvatus(classifier, "--data", files / "pairs.tsv", "--against", tagger)
     assert code == 2
-    assert "tags words; give it words with tags" in err
+    assert "does not classify texts; give it what it was fine-tuned for" in err
     code, _, err = larvatus(tagger, "--data", files / "words.conll", "--text", "x", "--label", "y")
     assert code == 2
     assert "--text and --label are for texts; words have --word and --tag" in err

@@ -20,9 +20,9 @@ from larvatus.labelled.read import read_tagged, read_texts
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring, score_sequences
-from larvatus.tasks.tag.tag import align_texts
 from tests import made_up as made
 from tests.made_up import QUICK, Call
+from tests.tasks.aligned import align_texts
 
 KINDS: dict[str, Callable[..., Path]] = {
     "multi-class": made.classes,
@@ -290,6 +290,6 @@ def test_settings_that_make_no_sense_are_refused_in_python(
 
 @pytest.mark.parametrize("reading", [Labelled(header=False), Labelled(quoting=True)])
 def test_how_tables_are_read_is_refused_where_words_are_read(reading: Labelled) -> None:
-    for read in (reading.tagged, reading.spanned):
+    for task in ("tag", "spans"):
         with pytest.raises(UsageError, match="are for texts"):
-            read(["train.conll"])
+            reading.read(task, ["train.conll"])

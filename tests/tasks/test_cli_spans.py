@@ -132,10 +132,10 @@ def spans(*triples: tuple[int, int, str]) -> dict[str, Any]:
         (JSONL, ("--set", "longest"), 2, "--set longest is not name=value"),
         (JSONL, ("--set", "longest=many"), 2, "finetune spans: Expected `int | null`"),
         (JSONL, ("--set", "longest=0"), 2, "longest"),
-        (JSONL, ("--set", "decoding=fre"), 2, "finetune spans: Invalid enum value 'fre'"),
+        (JSONL, ("--set", "decoding=fre"), 2, "finetune spans: decoding is flat, nested or free, not fre"),
         (JSONL, ("--set", "least_precision=2"), 2, "least_precision = 2.0 must be above 0 and at most 1"),
         (JSONL, ("--metric", "span-f2"), 2, "did you mean span-f1?"),
-        (JSONL, ("--crf",), 2, "belong to finetune tag, not spans"),
+        (JSONL, ("--crf",), 2, "crf belongs to finetune tag, not spans"),
         (JSONL, ("--text", "text"), 2, "--text are for texts"),
         (JSONL, ("--tag", "ner"), 2, "--tag ner is no column"),
     ],
@@ -219,7 +219,7 @@ def test_what_does_not_go_together_is_one_line(
         code, _, err = larvatus("evaluate", spotter, "--data", data, *more)
         assert (code, says in err) == (2, True), err
     code, _, err = larvatus("predict", spotter, "a", "--pair", "b")
-    assert (code, "tags words" in err) == (2, True)
+    assert (code, "finds spans of words" in err) == (2, True)
 
 
 def entity(start: int, end: int, label: str) -> Entity:

@@ -20,11 +20,14 @@ from sklearn import metrics as theirs
 from larvatus.errors import DataError, UsageError
 from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.metrics.entities import tag_f1
+from larvatus.tasks.classify.evaluation import evaluate_texts
+from larvatus.tasks.classify.held_out import class_metrics
 from larvatus.tasks.evaluation.comparison import compare_evaluations
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
-from larvatus.tasks.held_out import class_metrics, tag_metrics
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.predict import Predictor
 from larvatus.tasks.results import Tagged
+from larvatus.tasks.tag.evaluation import evaluate_tags
+from larvatus.tasks.tag.held_out import tag_metrics
 from larvatus.tasks.tag.schemes import in_scheme
 from larvatus.text.tag_schemes import find_illegal
 from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
@@ -295,9 +298,9 @@ def test_what_the_model_does_not_know_is_named(tuned: Any) -> None:
 
 
 def test_a_task_that_the_head_does_not_do_is_refused(tuned: Any, tiny_model: Any) -> None:
-    with pytest.raises(UsageError, match="tags words; give it words with tags"):
+    with pytest.raises(UsageError, match="does not classify texts; give it"):
         evaluate_texts(tuned(tags()), texts(["yes"]), FEW)
-    with pytest.raises(UsageError, match="classifies texts; give it texts with labels"):
+    with pytest.raises(UsageError, match="does not tag words; give it"):
         evaluate_tags(tuned(classes()), sentences(2), FEW)
 
 

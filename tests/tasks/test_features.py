@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch.testing import assert_close
 
 from larvatus.arrays import Ints
-from larvatus.batch import TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch, WordPieces
 from larvatus.engine.optimizer import set_rate
 from larvatus.errors import ArtefactError
 from larvatus.heads import ClassificationConfig, TaggingConfig
@@ -20,9 +21,9 @@ from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.targets import ClassTargets, WordTags
 from larvatus.tasks.fit import features as module
-from larvatus.tasks.fit.features import Features, subword_targets
+from larvatus.tasks.fit.features import Features
 from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
-from larvatus.tasks.scoring import Scoring, head_of, states_of
+from larvatus.tasks.scoring import Scoring, head_of
 
 VOCABULARY, HIDDEN, EXAMPLES = 30, 16, 23
 KNOWN = ("A", "B", "C")
@@ -69,10 +70,16 @@ def example(draw: np.random.Generator) -> TrainingBatch[Ints]:
         labels=np.full(len(lengths), draw.integers(0, len(KNOWN))),
         weights=np.full(len(lengths), 1 / len(lengths), np.float32),
     )
-    tagged = WordTags(
-        rows=np.array(rows, np.int64), words=np.array(words, np.int64), tags=tags, counts=np.array(counts)
+    pieces = WordPieces(
+        rows=np.array(rows, np.int64),
+        words=np.array(words, np.int64),
+        counts=np.array(counts),
+        starts=np.array(counts),
+        total=word,
     )
-    return TrainingBatch(tokens=tokens, targets={ClassTargets: classes, WordTags: tagged})
+    tagged = WordTags(tags=tags, counts=np.array(counts))
+    targets = {ClassTargets: classes, WordTags: tagged}
+    return TrainingBatch(tokens=dataclasses.replace(tokens, pieces=pieces), targets=targets)
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +103,9 @@ def test_cached_features_are_those_of_the_encoder(head: str, budget: int, data: 
     features = Features.build(whole, data, Scoring(tokens=budget))
     chosen = np.array([7, 0, 19, 7, 22])
     batch = on_device(data.batch(chosen), "cpu")
-    states = states_of(whole.eval(), batch, own)
+    states = own.states(whole.eval().encoder, batch.tokens)
     if head == "subwords":
-        expected = states[batch.targets[WordTags].rows]
+        expected = states[batch.tokens.pieces.rows]
     else:
         expected = own.features(states, batch)
     assert_close(features.of(chosen), expected.detach(), rtol=0, atol=1e-6)
@@ -120,16 +127,12 @@ def test_training_from_the_cache_equals_training_through_the_encoder(head: str, 
         train_mode(through)
         train_mode(cached)
         own = head_of(through)
-        states = states_of(through, batch, own)
-        if own.mix is None:
-            expected = own.loss(states, batch, through.encoder, accuracy=True)
-        else:
-            expected = own(own.features(states, batch), batch.targets[own.needs], accuracy=True)
+        expected = own.loss(own.states(through.encoder, batch.tokens), batch, through.encoder, accuracy=True)
         found = features.loss(head_of(cached), chosen, batch, accuracy=True)
         assert_close(found.total, expected.total, rtol=1e-5, atol=1e-5)
         assert_close(found.count, expected.count)
         assert found.correct == expected.correct
-        assert float(found.count) == pytest.approx(own.size(batch.targets[own.needs]))
+        assert float(found.count) == pytest.approx(own.size(batch))
         for optimizer, loss in zip(runs, (expected, found), strict=True):
             optimizer.zero_grad()
             loss.mean.backward()
@@ -154,22 +157,27 @@ def test_scores_from_the_cache_are_those_through_the_encoder(head: str, budget: 
     batch = on_device(data.batch(np.arange(EXAMPLES)), "cpu")
     with torch.inference_mode():
         own = head_of(whole.eval())
-        expected = own.scores(states_of(whole, batch, own), batch)
+        expected = own.scores(own.states(whole.encoder, batch.tokens), batch)
     whole.train()
     assert_close(torch.from_numpy(features.scores(head_of(whole))), expected, rtol=0, atol=1e-5)
 
 
-def test_every_subword_is_a_word_with_the_tag_of_its_word() -> None:
-    words = WordTags(
-        rows=torch.tensor([1, 2, 3, 6, 7]),
-        words=torch.tensor([0, 0, 2, 3, 3]),  # word 1 has no token
-        tags=torch.tensor([5, 6, -100, 8]),
-        counts=torch.tensor([3, 0, 1]),
+def test_where_subwords_learn_each_pair_of_token_and_word_is_a_row() -> None:
+    pieces = WordPieces(
+        rows=np.array([1, 2, 3, 6, 7]),
+        words=np.array([0, 0, 2, 3, 3]),  # word 1 has no token
+        counts=np.array([3, 0, 1]),
+        starts=np.array([3, 0, 1]),
+        total=4,
     )
-    found = subword_targets(words)
-    assert found.tags.tolist() == [5, 5, -100, 8, 8]
-    assert found.words.tolist() == [0, 1, 2, 3, 4]
-    assert found.counts.tolist() == [3, 0, 2]
+    tokens = dataclasses.replace(TokenBatch.of([[2, 5, 5, 5], [3], [2, 7, 7]]), pieces=pieces)
+    head = head_of(model("subwords"))
+    assert head.rows(tokens, learning=True).tolist() == [3, 0, 2]
+    assert head.rows(tokens).tolist() == [3, 0, 1]
+    batch = TrainingBatch(
+        tokens=tokens, targets={WordTags: WordTags(tags=np.array([5, 6, -100, 8]), counts=pieces.counts)}
+    )
+    assert head.size(batch) == 4  # words 0 and 3 on two subwords each
 
 
 def test_no_file_is_left_to_see(data: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,8 +205,10 @@ def test_a_disk_too_small_is_said_before_anything_is_read(data: Listed, monkeypa
 
 
 def test_sentences_without_words_have_no_rows() -> None:
-    empty = WordTags(*(np.empty(0, np.int64) for _ in range(3)), counts=np.zeros(1, np.int64))
-    one = TrainingBatch(tokens=TokenBatch.of([[2, 3]]), targets={WordTags: empty})
+    nothing, none = np.empty(0, np.int64), np.zeros(1, np.int64)
+    pieces = WordPieces(rows=nothing, words=nothing, counts=none, starts=none, total=0)
+    tokens = dataclasses.replace(TokenBatch.of([[2, 3]]), pieces=pieces)
+    one = TrainingBatch(tokens=tokens, targets={WordTags: WordTags(tags=nothing, counts=none)})
     whole = model("words")
     features = Features.build(whole, Listed([one, one]), Scoring())
     assert features.of(np.array([1, 0])).shape == (0, HIDDEN)

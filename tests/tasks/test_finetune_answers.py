@@ -16,20 +16,17 @@ from larvatus.heads import Answering, AnsweringConfig
 from larvatus.labelled.records import Dataset, Place, QuestionExample
 from larvatus.metrics.squad import squad2_scores, squad_scores
 from larvatus.network import Network
-from larvatus.tasks.answers.answer import Decoding, answer, answer_questions
-from larvatus.tasks.answers.finetune import (
-    AnswerOptions,
-    HeldOutQuestions,
-    encode_questions,
-    finetune_answers,
-    hold_out_questions,
-)
+from larvatus.tasks.answers.answer import Decoding, answer, answer_questions, encode_questions
+from larvatus.tasks.answers.held_out import HeldOutQuestions, hold_out_questions
+from larvatus.tasks.answers.options import AnswerOptions
 from larvatus.tasks.answers.passages import EmptyWindows
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch
-from larvatus.tasks.fit.head_options import HeadOptions
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
+from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring, head_of
+from larvatus.tasks.tag.options import TagOptions
+from tests.tasks.tuning import finetune_answers
 
 FILLER = ["the", "a", "of", "was", "and", "wide", "deep", "."]
 QUICK = FineTuneConfig(epochs=12, batch=16, rate=1e-2)
@@ -119,7 +116,7 @@ def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle
     assert config == head.config
     assert config.null
     assert config.threshold == values["best-threshold"] != 0.0
-    asked = encode_questions(found.bundle, found.dev.examples, QUICK, AnswerOptions())
+    asked = encode_questions(found.bundle, found.dev.examples, Windows.of(found.bundle, length=QUICK.length))
     questions_ = [one.question for one in found.dev]
     answers = answer(found.bundle.network, questions_, asked, scoring=Scoring())
     golds = {one.id: one.golds for one in found.dev}
@@ -163,7 +160,7 @@ def test_each_choice_of_what_is_trained_runs(bundle: Bundle, word: str) -> None:
 
 def test_a_mix_of_layers_learns_too(bundle: Bundle) -> None:
     config = FineTuneConfig(epochs=3, batch=16, rate=1e-2, trained=TrainedConfig.read("head"))
-    job = Job(config=config, head=HeadOptions(mix=True))
+    job = Job(config=config, options=AnswerOptions(mix=True))
     found = finetune_answers(bundle, questions(48, seed=1), questions(8, seed=2), job)
     losses = [epoch.training_loss for epoch in found.runs[0].history]
     assert losses[-1] < losses[0]
@@ -195,9 +192,9 @@ def test_bad_data_and_options_are_one_clear_line(bundle: Bundle) -> None:
     with pytest.raises(DataError, match="which a model that always answers cannot learn"):
         finetune_answers(bundle, questions(12, seed=1, without=0.5), dev, Job(), AnswerOptions(null=False))
     with pytest.raises(DataError, match="it has no answer, and the model always gives one"):
-        hold_out_questions(bundle, none, QUICK, AnswerOptions(), null=False)
-    with pytest.raises(UsageError, match="belong to finetune classify and tag"):
-        finetune_answers(bundle, train, dev, Job(head=HeadOptions(crf=True)))
+        hold_out_questions(bundle, none, Windows.of(bundle), AnswerOptions(), null=False)
+    with pytest.raises(UsageError, match="takes AnswerOptions, not TagOptions"):
+        finetune_answers(bundle, train, dev, Job(options=TagOptions(crf=True)))
     with pytest.raises(UsageError, match="--metric accuracy does not score this task"):
         finetune_answers(bundle, train, dev, Job(metric="accuracy"))
     with pytest.raises(UsageError, match="--length 64 is more than the model's 32 positions"):

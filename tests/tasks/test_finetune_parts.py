@@ -8,16 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from msgspec import Struct
 
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.network import Network
 from larvatus.tasks.fit.features import Features
-from larvatus.tasks.fit.finetune import Job, finetune_tags, finetune_texts
-from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.tag.options import TagOptions
+from tests.tasks.tuning import finetune_tags, finetune_texts
 
 WORDS = [
     "the",
@@ -62,9 +64,9 @@ def tagged(size: int, seed: int) -> Dataset[TaggedExample]:
     return Dataset(tuple(made), "t")
 
 
-def job(word: str, **head: object) -> Job:
+def job(word: str, options: Struct | None = None) -> Job:
     config = FineTuneConfig(epochs=2, batch=8, rate=0.01, trained=TrainedConfig.read(word))
-    return Job(config=config, seeds=(3, 4), head=HeadOptions(**head))  # type: ignore[arg-type]
+    return Job(config=config, seeds=(3, 4), options=options)
 
 
 @pytest.mark.parametrize("word", ["all", "last1", "lora", "head"])
@@ -97,7 +99,7 @@ def test_a_frozen_encoder_reads_everything_once_for_all_seeds(
         return built[-1]
 
     monkeypatch.setattr(Features, "build", counted)
-    tuned = finetune_tags(bundle, tagged(40, 1), tagged(20, 2), job("head", **settings))
+    tuned = finetune_tags(bundle, tagged(40, 1), tagged(20, 2), job("head", TagOptions(**settings)))
     assert len(built) == 2  # training and held-out examples
     assert len(tuned.runs) == 2
     assert tuned.held_out is not None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 from larvatus.arrays import Ints
-from larvatus.batch import TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch, WordPieces
 from larvatus.engine.settings import Runtime
 from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.network import Network
@@ -45,14 +47,15 @@ class Data:
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         rows = [self.rows[number] for number in examples]
         tokens = TokenBatch.of([row.tolist() for row in rows])
-        places = np.arange(tokens.size)
+        places, counts = np.arange(tokens.size), tokens.lengths
+        pieces = WordPieces(rows=places, words=places, counts=counts, starts=counts, total=tokens.size)
         labels = np.array([int(7 in row) for row in rows])
         tags = (tokens.ids == 7).astype(np.int64)
         return TrainingBatch(
-            tokens=tokens,
+            tokens=dataclasses.replace(tokens, pieces=pieces),
             targets={
                 ClassTargets: ClassTargets(labels=labels, weights=np.ones(len(rows), np.float32)),
-                WordTags: WordTags(rows=places, words=places, tags=tags, counts=tokens.lengths),
+                WordTags: WordTags(tags=tags, counts=tokens.lengths),
             },
         )
 

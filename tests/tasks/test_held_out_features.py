@@ -11,11 +11,13 @@ from numpy.testing import assert_allclose
 from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.network import Network
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.held_out import HeldOutTags, HeldOutTexts
+from larvatus.tasks.classify.held_out import HeldOutTexts
 from larvatus.tasks.read.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.tag.tag import TaggedWords, align_texts
+from larvatus.tasks.tag.held_out import HeldOutTags
+from larvatus.tasks.tag.tag import TaggedWords
 from larvatus.text.tokenizer import Tokenizer
+from tests.tasks.aligned import align_texts
 
 TEXTS = ["the river bank was wide", "turn your homework in please . " * 7, "", "a deep river and a bank " * 4, "runs"]
 SCORING = Scoring(tokens=40)

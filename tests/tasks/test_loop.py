@@ -24,15 +24,17 @@ from larvatus.network import Network
 from larvatus.rng import stream
 from larvatus.signals import Stop
 from larvatus.tasks.classify.classify import LabelledTexts
+from larvatus.tasks.classify.options import ClassifyOptions, classification_head
 from larvatus.tasks.fit.choosing import Epoch, Scores, gains, stuck
 from larvatus.tasks.fit.features import Examples
-from larvatus.tasks.fit.finetune import Job, finetune_tags, finetune_texts
-from larvatus.tasks.fit.head_options import HeadOptions, classification_head
+from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order, evaluation_places
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring
-from larvatus.tasks.tag.tag import TaggedWords, align_texts
+from larvatus.tasks.tag.tag import TaggedWords
+from tests.tasks.aligned import align_texts
+from tests.tasks.tuning import finetune_tags, finetune_texts
 
 WORDS = ["the", "river", "bank", "was", "wide", "and", "deep", "runs", "turned", "homework", "please", ",", "!"]
 EXAMPLES = 20
@@ -307,9 +309,9 @@ def test_balanced_classes_and_labels() -> None:
     names = ["a"] * 6 + ["b"] * 3 + ["c"]
     place = Place("made", 1)
     classes = Dataset(tuple(TextExample("x", None, name, place) for name in names), "made", kind="multi-class")
-    config = classification_head(classes, HeadOptions(balanced=True), natural={})
+    config = classification_head(classes, ClassifyOptions(balanced=True), natural={})
     assert config.class_weights == pytest.approx((10 / 18, 10 / 9, 10 / 3))
     several = [("a", "b"), ("a",), ("a",), ()]
     labels = Dataset(tuple(TextExample("x", None, own, place) for own in several), "made", kind="multi-label")
-    config = classification_head(labels, HeadOptions(balanced=True), natural={})
+    config = classification_head(labels, ClassifyOptions(balanced=True), natural={})
     assert config.class_weights == pytest.approx((1 / 3, 3 / 1))

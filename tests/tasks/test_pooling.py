@@ -18,7 +18,7 @@ from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.sentence_pooling import read_pooling
 from larvatus.errors import ArtefactError
 from larvatus.heads import ClassificationConfig
-from larvatus.tasks.fit.pooling import pooling_of
+from larvatus.tasks.classify.pooling import pooling_of
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 

@@ -19,6 +19,7 @@ import larvatus
 from larvatus.bundle.directory import load_bundle
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.heads import ClassificationConfig, TaggingConfig
+from larvatus.labelled.records import TextExample
 from larvatus.model import Model, load
 from larvatus.tasks import predict as module
 from larvatus.tasks.predict import PredictOptions, Predictor, Totals, blocks
@@ -163,7 +164,7 @@ def test_memory_holds_a_block_not_the_stream(model: Callable[[str], Model], monk
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 20))
 @settings(max_examples=40)
 def test_blocks_keep_the_order_and_their_bounds(sizes: list[int], most: int) -> None:
-    examples = [module.TextExample("x" * size, None, None, module.Given("text", n)) for n, size in enumerate(sizes)]
+    examples = [TextExample("x" * size, None, None, module.Given("text", n)) for n, size in enumerate(sizes)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHARACTERS_AT_ONCE", 50)
         patch.setattr(module, "TEXTS_AT_ONCE", most)

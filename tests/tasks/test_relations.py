@@ -29,16 +29,16 @@ from larvatus.objectives import MaskedLMConfig
 from larvatus.targets import WordSpans
 from larvatus.tasks.fit.features import Features
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch
-from larvatus.tasks.fit.head_options import HeadOptions
 from larvatus.tasks.fit.save import contents_hash, save_tuned
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.spans.decoding import Candidates
-from larvatus.tasks.spans.finetune import SpanOptions, finetune_spans, spans_config
+from larvatus.tasks.spans.options import SpanOptions, spans_config
 from larvatus.tasks.spans.relations import related
 from larvatus.tasks.spans.spans import spanned_texts, spans_head
 from larvatus.text.tag_schemes import Entity
 from larvatus.text.tokenizer import Tokenizer
+from tests.tasks.tuning import finetune_spans
 
 PEOPLE, PLACES = ("jane", "bob", "ann", "tom", "eve"), ("rome", "paris", "oslo")
 FRAMES = {  # a and b are words, and what is said of them
@@ -100,7 +100,7 @@ def job(said: list[str] | None = None, **settings) -> Job:
     config = {"epochs": 12, "batch": 8, "rate": 0.005, **settings}
     return Job(
         config=FineTuneConfig(**config),
-        head=HeadOptions(dropout=0.0),
+        options=SpanOptions(dropout=0.0),
         watch=Watch(say=(said if said is not None else []).append),
     )
 
@@ -264,13 +264,13 @@ def test_relations_across_windows_are_looked_for_but_not_learnt(tuned, bundle) -
 
 
 def test_relations_are_learnt_where_the_data_have_them_unless_told_otherwise() -> None:
-    assert spans_config(TRAIN, HeadOptions(), SpanOptions(relations=False)).relations is None
-    own = spans_config(TRAIN, HeadOptions(), SpanOptions(reach=2, relation_weight=0.5)).relations
+    assert spans_config(TRAIN, SpanOptions(relations=False)).relations is None
+    own = spans_config(TRAIN, SpanOptions(reach=2, relation_weight=0.5)).relations
     assert (own.reach, own.weight) == (2, 0.5)
     bare = Dataset(tuple(dataclasses.replace(one, relations=()) for one in TRAIN), "bare.jsonl")
-    assert spans_config(bare, HeadOptions(), SpanOptions()).relations is None
+    assert spans_config(bare, SpanOptions()).relations is None
     with pytest.raises(DataError, match=r"bare\.jsonl: no spans are related"):
-        spans_config(bare, HeadOptions(), SpanOptions(relations=True))
+        spans_config(bare, SpanOptions(relations=True))
     assert contents_hash(bare) != contents_hash(TRAIN)
 
 

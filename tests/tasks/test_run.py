@@ -156,7 +156,7 @@ def test_a_run_does_not_go_on_with_other_settings(finetune: Call, stopped: tuple
         (("--rate", 0.02), "settings.rate 0.01 (now 0.02)"),
         (("--trained", "lora"), 'settings.trained.what "all" (now "lora")'),
         (("--seeds", 2), "seeds [0] (now [0, 1])"),
-        (("--pool", "mean"), 'head.pool null (now "mean")'),
+        (("--pool", "mean"), 'options.pool null (now "mean")'),
         (("--no-dev",), "hold_out true (now false)"),
     ):
         code, _, err = finetune("classify", *stopped, *more, "--resume")
@@ -175,7 +175,7 @@ def test_a_run_does_not_go_on_with_other_examples(finetune: Call, stopped: tuple
 def test_a_score_that_is_not_defined_does_not_keep_a_run_from_going_on(
     finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("larvatus.tasks.held_out.class_metrics", lambda *_: {"spearman": float("nan")})
+    monkeypatch.setattr("larvatus.tasks.classify.held_out.class_metrics", lambda *_: {"spearman": float("nan")})
     command = ("--train", made.numbers(tmp_path / "train.jsonl"), "--out", tmp_path / "out", *QUICK)
     with monkeypatch.context() as patched:
         signal_at(patched, 2)

@@ -28,10 +28,11 @@ from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
 from larvatus.tasks.scoring import head_of
-from larvatus.tasks.tag.tag import TaggedWords, align_texts
+from larvatus.tasks.tag.tag import TaggedWords
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import ByteBPEConfig, train_vocabulary
 from tests.bundle.theirs import PROSE, their_directory
+from tests.tasks.aligned import align_texts
 
 BATCH, EPOCHS, EXAMPLES, SEED, CLASSES = 8, 2, 37, 3, 3
 SMALL = {
@@ -231,8 +232,9 @@ def test_tagging(tmp_path: Path, tokenizers: dict[str, Tokenizer], family: str, 
         inputs = padded(sequences, chosen, tokenizer.pad_id)
         labels = torch.full_like(inputs["input_ids"], -100)
         for row, number in enumerate(chosen):
-            own = data.batch(np.array([number])).targets[WordTags]
-            labels[row, own.rows] = torch.from_numpy(own.tags[own.words])
+            own = data.batch(np.array([number]))
+            pieces = own.tokens.pieces
+            labels[row, pieces.rows] = torch.from_numpy(own.targets[WordTags].tags[pieces.words])
         loss: Tensor = model(**inputs, labels=labels).loss
         return loss
 

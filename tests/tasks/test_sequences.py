@@ -15,10 +15,11 @@ from larvatus.errors import UsageError
 from larvatus.targets import ClassTargets, WordTags
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences
-from larvatus.tasks.tag.tag import TaggedWords, align_texts, words_read
+from larvatus.tasks.tag.tag import TaggedWords, words_read
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import train_vocabulary
+from tests.tasks.aligned import align_texts
 from tests.text.conftest import CONFIGS, TEXTS
 from tests.text.hostile import PIECES, hostile_unicode
 
@@ -72,10 +73,10 @@ def test_every_word_is_in_one_sequence_with_tokens_of_its_own(
     read = words_read(sequences).tolist()
     for number, one in enumerate(found):
         own = sequences.of([number])
-        tags = sequences.word_tags(own)
         batch = sequences.batch(own)
+        tags = batch.pieces
         assert sequences.tokens[number] == len(one.ids)
-        assert len(tags.tags) == read[number]  # words keep their order, so word w here is word w of the text
+        assert tags.total == read[number]  # words keep their order, so word w here is word w of the text
         if not truncate or sequences.read[number] == len(one.ids):
             assert read[number] == len(one.word_spans)
         else:
@@ -151,8 +152,11 @@ def test_every_token_of_texts_and_pairs_is_read(
 def same(one: Any, other: Any) -> None:
     """Two batches with the same tokens and targets."""
     assert one.targets.keys() == other.targets.keys()
-    for a, b in [(one.tokens, other.tokens), *((one.targets[k], other.targets[k]) for k in one.targets)]:
-        for name in vars(a):
+    pairs = [(one.tokens, other.tokens), *((one.targets[k], other.targets[k]) for k in one.targets)]
+    if one.tokens.pieces is not None:
+        pairs.append((one.tokens.pieces, other.tokens.pieces))
+    for a, b in pairs:
+        for name in vars(a).keys() - {"pieces", "groups"}:
             assert np.array_equal(getattr(a, name), getattr(b, name)), name
 
 

@@ -25,23 +25,18 @@ from larvatus.objectives import MaskedLMConfig
 from larvatus.targets import WordSpans
 from larvatus.tasks.fit.features import Features
 from larvatus.tasks.fit.finetune import Job, Watch
-from larvatus.tasks.fit.head_options import HeadOptions
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.scoring import Scoring, head_of
-from larvatus.tasks.spans.finetune import (
-    SpanOptions,
-    conflicts,
-    finetune_spans,
-    natural_longest,
-    spans_config,
-)
 from larvatus.tasks.spans.held_out import HeldOutSpans
+from larvatus.tasks.spans.options import SpanOptions, conflicts, natural_longest, spans_config
 from larvatus.tasks.spans.sequences import span_sequences
-from larvatus.tasks.spans.spans import align_spanned, given_spans, scored_spans, spanned_texts, spans
-from larvatus.tasks.tag.tag import align_texts
+from larvatus.tasks.spans.spans import encode_words, given_spans, scored_spans, spanned_texts, spans
+from larvatus.tasks.tag.options import TagOptions
 from larvatus.text.tag_schemes import Entity
 from larvatus.text.tokenizer import Tokenizer
+from tests.tasks.aligned import align_texts
+from tests.tasks.tuning import finetune_spans
 from tests.tiny import WORDS
 
 CONFIG = SpansConfig(labels=("ORG", "PER"), longest=3, hidden=8, dropout=0.0)
@@ -96,7 +91,7 @@ def job(said: list[str] | None = None, **settings) -> Job:
     config = {"epochs": 10, "batch": 4, "rate": 0.005, **settings}
     return Job(
         config=FineTuneConfig(**config),
-        head=HeadOptions(dropout=0.0),
+        options=SpanOptions(dropout=0.0),
         watch=Watch(say=(said if said is not None else []).append),
     )
 
@@ -136,7 +131,7 @@ def test_scores_of_windows_and_batches_are_those_of_each_text_alone(bundle) -> N
             alone = on_device(data.batch(np.array([text])), "cpu")
             with torch.inference_mode():
                 scores = head.scores(model.encoder(alone.tokens), alone)
-                index = head.index(alone.targets[WordSpans])
+                index = head.index(alone)
             place = index.number(torch.tensor([part.first[n]]), torch.tensor([part.end[n] - 1]))
             assert_close(torch.from_numpy(part.scores[n]), scores[place[0]], rtol=1e-4, atol=1e-4)
             wanted = next((1 + t for i, e, t in data.gold[text] if (i, e) == (part.first[n], part.end[n])), 0)
@@ -232,10 +227,10 @@ def test_what_cannot_be_learnt_is_counted_and_still_counts_as_missed(bundle) -> 
 
 def test_the_longest_span_and_the_decoding_are_those_of_the_data() -> None:
     assert natural_longest(TRAIN) == 3
-    config = spans_config(TRAIN, HeadOptions(), SpanOptions())
+    config = spans_config(TRAIN, SpanOptions())
     assert (config.labels, config.longest, config.decoding) == (("ORG", "PER"), 3, "nested")
     flat = Dataset(OTHERS, "x")
-    assert spans_config(flat, HeadOptions(), SpanOptions()).decoding == "flat"
+    assert spans_config(flat, SpanOptions()).decoding == "flat"
     huge = Dataset((example(" ".join("a" * 90), (0, 80, "X")),), "x")
     assert natural_longest(huge) == 32
 
@@ -254,8 +249,8 @@ def test_bad_input_is_one_line(bundle) -> None:
         finetune_spans(bundle, TRAIN, unknown, dataclasses.replace(job(), strict=True))
     with pytest.raises(DataError, match="no span is labelled"):
         finetune_spans(bundle, Dataset((OTHERS[2],) * 3, "x"), TRAIN, job())
-    with pytest.raises(UsageError, match="belong to finetune tag"):
-        finetune_spans(bundle, TRAIN, TRAIN, dataclasses.replace(job(), head=HeadOptions(crf=True)))
+    with pytest.raises(UsageError, match="takes SpanOptions, not TagOptions"):
+        finetune_spans(bundle, TRAIN, TRAIN, dataclasses.replace(job(), options=TagOptions(crf=True)))
     with pytest.raises(UsageError, match="does not score spans"):
         finetune_spans(bundle, TRAIN, TRAIN, dataclasses.replace(job(), metric="accuracy"))
     with pytest.raises(ArtefactError, match="no head"):
@@ -277,5 +272,5 @@ def test_texts_of_nothing_and_of_a_hundred_thousand_characters_are_answered(bund
 def test_words_that_align_nowhere_do_not_break_a_batch(bundle) -> None:
     odd = example("́ bank \ue000 deep", (0, 2, "ORG"))
     data = spanned_texts(bundle.tokenizer, [odd], CONFIG, limit=32)
-    assert align_spanned(bundle.tokenizer, [odd])[0].uncovered
+    assert encode_words(bundle.tokenizer, [odd], CONFIG, limit=32).texts[0].uncovered
     assert data.batch(np.array([0])).targets[WordSpans].counts.tolist() == [4]

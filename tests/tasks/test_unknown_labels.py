@@ -19,15 +19,19 @@ from larvatus.heads.relations import RelationsConfig
 from larvatus.labelled.records import Dataset, Place, Relation, SpannedWords, TextExample
 from larvatus.metrics.bootstrap import Interval
 from larvatus.nn.buckets import IGNORE
+from larvatus.tasks.classify.classify import labelled_texts
+from larvatus.tasks.classify.evaluation import evaluate_texts
+from larvatus.tasks.classify.held_out import HeldOutTexts
 from larvatus.tasks.evaluation.comparison import compare_evaluations
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
-from larvatus.tasks.fit.finetune import encode_tags, encode_texts
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.held_out import HeldOutTags, HeldOutTexts
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.spans.evaluation import evaluate_spans
 from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.spans import spanned_texts
+from larvatus.tasks.tag.evaluation import evaluate_tags
+from larvatus.tasks.tag.held_out import HeldOutTags
+from larvatus.tasks.tag.tag import tagged_words
 from larvatus.text.tag_schemes import Entity
 from tests import made_up as made
 from tests.made_up import QUICK, Call
@@ -35,7 +39,6 @@ from tests.tasks.conftest import TAGS, draw, random_truths, sentences, texts
 
 FEW = EvaluationOptions(samples=20)
 STRICT = dataclasses.replace(FEW, strict=True)
-TASK = FineTuneConfig()
 
 
 def values(metrics: dict[str, Interval]) -> dict[str, float]:
@@ -65,7 +68,7 @@ def test_an_unknown_class_is_a_wrong_answer_as_scikit_learn_counts_it(tuned: Any
     assert "they count as wrong" in found.notes[0]
     assert found.calibration is not None
     assert found.calibration.reliability.count.sum() == 80 - count  # a probability is asked of what can have one
-    held = HeldOutTexts(encode_texts(bundle, data, config, TASK), config, "accuracy")
+    held = HeldOutTexts(labelled_texts(bundle, data.examples, config, Windows.of(bundle)), config, "accuracy")
     assert held.scores(bundle.network, Scoring()).values == pytest.approx(ours)  # as evaluations while it learns
     assert np.isfinite(held.calibration(bundle.network, Scoring()).temperature)
 
@@ -85,7 +88,7 @@ def test_an_unknown_name_of_a_set_is_missed_as_scikit_learn_counts_it(tuned: Any
     assert ours["macro-f1"] == pytest.approx(theirs.f1_score(gold, answers, average="macro", zero_division=0))
     assert ours["exact-match"] == pytest.approx(theirs.accuracy_score(gold, answers))
     assert ours["hamming"] == pytest.approx(theirs.hamming_loss(gold, answers))
-    held = HeldOutTexts(encode_texts(bundle, data, config, TASK), config, "micro-f1")
+    held = HeldOutTexts(labelled_texts(bundle, data.examples, config, Windows.of(bundle)), config, "micro-f1")
     assert held.scores(bundle.network, Scoring()).values == pytest.approx(ours)
 
 
@@ -115,7 +118,7 @@ def test_entities_of_an_unknown_type_are_missed_as_seqeval_counts_them(tuned: An
     assert ours["accuracy"] == pytest.approx(np.mean([a == b for a, b in words]))
     count = sum("MISC" in a for a, _ in words)
     assert f"{count} of {len(words)} words are tagged with tags that the model does not know" in found.notes[0]
-    encoded = encode_tags(bundle, data, config, TASK)
+    encoded = tagged_words(bundle, data.examples, config, Windows.of(bundle))
     assert (encoded.tags == IGNORE).sum() == count  # no loss is learnt or told of them
     held = HeldOutTags(encoded, config, "entity-f1").scores(bundle.network, Scoring())
     assert held.values == pytest.approx(ours)

@@ -15,17 +15,19 @@ from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig, T
 from larvatus.heads.relations import RelationsConfig
 from larvatus.labelled.records import Place, QuestionExample, Relation, SpannedWords
 from larvatus.network import Network
-from larvatus.tasks.answers.finetune import HeldOutQuestions
+from larvatus.tasks.answers.held_out import HeldOutQuestions
 from larvatus.tasks.answers.passages import EmptyWindows, ask
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.held_out import HeldOutTags, HeldOutTexts
+from larvatus.tasks.classify.held_out import HeldOutTexts
 from larvatus.tasks.read.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.spans import spanned_texts
-from larvatus.tasks.tag.tag import TaggedWords, align_texts
+from larvatus.tasks.tag.held_out import HeldOutTags
+from larvatus.tasks.tag.tag import TaggedWords
 from larvatus.text.tag_schemes import Entity
 from larvatus.text.tokenizer import Tokenizer
+from tests.tasks.aligned import align_texts
 
 SENTENCES = [
     "the river bank was wide and deep and the river runs deep , please !",

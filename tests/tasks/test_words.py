@@ -19,14 +19,14 @@ from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.labelled.tagged import read_tagged
 from larvatus.labelled.unlabelled import read_unlabelled
-from larvatus.tasks.evaluation.evaluation import evaluate_tags
-from larvatus.tasks.fit.finetune import encode_tags
-from larvatus.tasks.fit.head_options import HeadOptions, tagging_head
-from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.predict import Predictor
+from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.read.words import Spacing, align_examples
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import head_of
+from larvatus.tasks.tag.evaluation import evaluate_tags
+from larvatus.tasks.tag.options import TagOptions, tagging_head
+from larvatus.tasks.tag.tag import tagged_words
 from larvatus.text.words import segment_words
 from tests.bundle.their_tokenizers import their_model
 from tests.made_up import Call
@@ -124,10 +124,10 @@ def test_training_reads_what_prediction_reads(taggers: dict[str, Bundle], tmp_pa
     for write in (conllu, conll):
         texts = [*SENTENCES] if write is conllu else [" ".join(words(text)) for text in SENTENCES]
         data = read_tagged(str(write(tmp_path / "train", {text: " ".join(words(text)) for text in texts})))
-        config = tagging_head(data, HeadOptions(), scheme="none", natural={})
+        config = tagging_head(data, TagOptions(), scheme="none", natural={})
         assert config.spacing == ("apart" if write is conllu else "spaced")
         config = msgspec.structs.replace(config, labels=TAGS)
-        trained = encode_tags(taggers[family], data, config, FineTuneConfig()).sequences
+        trained = tagged_words(taggers[family], data.examples, config, Windows.of(taggers[family])).sequences
         rows = np.split(trained.ids, edges(trained.lengths)[1:-1])
         plain = [TextExample(text, None, None, HERE) for text in SENTENCES]
         found = align_examples(taggers[family].tokenizer, plain, spacing=config.spacing)

@@ -6,37 +6,26 @@ evaluate(tagger, data=[(["Mt.", "Sanitas"], ["B-LOC", "I-LOC"])]).metrics
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from larvatus.engine.settings import Runtime
 from larvatus.errors import UsageError, did_you_mean
-from larvatus.heads import Answering, Classification, Spans
 from larvatus.labelled.groups import with_groups
 from larvatus.labelled.in_memory import Examples, as_files
-from larvatus.labelled.records import Dataset
+from larvatus.labelled.records import Dataset, Kind
 from larvatus.model import Model, load
-from larvatus.tasks.answers.evaluation import evaluate_answers
-from larvatus.tasks.evaluation.comparison import Evaluation
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
+from larvatus.tasks.evaluation.evaluated import Evaluation
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.job import job_of
 from larvatus.tasks.fit.loop import scoring_of
-from larvatus.tasks.fit.run import FINETUNE, OPTIONS, READ, Order, options_of, run
-from larvatus.tasks.fit.settings import Task
+from larvatus.tasks.fit.run import Order, run
+from larvatus.tasks.registry import TaskName, task_named, task_of
 from larvatus.tasks.scoring import head_of
-from larvatus.tasks.spans.evaluation import evaluate_spans
-
-EVALUATE: dict[Task, Callable[..., Evaluation]] = {
-    "classify": evaluate_texts,
-    "tag": evaluate_tags,
-    "spans": evaluate_spans,
-    "answer": evaluate_answers,
-}
 
 
 def finetune(
-    task: Task,
+    task: TaskName,
     model: str | Path | Model,
     *,
     train: Examples,
@@ -69,13 +58,10 @@ def finetune(
         >>> model("good fine").label in ("pos", "neg")
         True
     """
-    if task not in FINETUNE:
-        raise UsageError(f"there is no task {task!r} to fine-tune for{did_you_mean(task, FINETUNE)}")
+    task_named(task)
     group = settings.pop("group", None)
     loaded = model if isinstance(model, Model) else load(model, device=settings.get("device", "auto"))
-    own = OPTIONS[task].__struct_fields__ if task in OPTIONS else ()
-    options = options_of(task, {name: settings.pop(name) for name in own if name in settings})
-    job = job_of({"device": str(loaded.device), **settings})
+    job = job_of(task, {"device": str(loaded.device), **settings})
     examples = read_examples(task, train, group=group)
     if group is not None and dev is not None:
         raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
@@ -86,7 +72,6 @@ def finetune(
         train=examples,
         dev=None if dev is None else read_examples(task, dev, like=examples),
         out=Path(out or ""),
-        options=options,
         resume=resume,
         overwrite=overwrite,
     )
@@ -119,18 +104,17 @@ def evaluate(model: str | Path | Model, *, data: Examples, **settings: Any) -> E
         if name not in known:
             raise UsageError(f"evaluate has no setting {name!r}{did_you_mean(name, known)}")
     options = EvaluationOptions(scoring=scoring_of(runtime), **settings)
-    head = head_of(loaded.network, str(loaded.bundle.path))
-    task: Task = "tag"
-    if isinstance(head, Classification):
-        task = "classify"
-    elif isinstance(head, Spans | Answering):
-        task = "spans" if isinstance(head, Spans) else "answer"
-    kind = head.config.kind if isinstance(head, Classification) else None
-    return EVALUATE[task](loaded.bundle, read_examples(task, data, kind=kind), options)
+    task, head = task_of(loaded.bundle), head_of(loaded.network, str(loaded.bundle.path))
+    return task.evaluate(loaded.bundle, read_examples(task.name, data, kind=task.label_kind(head.config)), options)
 
 
 def read_examples(
-    task: Task, given: Examples, *, like: Dataset[Any] | None = None, kind: str | None = None, group: str | None = None
+    task: TaskName,
+    given: Examples,
+    *,
+    like: Dataset[Any] | None = None,
+    kind: Kind | None = None,
+    group: str | None = None,
 ) -> Dataset[Any]:
     """Labelled examples of a task, whatever they come in. `like`: training examples, whose kind of labels holds."""
     if isinstance(given, Dataset):
@@ -138,7 +122,6 @@ def read_examples(
             raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
         return given
     kind = kind or (None if like is None else like.kind)
-    more = {"kind": kind} if task == "classify" and kind is not None else {}
     with as_files(given, task) as names:
-        examples: Dataset[Any] = READ[task](names, **more)
+        examples: Dataset[Any] = task_named(task).read(names, kind=kind)
         return examples if group is None else with_groups(examples, names, group)

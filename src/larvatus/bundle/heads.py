@@ -1,6 +1,6 @@
 """A new head on the encoder of a model that is there: where fine-tuning begins.
 
-    settings = natural_classification(bundle)            # what the family has between [CLS] and classes
+    settings = natural_head(bundle, "classification")     # what the family has between [CLS] and classes
     config = ClassificationConfig(labels=("no", "yes"), **settings)
     ready, taken = with_head(bundle, config, seed=7)     # taken: ("objectives.classification.dense.weight", …)
 
@@ -20,32 +20,20 @@ from torch import Tensor, nn
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.huggingface import Layout, layout_for
-from larvatus.bundle.huggingface.task_heads import TaskConfig
+from larvatus.heads.head import HeadConfig
 from larvatus.network import Network, tag
 from larvatus.nn.initialise import initialise
 
 
-def natural_classification(bundle: Bundle) -> dict[str, Any]:
-    """`pool`, `dense` and `dense_norm` of a head that classifies, as the model's family has it in `transformers`."""
-    return _natural(bundle, "classification")
-
-
-def natural_tagging(bundle: Bundle) -> dict[str, Any]:
-    """`dense` and `dense_norm` of a head that tags, as the model's family has it in `transformers`."""
-    return _natural(bundle, "tagging")
-
-
-def natural_answering(bundle: Bundle) -> dict[str, Any]:
-    """`dense` and `dense_norm` of a head that answers questions, as the model's family has it in `transformers`."""
-    return _natural(bundle, "answering")
-
-
-def _natural(bundle: Bundle, head: str) -> dict[str, Any]:
+def natural_head(bundle: Bundle, head: str) -> dict[str, Any]:
+    """`pool`, `dense` and `dense_norm` of a head, as the model's family has them in `transformers`."""
     family = _family(bundle)
-    return dict(bundle.natural[head]) if family.model_type == bundle.family else family.tasks.natural(head, {})
+    if family.model_type == bundle.family:
+        return dict(bundle.natural.get(head, {}))
+    return family.tasks.natural(head, {})
 
 
-def with_head(bundle: Bundle, config: TaskConfig, *, seed: int) -> tuple[Bundle, tuple[str, ...]]:
+def with_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundle, tuple[str, ...]]:
     """The model with the new head in place of its old ones, and which parameters of the head it had already.
 
     The others are drawn as published, f(seed, their names).
@@ -65,11 +53,11 @@ def with_head(bundle: Bundle, config: TaskConfig, *, seed: int) -> tuple[Bundle,
     return fresh, tuple(sorted(taken))
 
 
-def _known(bundle: Bundle, config: TaskConfig, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _known(bundle: Bundle, config: HeadConfig, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What the model has for parameters of the new head: of a head for the same labels all, else by their names."""
     own = {name: t for name, t in bundle.network.own_state().items() if name.startswith("objectives.")}
     for before in bundle.objectives:
-        if isinstance(before, TaskConfig) and tag(before) == tag(config) and before.labels == config.labels:
+        if isinstance(before, HeadConfig) and config.same_labels(before):
             return {name: own[name] for name in wanted if name in own}
     layout = _family(bundle)
     held = dict(bundle.spare)

@@ -14,22 +14,22 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import TrainingBatch
-from larvatus.heads.classification import DENSE, Dense
+from larvatus.arrays import Ints
+from larvatus.batch import TokenBatch, TrainingBatch
+from larvatus.heads.head import Head, HeadConfig
+from larvatus.heads.trunk import Dense, whole_precision
 from larvatus.nn.buckets import IGNORE
-from larvatus.nn.dropout import Dropout
-from larvatus.nn.encoder import Encoder, EncoderConfig
-from larvatus.nn.layer_mix import LayerMix
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import Loss
 from larvatus.ranges import DropoutRate, Score, Size, Temperature, Weight, check_ranges
 from larvatus.targets import AnswerSpans
 
 
-class AnsweringConfig(Struct, tag_field="type", tag="answering", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AnsweringConfig(HeadConfig, tag="answering", frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: ClassVar = AnswerSpans
+    suffix: ClassVar = "ForQuestionAnswering"
     labels: ClassVar[tuple[str, str]] = ("start", "end")
 
     null: bool = False
@@ -58,45 +58,46 @@ class AnsweringConfig(Struct, tag_field="type", tag="answering", frozen=True, kw
     def build(self, model: EncoderConfig, vocabulary: int) -> Answering:
         return Answering(self, model)
 
+    @classmethod
+    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+        if len(labels) != len(cls.labels):
+            raise ValueError(f"a head for answers has a start and an end, not {len(labels)} labels")
+        return {}
 
-class Answering(nn.Module):
+    def describe(self) -> str:
+        return f"first and last token of an answer{', or none' if self.null else ''}"
+
+
+class Answering(Head):
     needs = AnswerSpans
+    config: AnsweringConfig
 
     def __init__(self, config: AnsweringConfig, model: EncoderConfig) -> None:
-        super().__init__()
+        super().__init__(
+            model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
+        )
         self.config = config
-        self.mix = LayerMix(model.layers) if config.mix else None
-        biases = model.biases
-        self.dense = nn.Linear(model.hidden, model.hidden, bias=biases) if config.dense != "none" else None
-        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=biases) if config.dense_norm else None
-        self.dropout = Dropout(config.dropout)
         self.classifier = nn.Linear(model.hidden, 2)  # S and E
 
-    def features(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
+        """A token is a row."""
+        return tokens.lengths
+
+    def features(self, states: Tensor, batch: TrainingBatch[Tensor], *, learning: bool = False) -> Tensor:
         """What the scores are told from: the vectors of all tokens as they are."""
         return states
 
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Start and end score of each token: [N, D] (or a stack of layers) → [N, 2]."""
-        x_ND = self.mix(x) if self.mix is not None else x
-        if self.dense is not None:
-            x_ND = DENSE[self.config.dense](self.dense(x_ND))
-        if self.norm is not None:
-            x_ND = self.norm(x_ND)
-        scores_N2: Tensor = self.classifier(self.dropout(x_ND))
-        return scores_N2.float() if scores_N2.dtype == torch.bfloat16 else scores_N2
+        return whole_precision(self.classifier(self.trunk(x)))
 
-    def scores(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """Start and end score of each token, from the encoder's vectors: → [N, 2]."""
-        return self.logits(self.features(states, batch))
-
-    def size(self, targets: AnswerSpans[Any]) -> float:
+    def size(self, batch: TrainingBatch[Any]) -> float:
         """By how much the sum of losses is divided: sequences, each counted with its weight."""
+        targets: AnswerSpans[Any] = batch.targets[AnswerSpans]
         return float((targets.weights * (targets.starts != IGNORE)).sum())
 
-    def forward(self, x: Tensor, targets: AnswerSpans[Tensor], *, accuracy: bool = False) -> Loss:
-        """The loss from features."""
-        return self.score_loss(self.logits(x), targets, accuracy=accuracy)
+    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
+        return self.score_loss(self.logits(x, batch), batch.targets[AnswerSpans], accuracy=accuracy)
 
     def score_loss(self, scores_N2: Tensor, targets: AnswerSpans[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from the scores of tokens. Right is a sequence whose start and end both are."""
@@ -113,10 +114,6 @@ class Answering(nn.Module):
             correct=right,
             weight=self.config.weight,
         )
-
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
-        loss: Loss = self(self.features(z_ND, batch), batch.targets[AnswerSpans], accuracy=accuracy)
-        return loss
 
 
 def _owners(scores_NK: Tensor, lengths_B: Tensor) -> Tensor:

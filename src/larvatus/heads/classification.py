@@ -13,30 +13,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
-from larvatus.nn.dropout import Dropout
-from larvatus.nn.encoder import Encoder, EncoderConfig
-from larvatus.nn.layer_mix import LayerMix
+from larvatus.heads.head import Head, HeadConfig
+from larvatus.heads.trunk import Dense, whole_precision
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import Loss
 from larvatus.objectives.pair_classifier import first_tokens
 from larvatus.ranges import DropoutRate, Focal, Temperature, Weight, check_ranges
 from larvatus.targets import ClassTargets
 
 Kind = Literal["multi-class", "multi-label", "regression"]
-Dense = Literal["tanh", "gelu", "relu", "none"]
-DENSE: dict[Dense, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
+THEIR_KINDS: dict[Kind, str] = {
+    "multi-class": "single_label_classification",
+    "multi-label": "multi_label_classification",
+    "regression": "regression",
+}
+"""The `problem_type` of `transformers`."""
 
 
-class ClassificationConfig(
-    Struct, tag_field="type", tag="classification", frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: ClassVar = ClassTargets
+    suffix: ClassVar = "ForSequenceClassification"
 
     labels: tuple[str, ...]
     """Names of the classes; for a number, its one name."""
@@ -76,28 +80,46 @@ class ClassificationConfig(
     def build(self, model: EncoderConfig, vocabulary: int) -> Classification:
         return Classification(self, model)
 
+    def stated(self) -> dict[str, Any]:
+        return {**super().stated(), "problem_type": THEIR_KINDS[self.kind]}
 
-class Classification(nn.Module):
+    @classmethod
+    def read_stated(cls, labels: list[str], problem_type: str | None) -> dict[str, Any]:
+        ours = {theirs: kind for kind, theirs in THEIR_KINDS.items()}
+        usual = "regression" if len(labels) == 1 else "multi-class"
+        return {"labels": labels, "kind": ours[problem_type] if problem_type else usual}
+
+    @classmethod
+    def said_by_stated(cls) -> frozenset[str]:
+        return frozenset({"labels", "kind"})
+
+    def describe(self) -> str:
+        what = {"multi-class": "classes", "multi-label": "labels", "regression": "number"}[self.kind]
+        return f"{len(self.labels):,} {what}"
+
+
+class Classification(Head):
     needs = ClassTargets
+    config: ClassificationConfig
 
     def __init__(self, config: ClassificationConfig, model: EncoderConfig) -> None:
-        super().__init__()
+        super().__init__(
+            model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
+        )
         self.config = config
-        self.mix = LayerMix(model.layers) if config.mix else None
-        biases = model.biases
-        self.dense = nn.Linear(model.hidden, model.hidden, bias=biases) if config.dense != "none" else None
-        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=biases) if config.dense_norm else None
-        self.dropout = Dropout(config.dropout)
         self.classifier = nn.Linear(model.hidden, len(config.labels))
 
-    def features(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """What stands for each sequence: [N, D] → [B, D], or [layers + 1, N, D] → [layers + 1, B, D] for a mix."""
-        lengths_B = batch.tokens.lengths
-        if states.ndim == 3:
-            return torch.stack([self._pool(z_ND, lengths_B) for z_ND in states])
-        return self._pool(states, lengths_B)
+    @property
+    def firsts_only(self) -> bool:
+        return self.config.pool == "cls" and self.mix is None
 
-    def _pool(self, z_ND: Tensor, lengths_B: Tensor) -> Tensor:
+    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
+        """A sequence is a row."""
+        return np.ones(tokens.count, np.int64)
+
+    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """What stands for each sequence: [N, D] → [B, D]."""
+        lengths_B = batch.tokens.lengths
         if self.config.pool == "cls":
             return first_tokens(z_ND, lengths_B)
         reduce = "mean" if self.config.pool == "mean" else "amax"
@@ -106,22 +128,13 @@ class Classification(nn.Module):
         index_ND = owner_N[:, None].expand_as(z_ND)
         return start_BD.scatter_reduce(0, index_ND, z_ND, reduce, include_self=False)
 
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores of the classes from features: [B, D] (or a stack of layers) → [B, K]."""
-        x_BD = self.mix(x) if self.mix is not None else x
-        if self.dense is not None:
-            x_BD = DENSE[self.config.dense](self.dense(x_BD))
-        if self.norm is not None:
-            x_BD = self.norm(x_BD)
-        scores_BK: Tensor = self.classifier(self.dropout(x_BD))
-        return scores_BK.float() if scores_BK.dtype == torch.bfloat16 else scores_BK
+        return whole_precision(self.classifier(self.trunk(x)))
 
-    def scores(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """Scores of the classes for each sequence, from the encoder's vectors: → [B, K]."""
-        return self.logits(self.features(states, batch))
-
-    def size(self, targets: ClassTargets[Any]) -> float:
+    def size(self, batch: TrainingBatch[Any]) -> float:
         """By how much the sum of losses is divided: texts, each counted with the weight of its class."""
+        targets: ClassTargets[Any] = batch.targets[ClassTargets]
         return float(self._weights(torch.as_tensor(targets.labels), torch.as_tensor(targets.weights)).sum())
 
     def _weights(self, labels: Tensor, weights_B: Tensor) -> Tensor:
@@ -130,9 +143,8 @@ class Classification(nn.Module):
             return weights_B
         return weights_B * torch.tensor(self.config.class_weights, device=labels.device)[labels]
 
-    def forward(self, x: Tensor, targets: ClassTargets[Tensor], *, accuracy: bool = False) -> Loss:
-        """The loss from features."""
-        return self.score_loss(self.logits(x), targets, accuracy=accuracy)
+    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
+        return self.score_loss(self.logits(x, batch), batch.targets[ClassTargets], accuracy=accuracy)
 
     def score_loss(self, scores_BK: Tensor, targets: ClassTargets[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from scores of the classes."""
@@ -147,10 +159,6 @@ class Classification(nn.Module):
             correct=right,
             weight=self.config.weight,
         )
-
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
-        loss: Loss = self(self.features(z_ND, batch), batch.targets[ClassTargets], accuracy=accuracy)
-        return loss
 
     def probabilities(self, logits_BK: Tensor) -> Tensor:
         """Calibrated: of classes they sum to 1, of labels each is its own; a number stays what it is."""

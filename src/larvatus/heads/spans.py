@@ -16,17 +16,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from msgspec import Struct
-from torch import Tensor, nn
+from torch import Tensor
 
 from larvatus.arrays import Ints
-from larvatus.batch import TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
+from larvatus.heads.head import Head, HeadConfig, words_of
 from larvatus.heads.relations import RelationsConfig, pair_size, relation_loss
 from larvatus.nn.buckets import IGNORE
-from larvatus.nn.dropout import Dropout
-from larvatus.nn.encoder import Encoder, EncoderConfig
-from larvatus.nn.layer_mix import LayerMix
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.nn.relation_scorer import RelationScorer
 from larvatus.nn.span_index import SpanIndex
 from larvatus.nn.span_scorer import Representation, SpanScorer
@@ -40,7 +38,7 @@ NULL = 0
 """The first score of a span is that of being nothing; type t has the score t + 1."""
 
 
-class SpansConfig(Struct, tag_field="type", tag="spans", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SpansConfig(HeadConfig, tag="spans", frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: ClassVar = WordSpans
 
     labels: tuple[str, ...]
@@ -84,15 +82,20 @@ class SpansConfig(Struct, tag_field="type", tag="spans", frozen=True, kw_only=Tr
     def build(self, model: EncoderConfig, vocabulary: int) -> Spans:
         return Spans(self, model)
 
+    def describe(self) -> str:
+        said = f"{len(self.labels):,} types of spans up to {self.longest} words, {self.decoding}"
+        if (own := self.relations) is not None:
+            said += f"; {len(own.labels):,} relations of spans up to {own.reach} words apart"
+        return said
 
-class Spans(nn.Module):
+
+class Spans(Head):
     needs = WordSpans
+    config: SpansConfig
 
     def __init__(self, config: SpansConfig, model: EncoderConfig) -> None:
-        super().__init__()
+        super().__init__(model, mix=config.mix, dropout=config.dropout)
         self.config = config
-        self.mix = LayerMix(model.layers) if config.mix else None
-        self.dropout = Dropout(config.dropout)
         self.scorer = SpanScorer(
             model.hidden,
             hidden=config.hidden,
@@ -107,50 +110,50 @@ class Spans(nn.Module):
                 model.hidden, hidden=own.hidden, types=len(config.labels), outputs=len(own.labels) + 1
             )
 
-    def features(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """A vector for each word: [N, D] → [W, D], or [layers + 1, N, D] → [layers + 1, W, D] for a mix."""
-        if states.ndim == 3:
-            return torch.stack([self.features(z_ND, batch) for z_ND in states])
-        words: WordSpans[Tensor] = batch.targets[WordSpans]
-        return pool_words(states, words.rows, words.words, count=int(words.counts.sum()), pool=self.config.pool)
+    @property
+    def outputs(self) -> int:
+        return len(self.config.labels) + 1
 
-    def index(self, targets: WordSpans[Tensor]) -> SpanIndex:
+    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
+        """A word is a row of features; scores are of spans (`tasks/spans/spans.py`)."""
+        assert tokens.pieces is not None
+        return tokens.pieces.counts
+
+    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """A vector for each word: [N, D] → [W, D]."""
+        words = words_of(batch)
+        return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
+
+    def index(self, batch: TrainingBatch[Tensor]) -> SpanIndex:
         """The spans of a batch."""
-        return SpanIndex.of(targets.counts, longest=self.config.longest, starts_B=targets.starts)
+        words = words_of(batch)
+        return SpanIndex.of(words.counts, longest=self.config.longest, starts_B=words.starts)
 
-    def logits(self, x: Tensor, index: SpanIndex) -> Tensor:
+    def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores of NULL and the types for each span, from features: [W, D] (or a stack of layers) → [M, 1 + K]."""
-        scores_MK: Tensor = self.scorer(self.words(x), index)
+        scores_MK: Tensor = self.scorer(self.trunk(x), self.index(batch))
         return scores_MK
 
-    def words(self, x: Tensor) -> Tensor:
-        """What spans are scored from: features, mixed and dropped out: [W, D]."""
-        x_WD: Tensor = self.dropout(self.mix(x) if self.mix is not None else x)
-        return x_WD
-
-    def scores(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """Scores of NULL and the types for each span, from the encoder's vectors: → [M, 1 + K]."""
-        return self.logits(self.features(states, batch), self.index(batch.targets[WordSpans]))
-
-    def size(self, targets: WordSpans[Any], *, drawn: bool = True) -> float:
+    def size(self, batch: TrainingBatch[Any], *, drawn: bool = True) -> float:
         """By how much the sum of losses is divided: spans and pairs, each by its weight and how likely it is drawn.
 
         Not drawn, as in evaluation, all count.
         """
+        targets, words = batch.targets[WordSpans], words_of(batch)
         gold = int((targets.last - targets.first < self.config.longest).sum())
-        others = span_count(np.asarray(targets.counts), np.asarray(targets.starts), self.config.longest) - gold
+        others = span_count(np.asarray(words.counts), np.asarray(words.starts), self.config.longest) - gold
         size = gold + self.config.null_weight * (self.config.negatives if drawn else 1.0) * others
         if self.config.relations is not None:
             size += pair_size(self.config.relations, targets.map(torch.as_tensor), drawn=drawn)
         return size
 
-    def forward(self, x: Tensor, targets: WordSpans[Tensor], *, accuracy: bool = False) -> Loss:
+    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from features of words."""
-        index = self.index(targets)
-        z_WD = self.words(x)
-        return self.score_loss(self.scorer(z_WD, index), z_WD, targets, index=index, accuracy=accuracy)
+        index, z_WD = self.index(batch), self.trunk(x)
+        targets: WordSpans[Tensor] = batch.targets[WordSpans]
+        return self.span_loss(self.scorer(z_WD, index), z_WD, targets, index=index, accuracy=accuracy)
 
-    def score_loss(
+    def span_loss(
         self, scores_MK: Tensor, z_WD: Tensor, targets: WordSpans[Tensor], *, index: SpanIndex, accuracy: bool = False
     ) -> Loss:
         """The loss from the scores of spans, and for relations from the vectors of words."""
@@ -172,10 +175,6 @@ class Spans(nn.Module):
         gold_M = torch.full((index.count + 1,), NULL, device=targets.first.device)  # one more, for those
         gold_M[index.number(targets.first, targets.last)] = targets.types + 1
         return gold_M[:-1]
-
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
-        found: Loss = self(self.features(z_ND, batch), batch.targets[WordSpans], accuracy=accuracy)
-        return found
 
 
 def span_count(counts_B: Ints, starts_B: Ints, longest: int) -> int:

@@ -12,20 +12,19 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-import torch
+import numpy as np
 import torch.nn.functional as F
-from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import TrainingBatch
+from larvatus.arrays import Ints
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
-from larvatus.heads.classification import DENSE, Dense
+from larvatus.heads.head import Head, HeadConfig, words_of
+from larvatus.heads.trunk import Dense, whole_precision
 from larvatus.nn.bilstm import BiLSTM
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.crf import CRF
-from larvatus.nn.dropout import Dropout
-from larvatus.nn.encoder import Encoder, EncoderConfig
-from larvatus.nn.layer_mix import LayerMix
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.nn.word_pool import WordPool, pool_words
 from larvatus.objectives.loss import Loss
 from larvatus.ranges import DropoutRate, SizeOrNone, Temperature, Weight, check_ranges
@@ -33,8 +32,9 @@ from larvatus.targets import WordTags
 from larvatus.text.tag_schemes import Scheme
 
 
-class TaggingConfig(Struct, tag_field="type", tag="tagging", frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TaggingConfig(HeadConfig, tag="tagging", frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: ClassVar = WordTags
+    suffix: ClassVar = "ForTokenClassification"
 
     labels: tuple[str, ...]
     """The tags."""
@@ -77,58 +77,65 @@ class TaggingConfig(Struct, tag_field="type", tag="tagging", frozen=True, kw_onl
     def build(self, model: EncoderConfig, vocabulary: int) -> Tagging:
         return Tagging(self, model)
 
+    def describe(self) -> str:
+        scheme = "" if self.scheme == "none" else f" ({self.scheme})"
+        size = f"{len(self.labels):,} tags{scheme}{', CRF' if self.crf else ''}"
+        return f"{size}, BiLSTM of {self.lstm}" if self.lstm else size
 
-class Tagging(nn.Module):
+
+class Tagging(Head):
     needs = WordTags
+    config: TaggingConfig
 
     def __init__(self, config: TaggingConfig, model: EncoderConfig) -> None:
-        super().__init__()
+        super().__init__(
+            model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
+        )
         self.config = config
-        self.mix = LayerMix(model.layers) if config.mix else None
-        biases = model.biases
-        self.dense = nn.Linear(model.hidden, model.hidden, bias=biases) if config.dense != "none" else None
-        self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=biases) if config.dense_norm else None
         self.lstm = BiLSTM(size=model.hidden, hidden=config.lstm) if config.lstm else None
-        self.dropout = Dropout(config.dropout)
         self.classifier = nn.Linear(self.lstm.width if self.lstm is not None else model.hidden, len(config.labels))
         self.crf = CRF(len(config.labels)) if config.crf else None
 
-    def features(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """A vector for each word: [N, D] → [W, D], or [layers + 1, N, D] → [layers + 1, W, D] for a mix."""
-        words = batch.targets[WordTags]
-        if states.ndim == 3:
-            return torch.stack([self._pool(z_ND, words) for z_ND in states])
-        return self._pool(states, words)
+    def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
+        """A word is a row; where subwords learn, each (token, word) pair is one."""
+        pieces = tokens.pieces
+        assert pieces is not None
+        if not learning or self.config.whole_words:
+            return pieces.counts
+        sequences_W = np.repeat(np.arange(len(pieces.counts)), pieces.counts)
+        return np.bincount(sequences_W[pieces.words], minlength=len(pieces.counts)).astype(np.int64)
 
-    def _pool(self, z_ND: Tensor, words: WordTags[Tensor]) -> Tensor:
-        return pool_words(z_ND, words.rows, words.words, count=len(words.tags), pool=self.config.pool)
+    def features(self, states: Tensor, batch: TrainingBatch[Tensor], *, learning: bool = False) -> Tensor:
+        if learning and not self.config.whole_words:
+            return states.index_select(0, words_of(batch).rows)
+        return super().features(states, batch)
 
-    def _transform(self, x: Tensor) -> Tensor:
-        """Through the dense layer and the norm, where there are any: […, D] → […, D]."""
-        if self.dense is not None:
-            x = DENSE[self.config.dense](self.dense(x))
-        return self.norm(x) if self.norm is not None else x
+    def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
+        """A vector for each word: [N, D] → [W, D]."""
+        words = words_of(batch)
+        return pool_words(z_ND, words.rows, words.words, count=words.total, pool=self.config.pool)
 
-    def logits(self, x: Tensor, counts_B: Tensor) -> Tensor:
+    def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores of the tags of each word from features: [W, D] (or a stack of layers) → [W, K]."""
-        x_WD = self._transform(self.mix(x) if self.mix is not None else x)
+        x_WD = self.trunk(x)
         if self.lstm is not None:
-            x_WD = self.lstm(self.dropout(x_WD), counts_B)
-        scores_WK: Tensor = self.classifier(self.dropout(x_WD))
-        return scores_WK.float() if scores_WK.dtype == torch.bfloat16 else scores_WK
+            x_WD = self.dropout(self.lstm(x_WD, words_of(batch).counts))
+        return whole_precision(self.classifier(x_WD))
 
-    def scores(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """Scores of the tags for each word, from the encoder's vectors: → [W, K]."""
-        return self.logits(self.features(states, batch), batch.targets[WordTags].counts)
-
-    def size(self, targets: WordTags[Any]) -> float:
+    def size(self, batch: TrainingBatch[Any]) -> float:
         """By how much the sum of losses is divided: tags that are known, on subwords or on words."""
-        known = targets.tags != IGNORE
-        return float(known.sum() if self.config.whole_words else known[targets.words].sum())
+        known = batch.targets[WordTags].tags != IGNORE
+        return float(known.sum() if self.config.whole_words else known[words_of(batch).words].sum())
 
-    def forward(self, x: Tensor, targets: WordTags[Tensor], *, accuracy: bool = False) -> Loss:
-        """The loss from features of whole words."""
-        return self.score_loss(self.logits(x, targets.counts), targets, accuracy=accuracy)
+    def forward(self, x: Tensor, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
+        """The loss from features of whole words, or of subwords where these learn."""
+        targets: WordTags[Tensor] = batch.targets[WordTags]
+        scores = self.logits(x, batch)
+        if self.config.whole_words:
+            return self.score_loss(scores, targets, accuracy=accuracy)
+        tags_P = targets.tags[words_of(batch).words]
+        total = F.cross_entropy(scores, tags_P, reduction="sum", ignore_index=IGNORE)
+        return self._loss(total, scores, tags_P, accuracy=accuracy)
 
     def score_loss(self, scores_WK: Tensor, targets: WordTags[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss from the tags' scores of whole words."""
@@ -147,14 +154,3 @@ class Tagging(nn.Module):
             correct=(scores.argmax(-1) == tags).sum() if accuracy else None,
             weight=self.config.weight,
         )
-
-    def loss(self, z_ND: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
-        targets: WordTags[Tensor] = batch.targets[WordTags]
-        if self.config.whole_words:
-            loss: Loss = self(self.features(z_ND, batch), targets, accuracy=accuracy)
-            return loss
-        scores_PK = self.classifier(self.dropout(self._transform(z_ND.index_select(0, targets.rows))))
-        scores_PK = scores_PK.float() if scores_PK.dtype == torch.bfloat16 else scores_PK
-        tags_P = targets.tags[targets.words]
-        total = F.cross_entropy(scores_PK, tags_P, reduction="sum", ignore_index=IGNORE)
-        return self._loss(total, scores_PK, tags_P, accuracy=accuracy)

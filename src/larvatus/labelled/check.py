@@ -16,8 +16,7 @@ from collections import Counter
 
 from larvatus.labelled.check_questions import check_questions
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.records import QuestionExample, SpannedWords, TaggedExample, TextExample
-from larvatus.labelled.repeats import Examples, answer_of, find_repeats
+from larvatus.labelled.repeats import Examples, find_repeats
 from larvatus.labelled.report import Findings, Report, many
 from larvatus.labelled.surface import Measure, find_odd_characters, measure_lengths
 from larvatus.text.tag_schemes import LETTERS, Scheme, detect_scheme, find_illegal, read_leniently
@@ -25,7 +24,7 @@ from larvatus.text.tag_schemes import LETTERS, Scheme, detect_scheme, find_illeg
 LONGEST = 512
 """Tokens that most encoders read at once."""
 SHOWN = 5
-_KINDS: dict[type, str] = {SpannedWords: "spans", QuestionExample: "answers"}
+_KINDS = {"spans": "spans", "answers": "answers", "choices": "choices"}
 UNSEEN = "dev labels unseen in train"
 UNBALANCED = 20
 """How many times rarer than the commonest a label is before it is said."""
@@ -50,11 +49,11 @@ def check(
         findings.add(name, "error", f"{count:,} × {name}: what cannot be read", [str(one) for one in kept], count)
     parts = {"train": train} | ({} if dev is None else {"dev": dev})
     first = train.examples[0]
-    scheme = _scheme(train) if isinstance(first, TaggedExample) else None
+    scheme = _scheme(train) if first.labels_are == "tags" else None
     balance = {name: _balance(part, scheme) for name, part in parts.items()}
-    if isinstance(first, QuestionExample):
+    if first.labels_are == "answers":
         check_questions(findings, parts)
-    else:
+    elif first.labels_are != "choices":
         _labels(findings, parts, balance)
     if scheme is not None:
         for part in parts.values():
@@ -64,7 +63,7 @@ def check(
     find_odd_characters(findings, parts)
     return Report(
         sizes={name: len(part) for name, part in parts.items()},
-        kind=scheme or train.kind or _KINDS.get(type(first), "no labels"),
+        kind=scheme or train.kind or _KINDS.get(first.labels_are, "no labels"),
         balance=balance,
         lengths=lengths,
         unit="words" if measure is None else "tokens",
@@ -73,7 +72,7 @@ def check(
 
 
 def _scheme(train: Examples) -> Scheme:
-    return detect_scheme([one.tags for one in train if isinstance(one, TaggedExample) and one.tags is not None])
+    return detect_scheme([one.tags for one in train if one.tags is not None])
 
 
 def _balance(part: Examples, scheme: Scheme | None) -> dict[str, int]:
@@ -82,9 +81,8 @@ def _balance(part: Examples, scheme: Scheme | None) -> dict[str, int]:
     if scheme is not None and scheme != "none":
         counts = Counter()
         for one in part:
-            if isinstance(one, TaggedExample):
-                known = [tag if _is_of(tag, scheme) else "O" for tag in one.tags or ()]
-                counts.update(entity.label for entity in read_leniently(known, scheme))
+            known = [tag if _is_of(tag, scheme) else "O" for tag in one.tags or ()]
+            counts.update(entity.label for entity in read_leniently(known, scheme))
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -95,29 +93,25 @@ def _is_of(tag: str, scheme: Scheme) -> bool:
 def _first(part: Examples, label: str) -> str:
     """Where a label occurs first, and what it is."""
     for one in part:
-        answer: object = None
-        if isinstance(one, TextExample):
-            answer = one.label
-        elif isinstance(one, TaggedExample):
-            answer = (*(one.tags or ()), *(tag[2:] for tag in one.tags or ()))
-        elif isinstance(one, SpannedWords):
-            answer = tuple(span.label for span in one.spans or ())
-        if label == answer or (isinstance(answer, tuple) and label in answer):
+        names = set(one.names())
+        if one.labels_are == "tags":  # a type is named by its tags
+            names |= {tag[2:] for tag in names}
+        if label in names:
             return f"{one.place}: {label!r}"
     return repr(label)
 
 
 def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, dict[str, int]]) -> None:
     train = parts["train"]
-    if all(answer_of(one) is None for one in train):
+    if all(one.answer() is None for one in train):
         findings.add("no labels", "error", "the examples have no labels; name their column: --label, or --tag", count=1)
         return
     if train.kind == "regression":
-        if len({answer_of(one) for one in train}) == 1:
+        if len({one.answer() for one in train}) == 1:
             findings.add("one value only", "error", "all labels are the same number: nothing to learn", count=1)
         return
     counts = balance["train"]
-    spans = isinstance(train.examples[0], SpannedWords)  # words that are no span are a class of their own
+    spans = train.examples[0].labels_are == "spans"  # words that are no span are a class of their own
     alone = train.kind != "multi-label" and not spans and len(counts) == 1 and set(train.labels()) == set(counts)
     if alone or not counts:
         only = f"{next(iter(counts))!r} is the only label" if counts else "no example has a label"
@@ -139,7 +133,7 @@ def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, d
 def _illegal(findings: Findings, part: Examples, scheme: Scheme) -> None:
     tally = findings.tally()
     for one in part:
-        if scheme == "none" or not isinstance(one, TaggedExample) or one.tags is None:
+        if scheme == "none" or one.tags is None:
             continue
         foreign = next((index for index, tag in enumerate(one.tags) if not _is_of(tag, scheme)), None)
         if foreign is not None:

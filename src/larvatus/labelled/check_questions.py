@@ -8,8 +8,8 @@ Faults of reading come before these: an answer that is not at its character, a p
 
 from __future__ import annotations
 
-from larvatus.labelled.records import Dataset, QuestionExample, QuestionPlace
-from larvatus.labelled.repeats import Examples, short
+from larvatus.labelled.records import Dataset, QuestionExample, QuestionPlace, in_short
+from larvatus.labelled.repeats import Examples
 from larvatus.labelled.report import Findings, many
 from larvatus.ranges import digits
 from larvatus.text.words import segment_words
@@ -20,7 +20,7 @@ LONGEST_ANSWER = 30
 
 def check_questions(findings: Findings, parts: dict[str, Examples]) -> None:
     """Note what questions have that others do not."""
-    questions = {name: [one for one in part if isinstance(one, QuestionExample)] for name, part in parts.items()}
+    questions: dict[str, list[QuestionExample]] = {name: list(part) for name, part in parts.items()}
     for name, part in parts.items():
         again = _numbered(part)
         said = f"{many(len(again), 'question', 'questions')} of {name} with the id of an earlier one"
@@ -30,12 +30,12 @@ def check_questions(findings: Findings, parts: dict[str, Examples]) -> None:
     both = [one for one in questions.get("dev", []) if one.passage in seen]
     said = f"{many(len(both), 'question', 'questions')} of dev about passages of train: scores will flatter"
     places = [
-        f"{one.place}: {short(one.passage)} (first at {seen[one.passage].place})" for one in both[: findings.most]
+        f"{one.place}: {in_short(one.passage)} (first at {seen[one.passage].place})" for one in both[: findings.most]
     ]
     findings.add("train passages in dev", "warning", said, places, len(both))
     for name, own in questions.items():
         long = [
-            f"{one.place}: {len(words):,} words: {short(text)}"
+            f"{one.place}: {len(words):,} words: {in_short(text)}"
             for one in own
             for text, _ in one.answers[:1]
             if len(words := segment_words(text)) > LONGEST_ANSWER
@@ -44,15 +44,13 @@ def check_questions(findings: Findings, parts: dict[str, Examples]) -> None:
         findings.add("long answers", "warning", f"{said} are never given; --set longest=N allows more", long)
 
 
-def _numbered(part: Examples) -> list[QuestionExample]:
+def _numbered(part: Dataset[QuestionExample]) -> list[QuestionExample]:
     """Questions whose id was numbered when they were read, since an earlier one has it."""
-    assert isinstance(part, Dataset)
-    ids = {one.id for one in part if isinstance(one, QuestionExample)}
-    found = []
+    ids = {one.id for one in part}
+    numbered = []
     for one in part:
-        if isinstance(one, QuestionExample):
-            base, _, number = one.id.rpartition("#")
-            written = isinstance(one.place, QuestionPlace) and one.place.id == one.id
-            if base in ids and digits(number) is not None and not written:
-                found.append(one)
-    return found
+        base, _, number = one.id.rpartition("#")
+        written = isinstance(one.place, QuestionPlace) and one.place.id == one.id
+        if base in ids and digits(number) is not None and not written:
+            numbered.append(one)
+    return numbered

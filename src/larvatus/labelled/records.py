@@ -10,9 +10,9 @@ SpannedWords(("Mt.", "Sanitas"), (Entity(0, 2, "LOC"),), Place("train.conllu", 1
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from larvatus.errors import DataError
 from larvatus.files import as_text
@@ -43,9 +43,68 @@ class Place:
         return f"{self.source}:{self.line}"
 
 
+class AnyExample:
+    """What every kind of labelled example can say of itself; checks, splits and hashes ask no more."""
+
+    __slots__ = ()
+    place: Place
+    id: str | None
+
+    labels_are: ClassVar[Literal["classes", "tags", "spans", "answers", "choices"]] = "choices"
+    """What a check of the data looks at."""
+    noun: ClassVar[str] = "examples"
+    """Several of them, for people."""
+    unit: ClassVar[str] = ""
+    """What is held out whole, for people: ``passages``; nothing where that is an example, and those like it."""
+    stratified: ClassVar[str] = ""
+    """What they are stratified by where some are held out, for people: ``label``."""
+    checked: ClassVar[bool] = False
+    """Whether fine-tuning warns of what a check of the data finds."""
+
+    def names(self) -> Iterable[str]:
+        """Its classes, tags or types, each as often as it occurs; none of a number."""
+        return ()
+
+    def relation_names(self) -> Iterable[str]:
+        """Labels of relations between its spans."""
+        return ()
+
+    def reads(self) -> str:
+        """What a model will read."""
+        raise NotImplementedError
+
+    def word_count(self) -> int | None:
+        """Its words, where it comes cut into words."""
+        return None
+
+    def answer(self) -> object:
+        """What it is labelled with; None: nothing."""
+        raise NotImplementedError
+
+    def answer_shown(self) -> str:
+        """The same for people, short."""
+        return str(self.answer())
+
+    def key(self) -> Hashable:
+        """Examples with the same key are held out together."""
+        return self.reads()
+
+    def strata(self) -> set[str]:
+        """What it is to be stratified by."""
+        return set(self.names())
+
+    def contents(self) -> list[Any]:
+        """All that it says, whatever file it came from."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
-class TextExample:
+class TextExample(AnyExample):
     """A text or a pair of texts, and what it is labelled with."""
+
+    labels_are: ClassVar = "classes"
+    stratified: ClassVar = "label"
+    checked: ClassVar = True
 
     text: str
     pair: str | None
@@ -53,10 +112,32 @@ class TextExample:
     place: Place
     id: str | None = None
 
+    def names(self) -> Iterable[str]:
+        if isinstance(self.label, str):
+            return (self.label,)
+        return self.label if isinstance(self.label, tuple) else ()
+
+    def reads(self) -> str:
+        """The text, with its pair after a tab."""
+        return self.text if self.pair is None else f"{self.text}\t{self.pair}"
+
+    def answer(self) -> object:
+        return self.label
+
+    def key(self) -> Hashable:
+        return self.text, self.pair
+
+    def contents(self) -> list[Any]:
+        return [self.text, self.pair, self.label]
+
 
 @dataclass(frozen=True, slots=True)
-class TaggedExample:
+class TaggedExample(AnyExample):
     """The words of a sentence and a tag for each; the running text too where the file gives it."""
+
+    labels_are: ClassVar = "tags"
+    stratified: ClassVar = "tag"
+    checked: ClassVar = True
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
@@ -74,6 +155,27 @@ class TaggedExample:
             raise DataError(f"{self.place}: a text and the spans of its words go together; give both or neither")
         if self.spans is not None and len(self.spans) != len(self.words):
             raise DataError(f"{self.place}: {len(self.words)} words but {len(self.spans)} spans")
+
+    def names(self) -> Iterable[str]:
+        return self.tags or ()
+
+    def reads(self) -> str:
+        return self.text if self.text is not None else " ".join(self.words)
+
+    def word_count(self) -> int | None:
+        return len(self.words)
+
+    def answer(self) -> object:
+        return self.tags
+
+    def answer_shown(self) -> str:
+        return _some(self.tags or ())
+
+    def key(self) -> Hashable:
+        return self.words
+
+    def contents(self) -> list[Any]:
+        return [self.words, self.tags]
 
     def located(self) -> tuple[str, tuple[tuple[int, int], ...]]:
         """The text and the characters of each word in it: as written, or with single spaces between words."""
@@ -101,8 +203,11 @@ class Relation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SpanExample:
+class SpanExample(AnyExample):
     """A text and labelled spans of its characters, sorted; they may nest, overlap or be none."""
+
+    labels_are: ClassVar = "spans"
+    stratified: ClassVar = "type"
 
     text: str
     spans: tuple[Span, ...]
@@ -112,6 +217,29 @@ class SpanExample:
 
     def __post_init__(self) -> None:
         _refuse_relations(self.relations, len(self.spans), self.place)
+
+    def names(self) -> Iterable[str]:
+        return [span.label for span in self.spans]
+
+    def relation_names(self) -> Iterable[str]:
+        return [label for _, _, label in self.relations]
+
+    def reads(self) -> str:
+        return self.text
+
+    def answer(self) -> object:
+        return self.spans
+
+    def strata(self) -> set[str]:
+        return {*self.names(), *(f"relation {label}" for label in self.relation_names())}
+
+    def contents(self) -> list[Any]:
+        return [self.text, [[one.start, one.end, one.label] for one in self.spans], self.relations]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names in a line."""
+    return " ".join(names[:8]) + (" …" if len(names) > 8 else "")
 
 
 def _refuse_relations(relations: tuple[Relation, ...], spans: int, place: Place) -> None:
@@ -133,8 +261,12 @@ class QuestionPlace(Place):
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionExample:
+class QuestionExample(AnyExample):
     """A question about a passage, and the answers that people marked in it."""
+
+    labels_are: ClassVar = "answers"
+    noun: ClassVar = "questions"
+    unit: ClassVar = "passages"
 
     id: str
     question: str
@@ -156,10 +288,32 @@ class QuestionExample:
         """The texts of the answers; none where it cannot be answered."""
         return tuple(text for text, _ in self.answers)
 
+    def reads(self) -> str:
+        """The question, with its passage after a tab."""
+        return f"{self.question}\t{self.passage}"
+
+    def answer(self) -> object:
+        return self.golds
+
+    def answer_shown(self) -> str:
+        return in_short(" / ".join(self.golds)) if self.golds else "no answer"
+
+    def key(self) -> Hashable:
+        return self.passage
+
+    def strata(self) -> set[str]:
+        return {"no answer"} if self.impossible else {"answer"}
+
+    def contents(self) -> list[Any]:
+        return [self.question, self.passage, self.answers, self.impossible]
+
 
 @dataclass(frozen=True, slots=True)
-class SpannedWords:
+class SpannedWords(AnyExample):
     """The words of a text and labelled spans of them, sorted; they may nest, overlap or be none."""
+
+    labels_are: ClassVar = "spans"
+    stratified: ClassVar = "type"
 
     words: tuple[str, ...]
     spans: tuple[Entity, ...] | None
@@ -181,6 +335,33 @@ class SpannedWords:
                 said = f"span {start} to {end} ({label})"
                 raise DataError(f"{self.place}: {said} is empty or outside its text of {len(self.words):,} words")
 
+    def names(self) -> Iterable[str]:
+        return [span.label for span in self.spans or ()]
+
+    def relation_names(self) -> Iterable[str]:
+        return [label for _, _, label in self.relations]
+
+    def reads(self) -> str:
+        return self.text if self.text is not None else " ".join(self.words)
+
+    def word_count(self) -> int | None:
+        return len(self.words)
+
+    def answer(self) -> object:
+        return self.spans
+
+    def answer_shown(self) -> str:
+        return _some([f"{start}–{end} {label}" for start, end, label in self.spans or ()])
+
+    def key(self) -> Hashable:
+        return self.words
+
+    def strata(self) -> set[str]:
+        return {*self.names(), *(f"relation {label}" for label in self.relation_names())}
+
+    def contents(self) -> list[Any]:
+        return [self.words, self.spans, *([self.relations] if self.relations else [])]
+
     def located(self) -> tuple[str, tuple[tuple[int, int], ...]]:
         """The text and the characters of each word in it: as written, or with single spaces between words."""
         if self.text is not None and self.places is not None:
@@ -189,7 +370,13 @@ class SpannedWords:
         return text, tuple((start, end) for start, end in spans.tolist())
 
 
-Example = TypeVar("Example", TextExample, TaggedExample, SpanExample, QuestionExample, SpannedWords)
+Example = TypeVar("Example", bound=AnyExample)
+
+
+def in_short(text: str) -> str:
+    """A text on one line of at most 60 characters, quoted."""
+    line = " ".join(text[:200].split())
+    return repr(line if len(line) <= 60 else line[:59] + "…")
 
 
 @dataclass(frozen=True)
@@ -218,17 +405,7 @@ class Dataset(Generic[Example]):
         """How often each class, name of a set, tag or type of span occurs; nothing of numbers."""
         counts: Counter[str] = Counter()
         for example in self.examples:
-            if isinstance(example, TextExample):
-                if isinstance(example.label, str):
-                    counts[example.label] += 1
-                elif isinstance(example.label, tuple):
-                    counts.update(example.label)
-            elif isinstance(example, TaggedExample):
-                counts.update(example.tags or ())
-            elif isinstance(example, QuestionExample):
-                continue
-            else:
-                counts.update(span.label for span in example.spans or ())
+            counts.update(example.names())
         return counts
 
     def label_names(self) -> tuple[str, ...]:
@@ -237,11 +414,7 @@ class Dataset(Generic[Example]):
 
     def relation_names(self) -> tuple[str, ...]:
         """The labels of relations between spans, in the order that gives them their ids."""
-        names: set[str] = set()
-        for example in self.examples:
-            if isinstance(example, SpanExample | SpannedWords):
-                names.update(label for _, _, label in example.relations)
-        return in_order(names)
+        return in_order({label for example in self.examples for label in example.relation_names()})
 
     def describe(self) -> str:
         """The line to print before anything is done with the data."""

@@ -19,15 +19,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Generic, NamedTuple
 
 from larvatus.errors import DataError
-from larvatus.labelled.records import (
-    Dataset,
-    Example,
-    QuestionExample,
-    SpanExample,
-    SpannedWords,
-    TaggedExample,
-    TextExample,
-)
+from larvatus.labelled.records import Dataset, Example
 from larvatus.rng import stream
 
 SHARE = 0.1
@@ -72,22 +64,15 @@ def unit_word(data: Dataset[Any]) -> str:
     """What is held out whole: groups, passages; nothing to be said of texts that are the same."""
     if data.groups:
         return "groups"
-    return "passages" if isinstance(data.examples[0], QuestionExample) else ""
+    unit: str = data.examples[0].unit
+    return unit
 
 
 def _said(data: Dataset[Any], count: int) -> str:
     first = data.examples[0]
-    said = f"{count:,} of {len(data):,} examples are held out at random"
-    if isinstance(first, QuestionExample):
-        said = f"{count:,} of {len(data):,} questions are held out at random"
-    if data.kind == "regression":
-        said += ", stratified by their number"
-    elif isinstance(first, TextExample):
-        said += ", stratified by label"
-    elif isinstance(first, TaggedExample):
-        said += ", stratified by tag"
-    elif not isinstance(first, QuestionExample):
-        said += ", stratified by type"
+    said = f"{count:,} of {len(data):,} {first.noun} are held out at random"
+    by = "their number" if data.kind == "regression" else first.stratified
+    said += f", stratified by {by}" if by else ""
     return f"{said}, whole {word} at a time" if (word := unit_word(data)) else said
 
 
@@ -101,12 +86,8 @@ def _key(example: Any, data: Dataset[Any]) -> Hashable:
     if data.groups:
         group: Hashable = data.groups.get(example.place, example.place)  # one without a group is one by itself
         return group
-    if isinstance(example, QuestionExample):
-        return example.passage
-    if isinstance(example, TextExample):
-        return example.text, example.pair
-    words: Hashable = example.words if isinstance(example, TaggedExample | SpannedWords) else example.text
-    return words
+    key: Hashable = example.key()
+    return key
 
 
 def strata_of(data: Dataset[Any]) -> list[frozenset[str]]:
@@ -115,20 +96,7 @@ def strata_of(data: Dataset[Any]) -> list[frozenset[str]]:
         numbers = sorted(float(example.label or 0.0) for example in data.examples)
         borders = [numbers[len(numbers) * n // BINS] for n in range(1, BINS)]
         return [frozenset([f"tenth {bisect_right(borders, float(one.label or 0.0))}"]) for one in data.examples]
-    return [frozenset(labels_of(example)) or frozenset(["(none)"]) for example in data.examples]
-
-
-def labels_of(example: Any) -> set[str]:
-    """Classes, tags or types of an example, and of a question whether it has an answer; none of a number."""
-    if isinstance(example, SpanExample | SpannedWords):
-        related = {f"relation {label}" for _, _, label in example.relations}
-        return {span.label for span in example.spans or ()} | related
-    if isinstance(example, QuestionExample):
-        return {"no answer"} if example.impossible else {"answer"}
-    answer = example.tags if isinstance(example, TaggedExample) else getattr(example, "label", None)
-    if isinstance(answer, str):
-        return {answer}
-    return set(answer) if isinstance(answer, tuple) else set()
+    return [frozenset(example.strata()) or frozenset(["(none)"]) for example in data.examples]
 
 
 def drawn(owners: Sequence[int], strata: Sequence[frozenset[str]], wanted: int) -> set[int]:

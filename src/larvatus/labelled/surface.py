@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from larvatus.labelled.records import SpannedWords, TaggedExample
-from larvatus.labelled.repeats import Examples, short, text_of
+from larvatus.labelled.records import in_short
+from larvatus.labelled.repeats import Examples
 from larvatus.labelled.report import Findings, many
 from larvatus.text.words import segment_words
 
@@ -43,10 +43,11 @@ def _sizes(part: Examples, measure: Measure | None) -> Iterator[int]:
     for start in range(0, len(part), AT_ONCE):
         for_now = part.examples[start : start + AT_ONCE]
         if measure is not None:
-            yield from measure([text_of(one) for one in for_now])
+            yield from measure([one.reads() for one in for_now])
             continue
         for one in for_now:
-            yield len(one.words) if isinstance(one, TaggedExample | SpannedWords) else count_words(text_of(one))
+            words = one.word_count()
+            yield count_words(one.reads()) if words is None else words
 
 
 def count_words(text: str) -> int:
@@ -60,14 +61,14 @@ def find_odd_characters(findings: Findings, parts: dict[str, Examples]) -> None:
     odd, loose = findings.tally(), findings.tally()
     for part in parts.values():
         for one in part:
-            text = text_of(one)
+            text = one.reads()
             if text.isascii() and text.isprintable():
                 continue
             match = _ODD.search(text)
             if match and odd.add():
                 odd.examples.append(f"{one.place}: U+{ord(match.group()):04X} at character {match.start()}")
             if not unicodedata.is_normalized("NFC", text) and loose.add():
-                loose.examples.append(f"{one.place}: {short(text)}")
+                loose.examples.append(f"{one.place}: {in_short(text)}")
     said = f"{many(odd.count, 'text holds', 'texts hold')} control or replacement characters: a broken decoding?"
     findings.add("odd characters", "warning", said, odd.examples, odd.count)
     said = f"{many(loose.count, 'text is', 'texts are')} not in Unicode's composed form (NFC); equal words may differ"

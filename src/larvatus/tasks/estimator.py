@@ -19,28 +19,30 @@ import inspect
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from larvatus.arrays import Floats
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.engine.settings import Runtime
 from larvatus.errors import DataError, UsageError
-from larvatus.heads import Tagging
 from larvatus.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.metrics.entities import tag_f1
-from larvatus.tasks.fit.finetune import Job, Tuned, finetune_tags, finetune_texts
-from larvatus.tasks.fit.head_options import HeadOptions
+from larvatus.tasks.classify.options import ClassifyOptions
+from larvatus.tasks.fit.finetune import Job, Tuned
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
-from larvatus.tasks.read.sequences import word_sequences
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.registry import finetune
 from larvatus.tasks.results import Classified, Tagged
 from larvatus.tasks.scoring import score_sequences
+from larvatus.tasks.tag.options import TagOptions
 from larvatus.tasks.tag.schemes import in_scheme, scheme_of
-from larvatus.tasks.tag.tag import tag_probabilities, words_read
+from larvatus.tasks.tag.tag import encode_words, tag_probabilities, tagger_of, words_read
 
 
 class _Parameters:
@@ -95,7 +97,7 @@ class _FineTuned(_Estimator):
     def _base(self) -> Bundle:
         return self.model if isinstance(self.model, Bundle) else load_bundle(self.model)
 
-    def _job(self, head: HeadOptions, *, repair: bool = False) -> Job:
+    def _job(self, options: Struct) -> Job:
         config = FineTuneConfig(
             epochs=self.epochs,
             batch=self.batch,
@@ -105,7 +107,7 @@ class _FineTuned(_Estimator):
             trained=TrainedConfig.read(self.trained),
         )
         runtime = Runtime.here(device=self.device, compile=False)
-        return Job(config=config, head=head, runtime=runtime, seeds=(self.seed,), hold_out=self.hold_out, repair=repair)
+        return Job(config=config, options=options, runtime=runtime, seeds=(self.seed,), hold_out=self.hold_out)
 
     def _groups(self, examples: Sequence[Any], groups: Sequence[Any] | None) -> dict[Place, str]:
         if groups is None:
@@ -182,11 +184,11 @@ class TextClassifier(_Classifier, _FineTuned):
         )
         kind: Kind = "multi-class"
         data = Dataset(examples, "X", kind=kind, groups=self._groups(examples, groups))
-        self._keep(finetune_texts(self._base(), data, None, self._job(self._head(names))))
+        self._keep(finetune("classify", self._base(), data, None, self._job(self._options(names))))
         self.classes_ = classes
         return self
 
-    def _head(self, names: dict[Any, str]) -> HeadOptions:
+    def _options(self, names: dict[Any, str]) -> ClassifyOptions:
         weights = self.class_weight
         if isinstance(weights, str) and weights != "balanced":
             raise UsageError(f"class_weight is balanced, a weight for each class, or None, not {weights!r}")
@@ -195,16 +197,15 @@ class TextClassifier(_Classifier, _FineTuned):
         given = weights if isinstance(weights, dict) else {}
         own = {names.get(label, str(label)): value for label, value in given.items()}
         pool: Any = self.pool
-        return HeadOptions(pool=pool, balanced=weights == "balanced", class_weights=own)
+        return ClassifyOptions(pool=pool, balanced=weights == "balanced", class_weights=own)
 
     def predict_proba(self, X: Sequence[Any]) -> Floats:
         """Of every class for every text, in the order of `classes_`: [texts, classes]."""
         predictor = self._predictor()
         names = [str(label) for label in self.classes_.tolist()]
         rows = [
-            [found.probabilities[name] for name in names]
-            for found in predictor.predict(_texts(X))
-            if isinstance(found, Classified)
+            [share[name] for name in names]
+            for share in (cast(Classified, found).probabilities for found in predictor.predict(_texts(X)))
         ]
         return np.array(rows, dtype=np.float32).reshape(-1, len(names))
 
@@ -263,35 +264,31 @@ class WordTagger(_FineTuned):
         data = _tagged(X, y)
         data = dataclasses.replace(data, groups=self._groups(data.examples, groups))
         self.written_ = scheme_of(data)
-        self._keep(finetune_tags(self._base(), data, None, self._job(HeadOptions(crf=self.crf), repair=self.repair)))
+        options = TagOptions(crf=self.crf, repair=self.repair)
+        self._keep(finetune("tag", self._base(), data, None, self._job(options)))
         self.classes_ = np.array(self._predictor().head.config.labels)
         return self
 
     def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tags of every sentence."""
         found = self._predictor().predict([list(words) for words in X])
-        return [list(one.tags) for one in found if isinstance(one, Tagged)]
+        return [list(cast(Tagged, one).tags) for one in found]
 
     def predict_proba(self, X: Sequence[Sequence[str]]) -> list[Floats]:
         """Of every tag for every word that is read, in the order of `classes_`: [words, tags] for each sentence."""
         predictor = self._predictor()
-        head = predictor.head
-        assert isinstance(head, Tagging)
         model = self.bundle_.network
+        head = tagger_of(model)
         examples = [TaggedExample(tuple(words), None, Given("text", n)) for n, words in enumerate(X, start=1)]
-        found = predictor.align(examples)
-        sequences = word_sequences(
-            self.bundle_.tokenizer, found, limit=predictor.window, truncate=self.truncate, overlap=None
-        )
+        windows = Windows.of(self.bundle_, length=self.length, truncate=self.truncate)
+        sequences = encode_words(self.bundle_, examples, head.config, windows).sequences
         counts = words_read(sequences)
         scores = score_sequences(model, sequences, predictor.scoring)
         return np.split(tag_probabilities(head, scores, counts), np.cumsum(counts)[:-1]) if len(counts) else []
 
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
         """Entity F1 as `conlleval` has it, or accuracy of words where tags spell no entities."""
-        head = self._predictor().head
-        assert isinstance(head, Tagging)
-        scheme = head.config.scheme
+        scheme = tagger_of(self._predictor().bundle.network).config.scheme
         gold = in_scheme(_tagged(X, y), scheme, source=self.written_, repair=self.repair)
         tags, found = [example.tags or () for example in gold], self.predict(X)
         if scheme != "none":

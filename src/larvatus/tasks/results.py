@@ -9,10 +9,13 @@ Each says how much of the text was read: `tokens` of it, `read` of them, in so m
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from larvatus import notebook
+
+SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +29,31 @@ class Coverage:
     @property
     def share(self) -> float:
         return self.read / self.tokens if self.tokens else 1.0
+
+
+class Piece(NamedTuple):
+    """A part of a line for people, and how it is to look: ``bold``, ``dim``, ``label:PER`` (the colour of a label)."""
+
+    text: str
+    style: str = ""
+
+
+class Prediction(Protocol):
+    """What every task answers: small typed objects."""
+
+    @property
+    def coverage(self) -> Coverage: ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+
+    def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
+        """A line for people; `top` answers where several are asked for, labels padded to `width`."""
+
+
+def best(probabilities: dict[str, float], top: int) -> list[tuple[str, float]]:
+    """The most probable."""
+    return sorted(probabilities.items(), key=lambda item: -item[1])[:top]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +95,20 @@ class Classified:
         if self.probabilities:
             found["probabilities"] = self.probabilities
         return {**found, **_read(self.coverage)}
+
+    def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
+        if top is not None and self.probabilities:
+            answer = "  ".join(f"{label} {share:.3f}" for label, share in best(self.probabilities, top))
+        elif self.label is not None:
+            answer = f"{self.label:<{width}} {self.probability:.3f}"
+        else:
+            answer = str(self)
+        yield Piece(answer, "bold")
+        yield Piece("  ")
+        yield Piece(self.text)
+        if self.pair is not None:
+            yield Piece(" ⟷ ", "dim")
+            yield Piece(self.pair)
 
     def __str__(self) -> str:
         if self.value is not None:
@@ -131,6 +173,21 @@ class Tagged:
             **_read(self.coverage),
         }
 
+    def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
+        """Entities in brackets, or word/TAG where every word has a tag of its own (parts of speech)."""
+        if not self.entities and all(word.tag != "O" for word in self.words):
+            for word in self.words:
+                yield Piece(word.text)
+                yield Piece(f"/{word.tag} ", f"dim label:{word.tag}")
+            return
+        at = 0
+        for entity in self.entities:
+            yield Piece(self.text[at : entity.start])
+            yield Piece(f"[{entity.text} ", f"bold label:{entity.label}")
+            yield Piece(f"{entity.label}]", f"label:{entity.label}")
+            at = entity.end
+        yield Piece(self.text[at:])
+
     def __str__(self) -> str:
         return " ".join(str(word) for word in self.words)
 
@@ -192,6 +249,13 @@ class Answer:
             found["others"] = [dataclasses.asdict(span) for span in self.others]
         return {**found, **_read(self.coverage)}
 
+    def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
+        """The answer, or where several are asked for, those of the best spans; then the question."""
+        several = [*([] if self.text else [str(self)]), *map(str, self.others)]
+        yield Piece("  ".join(several) if top is not None else str(self), "bold")
+        yield Piece("  ")
+        yield Piece(self.question)
+
     def __str__(self) -> str:
         return f"{self.text or 'no answer'} {self.score:.3f}"
 
@@ -245,13 +309,46 @@ class Spanned:
             ]
         return {**found, **_read(self.coverage)}
 
+    def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
+        """The text with its spans in brackets, inner ones within outer ones: ``[[United Airlines ORG] Holding ORG]``.
+
+        Brackets of spans that cross would read as nested ones; they bear numbers: ``[₁the [₂river X]₁ bank Y]₂``.
+        """
+        order = sorted(self.entities, key=lambda one: (one.start, -one.end))
+        numbers = {id(one): number for number, one in enumerate(_crossing(order), start=1)}
+        marks: dict[int, list[tuple[str, Entity]]] = {}
+        for entity in reversed(order):  # what opens last closes first
+            marks.setdefault(entity.end, []).append(("]", entity))
+        for entity in order:
+            marks.setdefault(entity.start, []).append(("[", entity))
+        at = 0
+        for place in sorted(marks):
+            yield Piece(self.text[at:place])
+            for bracket, entity in marks[place]:
+                number = str(numbers.get(id(entity), "")).translate(SUBSCRIPTS)
+                said = f"[{number}" if bracket == "[" else f" {entity.label}]{number}"
+                yield Piece(said, f"bold label:{entity.label}")
+            at = place
+        yield Piece(self.text[at:])
+        for relation in self.relations:
+            yield Piece(f"  {relation}", "italic")
+
     def __str__(self) -> str:
         spans = ", ".join(str(entity) for entity in self.entities) or "no spans"
         return "; ".join([spans, *map(str, self.relations)])
 
 
-Prediction = Classified | Tagged | Spanned | Answer
-
-
 def _read(coverage: Coverage) -> dict[str, Any]:
     return {"tokens": coverage.tokens, "tokens_read": coverage.read, "windows": coverage.windows}
+
+
+def _crossing(order: Sequence[Entity]) -> list[Entity]:
+    """Those that cross another, of entities by their start, longer ones first."""
+    found: dict[int, Entity] = {}
+    for number, one in enumerate(order):
+        for other in order[number + 1 :]:
+            if other.start >= one.end:
+                break
+            if one.start < other.start and one.end < other.end:
+                found |= {id(one): one, id(other): other}
+    return [one for one in order if id(one) in found]

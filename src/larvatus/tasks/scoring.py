@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,15 +15,12 @@ from torch import Tensor
 
 from larvatus.arrays import Floats, Ints
 from larvatus.batch import TrainingBatch, edges, runs
-from larvatus.errors import ArtefactError
-from larvatus.heads import Answering, Classification, Spans, Tagging
+from larvatus.errors import ArtefactError, UsageError
+from larvatus.heads.head import Head
 from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.objectives import Loss
-from larvatus.targets import WordTags
 from larvatus.tasks.read.sequences import Sequences, gathered
-
-Head = Classification | Tagging | Spans | Answering
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,27 +48,30 @@ def head_of(model: Network, name: str = "the model") -> Head:
     raise ArtefactError(f"{name} has no head to predict with; give it one with larvatus finetune")
 
 
-def states_of(model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Tensor:
-    """The encoder's vectors as the head wants them: z [N, D] of the last layer, or of all layers for a mix."""
-    if head.mix is None:
-        z_ND: Tensor = model.encoder(batch.tokens, limit=limit)
-        return z_ND
-    return torch.stack(model.encoder(batch.tokens, layers=range(model.encoder.depth + 1), limit=limit))
+AHead = TypeVar("AHead", bound=Head)
 
 
-def features_of(model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Tensor:
+def head_as(model: Network, kind: type[AHead], does: str, name: str = "the model") -> AHead:
+    """The model's head as the kind that a task needs; `does` is what such a head does: "tag words"."""
+    head = head_of(model, name)
+    if not isinstance(head, kind):
+        raise UsageError(f"{name} does not {does}; give it what it was fine-tuned for")
+    return head
+
+
+def features_of(
+    model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None, learning: bool = False
+) -> Tensor:
     """What the head's `features` gives. Where [CLS] alone speaks, the rest of the last layer is not computed."""
-    if isinstance(head, Classification) and head.config.pool == "cls" and head.mix is None:
+    if head.firsts_only:
         lengths_B = batch.tokens.lengths
         return model.encoder.at(batch.tokens, lengths_B.cumsum(0) - lengths_B, limit=limit)
-    return head.features(states_of(model, batch, head, limit=limit), batch)
+    return head.features(head.states(model.encoder, batch.tokens, limit=limit), batch, learning=learning)
 
 
 def loss_of(model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None) -> Loss:
     """The head's loss on a batch."""
-    if isinstance(head, Tagging):  # which may learn subwords, not features of words
-        return head.loss(states_of(model, batch, head, limit=limit), batch, model.encoder)
-    loss: Loss = head(features_of(model, batch, head, limit=limit), batch.targets[head.needs])
+    loss: Loss = head(features_of(model, batch, head, limit=limit, learning=True), batch)
     return loss
 
 
@@ -86,15 +87,13 @@ def score_sequences(model: Network, sequences: Sequences, scoring: Scoring) -> F
     """Scores in the order of the sequences: a row for each, for each of their words, or for each of their tokens."""
     head = head_of(model)
     model.eval()
-    counts = np.ones(len(sequences.lengths), np.int64) if sequences.words is None else sequences.words.counts
-    counts = sequences.lengths if isinstance(head, Answering) else counts
+    counts = head.rows(sequences.batch(np.arange(len(sequences.lengths))))
     starts = edges(counts)
-    scores = np.zeros((int(starts[-1]), len(head.config.labels)), np.float32)
+    scores = np.zeros((int(starts[-1]), head.outputs), np.float32)
     for chosen in by_length(sequences, scoring.budget):
         batch = on_device(sequences.inputs(chosen), scoring.device)
         with scoring.autocast():
             x = features_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
-            assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans/spans.py)"
-            found = head.logits(x, batch.targets[WordTags].counts) if isinstance(head, Tagging) else head.logits(x)
+            found = head.logits(x, batch)
         scores[gathered(starts[:-1][chosen], counts[chosen])] = found.float().cpu().numpy()
     return scores

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import torch
 from torch import Tensor
 
+from larvatus.bundle.huggingface.settings import convert as convert
+from larvatus.bundle.huggingface.task_heads import TaskHeads
 from larvatus.bundle.weights import Shape
-from larvatus.errors import ArtefactError, RecipeError, UsageError
+from larvatus.errors import ArtefactError, RecipeError
 from larvatus.network import ObjectiveConfig
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.ranges import Size, check_ranges
-
-if TYPE_CHECKING:
-    from larvatus.bundle.huggingface.task_heads import TaskHeads
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,16 +80,6 @@ class Recast(Protocol):
 
     def restored(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The opposite."""
-
-
-def convert(value: Mapping[str, Any], to: type[Any], source: Path) -> Any:
-    """A settings struct from JSON; what does not fit is named, with the file."""
-    try:
-        found = msgspec.convert(value, to)
-        check_ranges(found, "")
-        return found
-    except (msgspec.ValidationError, RecipeError, UsageError) as fault:
-        raise ArtefactError(f"{source}: {fault}") from fault
 
 
 def misfits(model: msgspec.Struct, free: Set[str], fixed: Mapping[str, Any] | None = None) -> str:

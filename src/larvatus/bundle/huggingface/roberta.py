@@ -76,7 +76,7 @@ class Roberta:
             return f"RoBERTa has no {misfit}"
         if refused := self.tasks.refusal(architecture.objectives):
             return refused
-        if unknown := sorted(heads - {"masked-lm", *TASKS}):
+        if unknown := sorted(heads - {"masked-lm", *self.tasks.heads}):
             return f"RoBERTa has no head for {unknown[0]}"
         if "masked-lm" in heads and model.activation != "gelu":
             return f"RoBERTa's masked-lm head always has a GELU, never model.activation = {model.activation!r}"
@@ -117,7 +117,7 @@ class Roberta:
         if ours.startswith("encoder."):
             return tuple(f"roberta.{name.removeprefix('bert.')}" for name in BERT.theirs(ours))
         _, head, part = ours.split(".", 2)
-        return self.tasks.theirs(head, part) if head in TASKS else ({"masked-lm": HEAD}[head][part],)
+        return self.tasks.theirs(head, part) if head in self.tasks.heads else ({"masked-lm": HEAD}[head][part],)
 
     def canonical(self, name: str) -> str | None:
         if name.endswith(("position_ids", "token_type_ids")):  # constants that older versions saved as buffers

@@ -1,7 +1,8 @@
 """Heads of fine-tuned models as `transformers` writes them: `…ForSequenceClassification`, `…ForTokenClassification`,
 `…ForQuestionAnswering`.
 
-What the families share stands here, and what each has of its own is data in its file:
+What the families share stands here, and what each has of its own is data: in its file, or brought by the head itself
+(`HeadConfig.families`), as a new head does:
 
     TASKS = TaskHeads("Bert", {"classification": TaskHead(names={"dense": "bert.pooler.dense", …}, …), …})
 
@@ -20,29 +21,16 @@ from typing import Any, Literal
 import msgspec
 
 from larvatus.bundle import crf_file
-from larvatus.bundle.huggingface.layout import convert
+from larvatus.bundle.huggingface.settings import convert
 from larvatus.errors import ArtefactError
-from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig, TaggingConfig
+from larvatus.heads.head import HeadConfig
+from larvatus.heads.head import HeadOfFamily as TaskHead
+from larvatus.heads.kinds import KINDS
 from larvatus.network import ObjectiveConfig, tag
 from larvatus.ranges import Size
 
-TaskConfig = ClassificationConfig | TaggingConfig | AnsweringConfig | SpansConfig
-CONFIGS: dict[str, type[TaskConfig]] = {
-    "classification": ClassificationConfig,
-    "tagging": TaggingConfig,
-    "answering": AnsweringConfig,
-}
-SUFFIXES = {
-    "classification": "ForSequenceClassification",
-    "tagging": "ForTokenClassification",
-    "answering": "ForQuestionAnswering",
-}
+__all__ = ["CLS", "ENDS", "TOKENS", "TaskHead", "TaskHeads"]
 OWN = "larvatus_head"
-KINDS = {
-    "multi-class": "single_label_classification",
-    "multi-label": "multi_label_classification",
-    "regression": "regression",
-}
 CLS: dict[str, Any] = {"pool": "cls", "dense_norm": False, "mix": False}
 """Classified is the vector of [CLS] of the last layer, as it is in most families."""
 TOKENS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False, "lstm": 0}
@@ -50,20 +38,6 @@ TOKENS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False, "l
 ENDS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False}
 """Starts and ends of answers are told from the vectors of the last layer as they are."""
 MOST_LABELS = 1 << 20  # that a number may ask for; named ones are as many as the file has
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskHead:
-    """One head of a family."""
-
-    names: Mapping[str, str]
-    """Our modules → theirs."""
-    fixed: Mapping[str, Any]
-    """Settings of ours that are always so in this family."""
-    fields: Mapping[str, str]
-    """Settings of ours → the field of config.json that says them."""
-    dropout: float | None = None
-    """Where no field says it; None: that of the encoder."""
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,64 +56,70 @@ class TaskHeads:
 
     family: str
     """How the names of its classes begin."""
-    heads: Mapping[str, TaskHead]
+    own: Mapping[str, TaskHead]
     """By our names for them."""
     beside: tuple[str, ...] = (crf_file.PREFIX,)
     """How the names of our parameters begin that are no part of their model, and stand in a file of their own."""
 
     @property
+    def heads(self) -> Mapping[str, TaskHead]:
+        """Those that stand in the family's file, and those that heads bring themselves (`HeadConfig.families`)."""
+        brought = {name: kind.families[self.family] for name, kind in KINDS.items() if self.family in kind.families}
+        return {**self.own, **brought}
+
+    @property
     def architectures(self) -> dict[str, tuple[str, ...]]:
         """Their classes, and the head of each."""
-        return {f"{self.family}{SUFFIXES[head]}": (head,) for head in self.heads}
+        return {self._class(head): (head,) for head in self.heads}
+
+    def _class(self, head: str) -> str:
+        return f"{self.family}{KINDS[head].suffix}"
 
     def natural(self, name: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """What stands between the encoder and the labels in this family, for a model with this config.json."""
-        head = self.heads[name]
-        found = {setting: head.fixed[setting] for setting in ("dense", "dense_norm", "pool") if setting in head.fixed}
-        return {"pool": config.get(head.fields["pool"], "cls"), **found} if "pool" in head.fields else found
+        head = self.heads.get(name)
+        if head is None:
+            return {}
+        usual = {setting: head.fixed[setting] for setting in ("dense", "dense_norm", "pool") if setting in head.fixed}
+        return {"pool": config.get(head.fields["pool"], "cls"), **usual} if "pool" in head.fields else usual
 
     def refusal(self, objectives: Sequence[ObjectiveConfig]) -> str | None:
         """Why the family has no such head, or not beside others; None if there is no task head, or it has it."""
-        own = [config for config in objectives if isinstance(config, TaskConfig)]
-        if not own:
+        configs = [config for config in objectives if isinstance(config, HeadConfig)]
+        if not configs:
             return None
         if len(objectives) > 1:
             return f"{self.family} has no model with the heads {' and '.join(map(tag, objectives))}"
-        (config,) = own
+        (config,) = configs
         if tag(config) not in self.heads:  # of spans `transformers` has no class
             return f"{self.family} has no model with the head {tag(config)}"
         head = self.heads[tag(config)]
         for name, value in head.fixed.items():
             if (asked := getattr(config, name)) != value:
-                return f"{self.family}{SUFFIXES[tag(config)]} has no {name} = {asked!r}, always {value!r}"
-        if "pool" in head.fields and not isinstance(config, AnsweringConfig) and config.pool == "max":
-            return f"{self.family}{SUFFIXES[tag(config)]} has no pool = 'max'"
+                return f"{self._class(tag(config))} has no {name} = {asked!r}, always {value!r}"
+        if "pool" in head.fields and getattr(config, "pool", None) == "max":
+            return f"{self._class(tag(config))} has no pool = 'max'"
         return None
 
     def config(self, objectives: Sequence[ObjectiveConfig]) -> dict[str, Any]:
         """The fields of config.json for the task head among the objectives; none for other heads."""
-        own = [config for config in objectives if isinstance(config, TaskConfig)]
-        if not own:
+        configs = [config for config in objectives if isinstance(config, HeadConfig)]
+        if not configs:
             return {}
-        (config,) = own
-        head = self.heads[tag(config)]
+        (config,) = configs
         settings = msgspec.to_builtins(config)
-        stated = {theirs: settings[ours] for ours, theirs in head.fields.items()}
-        if isinstance(config, ClassificationConfig):
-            stated["problem_type"] = KINDS[config.kind]
         return {
-            "architectures": [f"{self.family}{SUFFIXES[tag(config)]}"],
-            "id2label": {str(number): label for number, label in enumerate(config.labels)},
-            "label2id": {label: number for number, label in enumerate(config.labels)},
-            **stated,
+            "architectures": [self._class(tag(config))],
+            **{theirs: settings[ours] for ours, theirs in self.heads[tag(config)].fields.items()},
+            **config.stated(),
             OWN: {name: settings[name] for name in self._unsaid(tag(config))},
         }
 
     def _unsaid(self, name: str) -> list[str]:
         """Settings of ours that no field of theirs says."""
-        head = self.heads[name]
-        said = {"labels", "kind", *head.fields, *head.fixed}
-        return [field for field in CONFIGS[name].__struct_fields__ if field not in said]
+        head, kind = self.heads[name], KINDS[name]
+        said = {*kind.said_by_stated(), *head.fields, *head.fixed}
+        return [field for field in kind.__struct_fields__ if field not in said]
 
     def objectives(
         self, config: Mapping[str, Any], promised: Collection[str], *, dropout: float, source: Path
@@ -147,28 +127,22 @@ class TaskHeads:
         """The task head that a config.json promises, as it describes it; `dropout` is the encoder's."""
         return tuple(self._head(name, config, dropout, source) for name in self.heads if name in promised)
 
-    def _head(self, name: str, config: Mapping[str, Any], dropout: float, source: Path) -> TaskConfig:
+    def _head(self, name: str, config: Mapping[str, Any], dropout: float, source: Path) -> HeadConfig:
         head = self.heads[name]
         theirs: TaskSettings = convert(config, TaskSettings, source)
-        labels = _labels(theirs, source)
-        own = theirs.larvatus_head or {}
-        if unknown := sorted(own.keys() - self._unsaid(name)):
+        ours = theirs.larvatus_head or {}
+        if unknown := sorted(ours.keys() - self._unsaid(name)):
             raise ArtefactError(f"{source}: {OWN} has {unknown[0]!r}, which is no setting that it can hold")
-        stated = {ours: config[field] for ours, field in head.fields.items() if config.get(field) is not None}
-        if "dropout" not in stated | own:
+        stated = {setting: config[field] for setting, field in head.fields.items() if config.get(field) is not None}
+        if "dropout" not in stated | ours:
             absent = head.fields.get("dropout") not in config
             stated["dropout"] = head.dropout if absent and head.dropout is not None else dropout
-        if CONFIGS[name] is ClassificationConfig:
-            kinds = {theirs: ours for ours, theirs in KINDS.items()}
-            usual = "regression" if len(labels) == 1 else "multi-class"
-            stated["kind"] = kinds[theirs.problem_type] if theirs.problem_type else usual
-        if CONFIGS[name] is AnsweringConfig:
-            if len(labels) != len(AnsweringConfig.labels):
-                raise ArtefactError(f"{source}: a head for answers has a start and an end, not {len(labels)} labels")
-        else:
-            stated["labels"] = labels
-        found: TaskConfig = convert({**own, **stated, **head.fixed}, CONFIGS[name], source)
-        return found
+        try:
+            stated |= KINDS[name].read_stated(_labels(theirs, source), theirs.problem_type)
+        except ValueError as fault:
+            raise ArtefactError(f"{source}: {fault}") from fault
+        read: HeadConfig = convert({**ours, **stated, **head.fixed}, KINDS[name], source)
+        return read
 
     def theirs(self, head: str, part: str) -> tuple[str]:
         """Their name for a parameter of a head: ``theirs("classification", "dense.weight")``."""

@@ -19,7 +19,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from larvatus.bundle.directory import load_bundle
-from larvatus.bundle.huggingface.task_heads import TaskConfig
 from larvatus.cli.left_out import say_counts
 from larvatus.cli.numbers import SAMPLES, TOKENS, ranged
 from larvatus.cli.options import (
@@ -61,6 +60,7 @@ from larvatus.evaluate.languages import evaluate_text, open_text
 from larvatus.pretrain.evaluation import HeldOut, perplexity
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.loop import scoring_of
+from larvatus.tasks.registry import is_tuned
 from larvatus.text.languages import Given
 from larvatus.text.readers import ReadOptions
 
@@ -158,7 +158,7 @@ def evaluate(
     if len(models) > 1:
         raise UsageError("held-out text is read by one model at a time; name one directory")
     (model,) = models
-    if not (corpus or languages) and any(isinstance(one, TaskConfig) for one in load_bundle(model).objectives):
+    if not (corpus or languages) and is_tuned(load_bundle(model)):
         raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
     if asked.reading != Labelled() or truncate or repair or strict or length is not None:
         flags = "columns, --truncate, --repair, --strict and --length"

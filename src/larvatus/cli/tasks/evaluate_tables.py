@@ -9,22 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from larvatus.arrays import Ints
 from larvatus.labelled.glue import PUBLISHED, GlueTask
-from larvatus.metrics.classification import F1
-from larvatus.metrics.entities import EntityErrors
-from larvatus.tasks.answers.evaluation import AnswerEvaluation
-from larvatus.tasks.evaluation.comparison import Evaluation, ModelComparison
-from larvatus.tasks.evaluation.evaluated import Calibration, Reading, TagEvaluation, TextEvaluation
-from larvatus.tasks.evaluation.evaluation import most_confused
-from larvatus.tasks.spans.evaluation import SpanEvaluation
+from larvatus.tasks.evaluation.comparison import ModelComparison
+from larvatus.tasks.evaluation.evaluated import Evaluation, Reading
+from larvatus.tasks.evaluation.shown import Shown
 
 WIDE = 200  # where there is no terminal whose width must be kept
-MOST_ROWS = 30
-"""Classes in a table; the rest are counted."""
-MOST_COLUMNS = 12
-"""Classes of a confusion matrix that is shown whole; of a larger one the most frequent confusions are."""
-CONFUSIONS = 10
 
 
 def console() -> Console:
@@ -38,59 +28,21 @@ def show_evaluation(out: Console, found: Evaluation) -> None:
     for name, one in found.metrics.items():
         table.add_row(name, _number(one.value), f"{_number(one.low)} to {_number(one.high)}")
     out.print(table)
-    if isinstance(found, SpanEvaluation):
-        _show_spans(out, found)
-    elif isinstance(found, AnswerEvaluation):
-        _show_answers(out, found)
-    else:
-        _show_labels(out, found)
-        for line in found.notes:
-            out.print(escape(f"\n{line}"))
+    for part in found.shown():
+        _show(out, part)
     out.print(f"\n{said_of_reading(found.reading)}")
 
 
-def _show_labels(out: Console, found: TextEvaluation | TagEvaluation) -> None:
-    if isinstance(found, TagEvaluation):
-        if found.errors is not None:
-            _show_classes(out, "type", found.by_type)
-            _show_errors(out, "entities", found.errors)
-            out.print(
-                "entities are read leniently, as by conlleval and predict; entity-f1-strict counts none that "
-                f"{found.scheme} forbids"
-            )
-        else:
-            _show_classes(out, "tag", found.by_tag)
-    elif found.by_class:
-        _show_classes(out, "class", found.by_class)
-    if found.confusion is not None:
-        _show_confusion(out, found.confusion, found.labels, pairs=isinstance(found, TagEvaluation))
-    if found.calibration is not None:
-        _show_calibration(out, found.calibration)
-
-
-def _show_errors(out: Console, what: str, wrong: EntityErrors) -> None:
-    out.print(
-        f"\n{what}: {wrong.boundary:,} with wrong boundaries, {wrong.type:,} of the wrong type, "
-        f"{wrong.both:,} both; {wrong.missed:,} missed, {wrong.spurious:,} spurious"
-    )
-
-
-def _show_spans(out: Console, found: SpanEvaluation) -> None:
-    _show_classes(out, "type", found.by_type)
-    _show_classes(out, "depth", {str(depth): one for depth, one in found.by_depth.items()})
-    _show_errors(out, "spans", found.errors)
-    out.print(f"{found.decoding} decoding, threshold {found.threshold:g}, spans of up to {found.longest:,} words")
-    for line in found.notes:
-        out.print(escape(line))
-
-
-def _show_answers(out: Console, found: AnswerEvaluation) -> None:
-    none = sum(not text for text in found.answers)
-    out.print(f"\nscored by the rules of SQuAD {found.version}; {none:,} of {len(found.data):,} questions not answered")
-    if found.threshold is None:
+def _show(out: Console, part: Shown) -> None:
+    if isinstance(part, str):
+        out.print(escape(part))
         return
-    best = ", ".join(f"{name} {one.score:.4f} at {one.threshold:.3f}" for name, one in found.best.items())
-    out.print(f"threshold of no answer {found.threshold:.3f}; the best on these questions: {best}")
+    table = _table(*map(escape, part.columns))
+    for row in part.rows:
+        table.add_row(*map(escape, row))
+    if part.apart:
+        out.print()
+    out.print(table)
 
 
 def said_of_reading(reading: Reading) -> str:
@@ -107,49 +59,6 @@ def said_of_reading(reading: Reading) -> str:
 def _share(part: int, whole: int) -> str:
     share = part / whole if whole else 1.0
     return f"{math.floor(share * 1000) / 10:g}%"  # never 100% of a text that was cut
-
-
-def _show_classes(out: Console, name: str, rows: dict[str, F1]) -> None:
-    table = _table(name, "precision", "recall", "F1", "gold")
-    shown = list(rows.items())[:MOST_ROWS]
-    for label, one in shown:
-        table.add_row(escape(label), *(f"{x:.4f}" for x in (one.precision, one.recall, one.f1)), f"{one.support:,}")
-    out.print()
-    out.print(table)
-    if len(rows) > len(shown):
-        out.print(f"… and {len(rows) - len(shown):,} more (--json has all)")
-
-
-def _show_confusion(out: Console, counts: Ints, labels: Sequence[str], *, pairs: bool) -> None:
-    out.print()
-    if len(labels) <= MOST_COLUMNS and not pairs:
-        table = _table("gold ↓ answer →", *(escape(label) for label in labels))
-        for label, row in zip(labels, counts.tolist(), strict=True):
-            table.add_row(escape(label), *(f"{count:,}" if count else "·" for count in row))
-        out.print(table)
-        return
-    confused = most_confused(counts, tuple(labels))[:CONFUSIONS]
-    if not confused:
-        return
-    table = _table("gold", "taken for", "times", "of its gold")
-    for one in confused:
-        table.add_row(escape(one.gold), escape(one.found), f"{one.count:,}", f"{one.share:.1%}")
-    out.print(table)
-
-
-def _show_calibration(out: Console, found: Calibration) -> None:
-    out.print(
-        f"\ncalibration: ECE {found.ece:.4f} · NLL {found.nll:.4f} · Brier {found.brier:.4f} "
-        f"(temperature {found.temperature:.3g})"
-    )
-    table = _table("probability", "answers", "mean", "right")
-    bins = found.reliability
-    for low, high, count, sure, right in zip(
-        bins.edges[:-1], bins.edges[1:], bins.count, bins.confidence, bins.accuracy, strict=True
-    ):
-        if count:
-            table.add_row(f"{low:.2f} to {high:.2f}", f"{count:,}", f"{sure:.3f}", f"{right:.3f}")
-    out.print(table)
 
 
 def show_comparison(out: Console, found: ModelComparison) -> None:

@@ -17,19 +17,17 @@ from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cli.tasks.evaluate_tables import console, show_comparison, show_evaluation, show_glue
 from larvatus.cli.tasks.labelled import Labelled
 from larvatus.errors import UsageError
-from larvatus.heads import Answering, Classification, Spans
 from larvatus.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
-from larvatus.labelled.records import Dataset, QuestionExample, SpannedWords, TextExample
+from larvatus.labelled.records import Dataset
 from larvatus.labelled.squad_file import write_predictions
 from larvatus.outputs import check_outputs
 from larvatus.plots import check_can_draw
-from larvatus.tasks.answers.evaluation import AnswerEvaluation, evaluate_answers
-from larvatus.tasks.evaluation.comparison import Evaluation, ModelComparison, compare_evaluations
+from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.confusion_picture import draw_confusion
-from larvatus.tasks.evaluation.evaluated import TagEvaluation, TextEvaluation
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions, evaluate_tags, evaluate_texts
+from larvatus.tasks.evaluation.evaluated import Evaluation
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.registry import AnyTask, task_named, task_of
 from larvatus.tasks.scoring import head_of
-from larvatus.tasks.spans.evaluation import evaluate_spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +73,13 @@ def evaluate_task(asked: Asked) -> None:
     _check(asked)
     if asked.data:
         bundle = load_bundle(asked.models[0])
-        done = [_evaluated(asked, bundle, _read(asked, bundle, asked.models[0]))]
+        examples = _read(asked, bundle, asked.models[0])
+        done = [_evaluated(asked, bundle, examples, of_task=task_of(bundle))]
     else:
         done = _over_glue(asked)
     drawn = _draw(asked, done[0].found)
-    if asked.predictions is not None and isinstance(done[0].found, AnswerEvaluation):
-        write_predictions(asked.predictions, done[0].found.predictions)
+    if asked.predictions is not None and (answers := done[0].found.predictions) is not None:
+        write_predictions(asked.predictions, answers)
     if asked.as_json:
         records = [one.to_dict() for one in done]
         plain = records[0] if asked.data else {"tasks": records, "published": PUBLISHED}
@@ -129,18 +128,16 @@ def _check(asked: Asked) -> None:
 
 def _read(asked: Asked, bundle: Bundle, model: Path) -> Dataset[Any]:
     """What the model's head is held against; what cannot go with it is refused before anything is scored."""
-    head = head_of(bundle.network, str(model))
-    if asked.predictions is not None and not isinstance(head, Answering):
+    task, head = task_of(bundle), head_of(bundle.network, str(model))
+    if asked.predictions is not None and not task.answers_by_id:
         raise UsageError(f"{model} does not answer questions; --predictions is for models that do (larvatus predict)")
-    if asked.plot is not None and isinstance(head, Spans | Answering):
-        raise UsageError(f"{model} does not tell classes apart: no confusion matrix to draw; leave --plot away")
-    if isinstance(head, Classification):
-        return asked.reading.texts(asked.data, kind=head.config.kind)
-    if isinstance(head, Spans):
-        return asked.reading.spanned(asked.data)
-    if not isinstance(head, Answering):
-        return asked.reading.tagged(asked.data)
-    return asked.reading.read("answer", asked.data)
+    _check_plot(asked, bundle)
+    return asked.reading.read(task.name, asked.data, kind=task.label_kind(head.config))
+
+
+def _check_plot(asked: Asked, bundle: Bundle) -> None:
+    if asked.plot is not None and not task_of(bundle).tells_classes_apart(head_of(bundle.network).config):
+        raise UsageError(f"{bundle.path} does not tell classes apart: no confusion matrix to draw; leave --plot away")
 
 
 def _evaluated(
@@ -148,29 +145,17 @@ def _evaluated(
     bundle: Bundle,
     data: Dataset[Any],
     *,
+    of_task: AnyTask,
     name: str = "",
     task: GlueTask | None = None,
 ) -> _Evaluated:
-    head = head_of(bundle.network, str(bundle.path))
-    if asked.plot is not None and isinstance(head, Classification) and head.config.kind != "multi-class":
-        raise UsageError(f"{bundle.path} does not tell classes apart: no confusion matrix to draw; leave --plot away")
-    found = _evaluate(bundle, data, asked.options)
+    _check_plot(asked, bundle)
+    found = of_task.evaluate(bundle, data, asked.options)
     comparison = None
     if asked.against is not None:
-        other = _evaluate(load_bundle(asked.against), data, asked.options)
+        other = of_task.evaluate(load_bundle(asked.against), data, asked.options)
         comparison = compare_evaluations(other, found, samples=asked.options.samples, seed=asked.options.seed)
     return _Evaluated(name=name, task=task, found=found, comparison=comparison)
-
-
-def _evaluate(bundle: Bundle, data: Dataset[Any], options: EvaluationOptions) -> Evaluation:
-    one = data.examples[0]
-    if isinstance(one, TextExample):
-        return evaluate_texts(bundle, data, options)
-    if isinstance(one, SpannedWords):
-        return evaluate_spans(bundle, data, options)
-    if isinstance(one, QuestionExample):
-        return evaluate_answers(bundle, data, options)
-    return evaluate_tags(bundle, data, options)
 
 
 def _over_glue(asked: Asked) -> list[_Evaluated]:
@@ -182,7 +167,7 @@ def _over_glue(asked: Asked) -> list[_Evaluated]:
         data = read_glue(task.name, asked.glue, splits=("dev",))
         for dev, examples in data.dev.items():
             name = task.name if dev == task.dev[0] else f"{task.name}-mm"
-            done.append(_evaluated(asked, bundle, examples, name=name, task=task))
+            done.append(_evaluated(asked, bundle, examples, of_task=task_named("classify"), name=name, task=task))
     return done
 
 
@@ -197,9 +182,9 @@ def _named_after(model: Path) -> GlueTask:
 
 
 def _draw(asked: Asked, found: Evaluation) -> str:
-    if asked.plot is None or not isinstance(found, TextEvaluation | TagEvaluation) or found.confusion is None:
+    if asked.plot is None or found.confusions is None:
         return ""
     name, best = next((name, one.value) for name, one in found.metrics.items())
     title = f"{Path(found.model).name} · {Path(found.data.source).name} · {name} {best:.3f}"
-    draw_confusion(found.confusion, found.labels, asked.plot, title=title)
+    draw_confusion(*found.confusions, asked.plot, title=title)
     return str(asked.plot)

@@ -42,7 +42,7 @@ from larvatus.cli.tasks.labelled import (
 )
 from larvatus.engine.settings import Runtime
 from larvatus.errors import UsageError
-from larvatus.heads.classification import Dense
+from larvatus.heads.trunk import Dense
 from larvatus.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
 from larvatus.ranges import (
     COUNT,
@@ -59,11 +59,11 @@ from larvatus.ranges import (
 )
 from larvatus.tasks.fit.curve import read_shares
 from larvatus.tasks.fit.finetune import Job, Spread, Tuned, spread_of
-from larvatus.tasks.fit.head_options import HeadOptions
-from larvatus.tasks.fit.run import Order, is_begun, is_done, options_of, refuse_what_is_there, run
+from larvatus.tasks.fit.run import Order, is_begun, is_done, refuse_what_is_there, run
 from larvatus.tasks.fit.save import read_history
-from larvatus.tasks.fit.settings import FineTuneConfig, Task
+from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
+from larvatus.tasks.registry import TaskName, options_of
 from larvatus.text.surrogates import refuse_surrogates
 from larvatus.text.tag_schemes import Scheme
 
@@ -82,7 +82,7 @@ Weights = Annotated[
 
 
 def finetune(
-    task: Annotated[Task, typer.Argument(help="Classify texts or pairs, tag words, find spans, answer questions.")],
+    task: Annotated[TaskName, typer.Argument(help="Classify texts or pairs, tag words, find spans, answer questions.")],
     model: ModelName,
     out: Annotated[Path, typer.Option(help="Where the fine-tuned model goes.")],
     train: Files = None,
@@ -162,18 +162,17 @@ def finetune(
         length=length, truncate=truncate, trained=own,
     )  # fmt: skip
     balanced, weights = _weights(class_weight or [])
-    options = HeadOptions(
-        pool=pool, dense=dense, dropout=dropout, mix=mix, balanced=balanced, class_weights=weights,
-        focal=focal, smoothing=smoothing, crf=crf, lstm=lstm, learn=learn, scheme=scheme,
-    )  # fmt: skip
+    chosen = {
+        "pool": pool, "dense": dense, "dropout": dropout, "mix": mix, "balanced": balanced, "class_weights": weights,
+        "focal": focal, "smoothing": smoothing, "crf": crf, "lstm": lstm, "learn": learn, "scheme": scheme,
+        "merge": merge, "repair": repair,
+    }  # fmt: skip
     job = Job(
         config=config,
-        head=options,
+        options=options_of(task, {**_given(chosen), **_settings(settings or [])}),
         runtime=Runtime.here(device=device, precision=precision, compile=False, microbatch=microbatch),
         seeds=tuple(range(seed, seed + seeds)),
         metric=metric,
-        merge=merge,
-        repair=repair,
         strict=strict,
         hold_out=not no_dev,
     )
@@ -183,18 +182,16 @@ def finetune(
     shares = tuple(share for share in read_shares(curve) if share < 1) if curve is not None else ()
     if no_dev and (dev or shares):
         raise UsageError("--no-dev holds nothing out, so it goes with neither --dev nor --curve")
-    if (task != "tag" and repair) or (task != "classify" and (labels or merge != "mean")):
-        raise UsageError("--repair belongs to finetune tag, and --merge and --labels to finetune classify")
+    if task != "classify" and labels:
+        raise UsageError(f"--labels belongs to finetune classify, not {task}")
     if group is not None and (dev or no_dev or glue_tasks):
         raise UsageError("--group says what is held out together, so it goes with none of --dev, --no-dev and --task")
     if glue_tasks is None:  # each task of GLUE has a folder of its own, and may be done already
         read = [model, *(train or ()), *(dev or ())]
         refuse_what_is_there(out, resume=resume, overwrite=overwrite, inputs=read)
     bundle = load_bundle(model)
-    own_options = options_of(task, _settings(settings or []))
     order: dict[str, Any] = {
         "task": task, "bundle": bundle, "name": model, "resume": resume, "overwrite": overwrite, "curve": shares,
-        "options": own_options,
     }  # fmt: skip
     if glue_tasks is not None:
         if task != "classify" or train or dev or no_dev or glue is None or labels or reading != Labelled():
@@ -209,6 +206,12 @@ def finetune(
     examples = examples if group is None else reading.grouped(examples, train, group)
     held = reading.read(task, dev, kind=examples.kind) if dev else None
     _carry_out(Order(train=examples, dev=held, out=out, **order), job, console)
+
+
+def _given(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What was chosen by flags: not what they are by default."""
+    usual = {"focal": 0.0, "smoothing": 0.0, "lstm": 0, "learn": "subwords", "merge": "mean"}
+    return {name: value for name, value in chosen.items() if value and value != usual.get(name)}
 
 
 def _settings(given: list[str]) -> dict[str, Any]:

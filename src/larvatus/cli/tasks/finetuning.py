@@ -12,10 +12,10 @@ from rich.table import Table
 from larvatus.engine.pace import Pace
 from larvatus.engine.watch import Watcher
 from larvatus.errors import printable
-from larvatus.heads import AnsweringConfig
 from larvatus.tasks.fit.choosing import Epoch, Scores, compare
 from larvatus.tasks.fit.finetune import Tuned, Watch
 from larvatus.tasks.fit.run import CurvePoint
+from larvatus.tasks.registry import task_of
 
 LINE_EVERY_S = 30.0
 """Between two lines, where there is no bar and no evaluation says how far it is."""
@@ -96,6 +96,5 @@ def show_result(console: Console, tuned: Tuned, out: Path) -> None:
         soft_wrap=True,
         highlight=False,
     )
-    asks = isinstance(tuned.bundle.objectives[0], AnsweringConfig)
-    words = '"A question?" --pair "A passage that answers it."' if asks else '"Some text."'
+    words = task_of(tuned.bundle).card.command
     console.print(f"next: larvatus predict {escape(printable(str(out)))} {words}", soft_wrap=True, highlight=False)

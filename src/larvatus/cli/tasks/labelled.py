@@ -1,7 +1,7 @@
 """What commands that read labelled data share (`data check`, `finetune`, `evaluate`): which columns, what labels.
 
 reading = Labelled(text=text, pair=pair, label=label, separator=separator)
-reading.texts(["dev.tsv"], kind="multi-class")
+reading.read("classify", ["dev.tsv"], kind="multi-class")
 """
 
 from __future__ import annotations
@@ -13,17 +13,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from larvatus.cli.numbers import WINDOW, ranged
-from larvatus.errors import UsageError
-from larvatus.labelled.columns import Columns
 from larvatus.labelled.groups import with_groups
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.read import read_tagged, read_texts
-from larvatus.labelled.records import Dataset, Kind, SpannedWords, TaggedExample, TextExample
-from larvatus.labelled.spanned import read_spanned
-from larvatus.labelled.squad import read_questions
-from larvatus.labelled.tables import TableOptions
-from larvatus.ranges import digits
-from larvatus.tasks.fit.settings import Task
+from larvatus.labelled.reading import FileOptions
+from larvatus.labelled.records import Dataset, Kind
+from larvatus.tasks.registry import TASKS, TaskName
 
 Text = Annotated[
     str | None,
@@ -55,7 +49,7 @@ Group = Annotated[
     typer.Option("--group", metavar="COLUMN", help="Without --dev: examples of one group are held out together."),
 ]
 ForTask = Annotated[
-    Task | None,
+    TaskName | None,
     typer.Option("--for", help="Read as finetune of this task reads; default: classify or tag, as it looks."),
 ]
 Repair = Annotated[
@@ -73,76 +67,17 @@ Length = Annotated[
     int | None, ranged(WINDOW, "--length", help="Tokens of a window; default: as many as the model can read.")
 ]
 
-OF_TEXTS = ("text", "pair", "label", "separator", "header", "quoting")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Labelled:
+class Labelled(FileOptions):
     """How files of labelled examples are read; None: as they look."""
 
-    text: str | None = None
-    pair: str | None = None
-    label: str | None = None
-    separator: str | None = None
-    header: bool | None = None
-    quoting: bool | None = None
-    word: str | None = None
-    tag: str | None = None
-
-    def texts(
-        self, paths: Sequence[str], *, kind: Kind | None = None, problems: Problems | None = None
-    ) -> Dataset[TextExample]:
-        self._refuse("word", "tag", why="name columns of words; texts have --text, --pair and --label")
-        return read_texts(
-            paths,
-            Columns(text=self.text, pair=self.pair, label=self.label),
-            kind=kind,
-            separator=self.separator,
-            options=TableOptions(header=self.header, quoting=self.quoting),
-            problems=problems,
-        )
-
-    def tagged(self, paths: Sequence[str], *, problems: Problems | None = None) -> Dataset[TaggedExample]:
-        self._refuse(*OF_TEXTS, why="are for texts; words have --word and --tag")
-        return read_tagged(paths, word=self.word, tag=self.tag, problems=problems)
-
-    def spanned(self, paths: Sequence[str], *, problems: Problems | None = None) -> Dataset[SpannedWords]:
-        """Several levels of tags are columns with commas between them: ``--tag 2,3``."""
-        self._refuse(*OF_TEXTS, why="are for texts; words have --word and --tag")
-        return read_spanned(
-            paths,
-            word=_number(self.word, "--word"),
-            tags=None if self.tag is None else [_number(one, "--tag") or 1 for one in self.tag.split(",")],
-            problems=problems,
-        )
-
     def read(
-        self, task: Task, paths: Sequence[str], *, kind: Kind | None = None, problems: Problems | None = None
+        self, task: str, paths: Sequence[str], *, kind: Kind | None = None, problems: Problems | None = None
     ) -> Dataset[Any]:
         """What a task learns from."""
-        if task == "classify":
-            return self.texts(paths, kind=kind, problems=problems)
-        if task == "tag":
-            return self.tagged(paths, problems=problems)
-        if task == "spans":
-            return self.spanned(paths, problems=problems)
-        if self != Labelled():
-            raise UsageError("questions are read from SQuAD's JSON, or JSONL with question, context and answers")
-        return read_questions(paths, problems=problems)
+        return TASKS[task].read(paths, self, kind=kind, problems=problems)
 
     def grouped(self, data: Dataset[Any], paths: Sequence[str], column: str) -> Dataset[Any]:
         """The same with the groups that a column names."""
-        return with_groups(data, paths, column, TableOptions(header=self.header, quoting=self.quoting))
-
-    def _refuse(self, *names: str, why: str) -> None:
-        given = [f"--{name}" for name in names if getattr(self, name) is not None]
-        if given:
-            raise UsageError(f"{' and '.join(given)} {why}")
-
-
-def _number(column: str | None, flag: str) -> int | None:
-    if column is None:
-        return None
-    if not (number := digits(column.strip())):
-        raise UsageError(f"{flag} {column:.60} is no column; spans are read from columns by number, from 1")
-    return number
+        return with_groups(data, paths, column, self.table)

@@ -25,19 +25,17 @@ from larvatus.cli.options import Device, Encoding, Json, Overwrite
 from larvatus.cli.text.counting import Counting
 from larvatus.errors import UsageError
 from larvatus.labelled.columns import Columns
-from larvatus.labelled.records import QuestionPlace, TextExample
-from larvatus.labelled.squad import TABLES, read_questions, unique_id
+from larvatus.labelled.records import QuestionPlace
+from larvatus.labelled.squad import unique_id
 from larvatus.labelled.squad_file import write_predictions
-from larvatus.labelled.tables import ending
-from larvatus.labelled.unlabelled import TextFormat, read_unlabelled
+from larvatus.labelled.unlabelled import TextFormat
 from larvatus.model import load
 from larvatus.outputs import check_outputs, new_output
 from larvatus.ranges import COUNT_OR_NONE, SIZE
 from larvatus.tasks.classify.classify import Merge
-from larvatus.tasks.predict import Example, Given, Predicted, PredictOptions, Predictor, Totals
-from larvatus.tasks.results import Answer, Classified, Entity, Prediction, Spanned, Tagged
+from larvatus.tasks.predict import Given, Predicted, PredictOptions, Predictor, Totals
+from larvatus.tasks.results import Prediction, best
 
-SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
@@ -83,14 +81,19 @@ def predict(
     check_outputs(out, overwrite=overwrite, inputs=[model, *(file or ())])
     loaded = load(model, device=device)
     predictor = Predictor(loaded.bundle, options, loaded.device)
-    if predictor.tags and (pair is not None or pair_column is not None or top is not None or probabilities):
-        raise UsageError(f"{model} tags words; --pair, --pair-column, --top and --probabilities are for classifiers")
-    if predictor.asks and probabilities:
-        raise UsageError(f"{model} answers questions; --top shows its best answers, --probabilities are for classes")
-    examples = _examples(texts or [], file or [], pair, _reader(predictor, columns, format))
+    flags = {
+        "pair": pair is not None or pair_column is not None,
+        "top": top is not None,
+        "probabilities": probabilities,
+    }
+    if any(given and flag not in predictor.task.predict_flags for flag, given in flags.items()):
+        useless = [f"--{flag}" for flag in flags if flag not in predictor.task.predict_flags]
+        said = " and ".join(useless).replace("--pair and --top and", "--pair, --pair-column, --top and")
+        raise UsageError(f"{model} {predictor.task.card.what}; {said} are for classifiers")
+    examples = _examples(predictor, texts or [], file or [], pair, _reader(predictor, columns, format))
     shown = len(predictor.head.config.labels) if probabilities else top
     totals, begun = Totals(), time.monotonic()
-    by_id = out is not None and out.suffix == ".json" and predictor.asks
+    by_id = out is not None and out.suffix == ".json" and predictor.task.answers_by_id
     with _writer(out, as_json=as_json, top=shown, labels=predictor.head.config.labels, by_id=by_id) as (write, bar):
         for answer in predictor.answers(examples):
             totals.add(answer.found)
@@ -120,32 +123,20 @@ def _check(
         raise UsageError("--pair-column goes with --text, the column of the first text")
 
 
-def _reader(predictor: Predictor, columns: Columns, format: TextFormat | None) -> Callable[[str], Iterator[Example]]:
-    def read(name: str) -> Iterator[Example]:
-        if predictor.asks and columns == Columns() and _holds_questions(name, format):
-            return _questions(name)
-        return read_unlabelled(name, words=predictor.tags, columns=columns, format=format, say=_say)
-
-    return read
-
-
-def _holds_questions(name: str, format: TextFormat | None) -> bool:
-    """SQuAD's JSON, or rows with a question and its passage; other tables have pairs of columns."""
-    return name != "-" and (ending(name) in (".json", *TABLES) if format is None else format in ("jsonl", "parquet"))
-
-
-def _questions(name: str) -> Iterator[Example]:
-    data = read_questions(name, labelled=False)
-    _say(data.describe())
-    return (TextExample(one.question, one.passage, None, one.place, one.id) for one in data)
+def _reader(predictor: Predictor, columns: Columns, format: TextFormat | None) -> Callable[[str], Iterator[Any]]:
+    return lambda name: predictor.task.read_plain(name, columns, format, _say)
 
 
 def _examples(
-    texts: Sequence[str], names: Sequence[str], pair: str | None, read: Callable[[str], Iterator[Example]]
-) -> Iterator[Example]:
+    predictor: Predictor,
+    texts: Sequence[str],
+    names: Sequence[str],
+    pair: str | None,
+    read: Callable[[str], Iterator[Any]],
+) -> Iterator[Any]:
     """Texts as given, then those of files, one after the other."""
-    given = [text for text in texts if text != "-"]
-    own = (TextExample(text, pair, None, Given("text", number)) for number, text in enumerate(given, start=1))
+    given = [text if pair is None else (text, pair) for text in texts if text != "-"]
+    own = (predictor.task.example(text, Given("text", number)) for number, text in enumerate(given, start=1))
     files = [*(text for text in texts if text == "-"), *names]
     return chain(own, chain.from_iterable(read(name) for name in files))
 
@@ -185,8 +176,7 @@ def _keep(answers: dict[str, str], answer: Predicted) -> None:
     if own in answers:  # of another file: those of one are numbered already
         own, given = unique_id(own, answers), own
         _say(f"{place}: the id {given} is taken by another file; its answer stands under {own}")
-    assert isinstance(answer.found, Answer)
-    answers[own] = answer.found.text
+    answers[own] = str(answer.found.to_dict()["text"])
 
 
 def json_line(answer: Predicted, top: int | None = None) -> str:
@@ -197,98 +187,25 @@ def json_line(answer: Predicted, top: int | None = None) -> str:
         record["line"] = example.place.line
     record |= answer.found.to_dict()
     if top is not None and "probabilities" in record:
-        record["probabilities"] = dict(_best(record["probabilities"], top))
+        record["probabilities"] = dict(best(record["probabilities"], top))
     return json.dumps(record, ensure_ascii=False)
-
-
-def _best(probabilities: dict[str, float], top: int) -> list[tuple[str, float]]:
-    return sorted(probabilities.items(), key=lambda item: -item[1])[:top]
 
 
 def shown(found: Prediction, *, top: int | None = None, width: int = 0) -> Text:
     """A line for people: a class and its text, entities in brackets, or word/TAG."""
-    if isinstance(found, Tagged):
-        return _tagged(found)
-    if isinstance(found, Spanned):
-        return _nested(found)
-    if isinstance(found, Answer):
-        return _answered(found, top)
-    return _classified(found, top, width)
-
-
-def _answered(found: Answer, top: int | None) -> Text:
-    """The answer, or where several are asked for, those of the best spans; then the question."""
-    several = [*([] if found.text else [str(found)]), *map(str, found.others)]
-    answer = "  ".join(several) if top is not None else str(found)
-    line = Text(_flat(answer), style="bold").append("  ", style="not bold")
-    return line.append(_flat(found.question), style="not bold")
-
-
-def _nested(found: Spanned) -> Text:
-    """The text with its spans in brackets, inner ones within outer ones: ``[[United Airlines ORG] Holding ORG]``.
-
-    Brackets of spans that cross would read as nested ones; they bear numbers: ``[₁the [₂river X]₁ bank Y]₂``.
-    """
-    order = sorted(found.entities, key=lambda one: (one.start, -one.end))
-    numbers = {id(one): number for number, one in enumerate(_crossing(order), start=1)}
-    marks: dict[int, list[tuple[str, Entity]]] = {}
-    for entity in reversed(order):  # what opens last closes first
-        marks.setdefault(entity.end, []).append(("]", entity))
-    for entity in order:
-        marks.setdefault(entity.start, []).append(("[", entity))
-    line, at = Text(), 0
-    for place in sorted(marks):
-        line.append(_flat(found.text[at:place]))
-        for bracket, entity in marks[place]:
-            number = str(numbers.get(id(entity), "")).translate(SUBSCRIPTS)
-            said = f"[{number}" if bracket == "[" else f" {entity.label}]{number}"
-            line.append(said, style=f"bold {_colour(entity.label)}")
-        at = place
-    line.append(_flat(found.text[at:]))
-    for relation in found.relations:
-        line.append(f"  {_flat(str(relation))}", style="italic")
-    return line
-
-
-def _crossing(order: Sequence[Entity]) -> list[Entity]:
-    """Those that cross another, of entities by their start, longer ones first."""
-    found: dict[int, Entity] = {}
-    for number, one in enumerate(order):
-        for other in order[number + 1 :]:
-            if other.start >= one.end:
-                break
-            if one.start < other.start and one.end < other.end:
-                found |= {id(one): one, id(other): other}
-    return [one for one in order if id(one) in found]
-
-
-def _classified(found: Classified, top: int | None, width: int) -> Text:
-    if top is not None and found.probabilities:
-        answer = "  ".join(f"{label} {share:.3f}" for label, share in _best(found.probabilities, top))
-    elif found.label is not None:
-        answer = f"{found.label:<{width}} {found.probability:.3f}"
-    else:
-        answer = str(found)
-    line = Text(answer, style="bold").append("  ", style="not bold")
-    line.append(_flat(found.text), style="not bold")
-    if found.pair is not None:
-        line.append(" ⟷ ", style="dim").append(_flat(found.pair), style="not bold")
-    return line
-
-
-def _tagged(found: Tagged) -> Text:
     line = Text()
-    if not found.entities and all(word.tag != "O" for word in found.words):  # parts of speech: every word has its own
-        for word in found.words:
-            line.append(word.text).append(f"/{word.tag} ", style=f"dim {_colour(word.tag)}")
-        return line
-    at = 0
-    for entity in found.entities:
-        line.append(_flat(found.text[at : entity.start]))
-        line.append(f"[{_flat(entity.text)} ", style=f"bold {_colour(entity.label)}")
-        line.append(f"{entity.label}]", style=_colour(entity.label))
-        at = entity.end
-    return line.append(_flat(found.text[at:]))
+    for piece in found.pieces(top=top, width=width):
+        style = " ".join(
+            _colour(word.removeprefix("label:")) if word.startswith("label:") else word for word in _styles(piece.style)
+        )
+        line.append(_flat(piece.text), style=style or None)
+    return line
+
+
+def _styles(style: str) -> list[str]:
+    """The words of a style; a label may have spaces, and comes last."""
+    plain, mark, label = style.partition("label:")
+    return [*plain.split(), *([f"label:{label}"] if mark else [])]
 
 
 def _colour(label: str) -> str:

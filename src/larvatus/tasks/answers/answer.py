@@ -27,13 +27,15 @@ from msgspec import Struct
 from larvatus.arrays import Doubles, Floats, Ints
 from larvatus.batch import edges
 from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError, UsageError
+from larvatus.errors import DataError
 from larvatus.heads import Answering, AnsweringConfig
+from larvatus.labelled.records import QuestionExample
 from larvatus.network import Network
 from larvatus.ranges import Count, Score, Size, check_ranges
 from larvatus.tasks.answers.passages import Asked, ask
+from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Answer, AnswerSpan, Coverage
-from larvatus.tasks.scoring import Scoring, head_of, score_sequences
+from larvatus.tasks.scoring import Scoring, head_as, score_sequences
 from larvatus.text.align import Alignment
 from larvatus.text.words import is_space, segment_words
 
@@ -208,6 +210,11 @@ def chosen_text(passage: Alignment, found: Found, config: AnsweringConfig, thres
     return spans[0].text if spans else ""
 
 
+def answerer_of(model: Network, name: str = "the model") -> Answering:
+    """The head of a model that answers questions."""
+    return head_as(model, Answering, "answer questions", name)
+
+
 def answer(
     model: Network,
     questions: Sequence[str],
@@ -217,10 +224,7 @@ def answer(
     decoding: Decoding = Decoding(),
 ) -> list[Answer]:
     """The answers of a model to questions that are encoded already, with their passages."""
-    head = head_of(model)
-    if not isinstance(head, Answering):
-        raise UsageError(f"this model is made for {head.config.__struct_config__.tag}, not for answering questions")
-    config = head.config
+    config = answerer_of(model).config
     scores = score_sequences(model, asked.sequences, scoring)
     answers = []
     for number, found in enumerate(decode(asked, scores, config, decoding)):
@@ -248,6 +252,18 @@ def answer(
     return answers
 
 
+def encode_questions(bundle: Bundle, examples: Sequence[QuestionExample], windows: Windows) -> Asked:
+    """Questions in windows over their passages, answered or not."""
+    return ask(
+        bundle.tokenizer,
+        [(one.question, one.passage) for one in examples],
+        limit=windows.limit,
+        truncate=windows.truncate,
+        overlap=windows.overlap,
+        places=[one.place for one in examples],
+    )
+
+
 def answer_questions(
     bundle: Bundle,
     pairs: Sequence[tuple[str, str]],
@@ -262,9 +278,7 @@ def answer_questions(
     for number, (question, passage) in enumerate(pairs, start=1):
         if not question.strip() or not passage.strip():
             raise DataError(f"question {number}: its {'passage' if question.strip() else 'text'} is empty; give one")
-    most = bundle.model.max_positions
-    if length is not None and length > most:
-        raise UsageError(f"--length {length} is more than the model's {most} positions")
-    asked = ask(bundle.tokenizer, pairs, limit=length or most, overlap=overlap, truncate=truncate)
+    windows = Windows.of(bundle, length=length, truncate=truncate, overlap=overlap)
+    asked = ask(bundle.tokenizer, pairs, limit=windows.limit, overlap=overlap, truncate=truncate)
     questions = [question for question, _ in pairs]
     return answer(bundle.network, questions, asked, scoring=scoring, decoding=decoding)

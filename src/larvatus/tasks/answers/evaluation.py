@@ -11,40 +11,37 @@ a number to look at, since it was chosen by looking. Questions are drawn by the 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from larvatus import notebook
 from larvatus.arrays import Doubles
 from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError, UsageError
-from larvatus.heads import Answering
+from larvatus.errors import DataError
 from larvatus.labelled.records import Dataset, QuestionExample
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.squad import BestThreshold, Version, question_scores
-from larvatus.tasks.answers.finetune import AnswerOptions, HeldOutQuestions, encode_questions
-from larvatus.tasks.evaluation.evaluated import Reading, plain, plain_metrics
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions, reading_of
+from larvatus.tasks.answers.answer import answerer_of, encode_questions
+from larvatus.tasks.answers.held_out import HeldOutQuestions
+from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, plain, plain_metrics, reading_of
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled
-from larvatus.tasks.scoring import head_of
+from larvatus.tasks.evaluation.shown import Shown
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AnswerEvaluation:
-    model: str
+class AnswerEvaluation(Evaluation):
+    """Of questions that are answered."""
+
     data: Dataset[QuestionExample]
     version: Version
     """Of SQuAD, whose rules score."""
-    metrics: dict[str, Interval]
     threshold: float | None
     """The model's own; None of one that always answers."""
     best: dict[str, BestThreshold]
     """The thresholds that would give these questions the best scores, by metric; none where it always answers."""
-    reading: Reading
-    """Of passages."""
     exact: Doubles
     """[E] of each question; so is F1."""
     f1: Doubles
@@ -58,8 +55,15 @@ class AnswerEvaluation:
         """Answers by the ids of their questions, as official scorers read them."""
         return {one.id: text for one, text in zip(self.data, self.answers, strict=True)}
 
-    def _repr_html_(self) -> str:
-        return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")
+    def shown(self) -> Iterator[Shown]:
+        none = sum(not text for text in self.answers)
+        yield f"\nscored by the rules of SQuAD {self.version}; {none:,} of {len(self.data):,} questions not answered"
+        if self.threshold is not None:
+            best = ", ".join(f"{name} {one.score:.4f} at {one.threshold:.3f}" for name, one in self.best.items())
+            yield f"threshold of no answer {self.threshold:.3f}; the best on these questions: {best}"
+
+    def paired(self, other: AnswerEvaluation) -> Paired:
+        return Paired(*paired_answers(self, other), (self.exact > 0, other.exact > 0))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -80,15 +84,12 @@ def evaluate_answers(
     bundle: Bundle, data: Dataset[QuestionExample], options: EvaluationOptions = EvaluationOptions()
 ) -> AnswerEvaluation:
     """A model that answers questions from passages."""
-    head = head_of(bundle.network, str(bundle.path))
-    if not isinstance(head, Answering):
-        raise UsageError(f"{bundle.path} does not answer questions; give it what it was fine-tuned for")
-    config = head.config
+    config = answerer_of(bundle.network, str(bundle.path)).config
     hidden = next((one for one in data if not one.known), None)
     if hidden is not None:
         raise DataError(f"{hidden.place}: its answer is not given, so it cannot be scored; drop it")
     version: Version = "2.0" if config.null or any(one.impossible for one in data) else "1.1"
-    asked = encode_questions(bundle, data.examples, options.settings, AnswerOptions())
+    asked = encode_questions(bundle, data.examples, options.windows(bundle))
     bundle.network.to(options.scoring.device)
     held = HeldOutQuestions(asked, data.examples, config.null, "f1")
     _, found = held.found(bundle.network, options.scoring)

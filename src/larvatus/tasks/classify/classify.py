@@ -16,6 +16,7 @@ import torch
 
 from larvatus.arrays import Floats, Ints
 from larvatus.batch import TrainingBatch, edges
+from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, did_you_mean
 from larvatus.heads import Classification, ClassificationConfig
 from larvatus.labelled.records import TextExample
@@ -23,10 +24,11 @@ from larvatus.network import Network
 from larvatus.nn.buckets import IGNORE
 from larvatus.ranges import Range, shown
 from larvatus.targets import ClassTargets
-from larvatus.tasks.read.sequences import Sequences, TextOrPair
+from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences
 from larvatus.tasks.read.unknown import Unknown
+from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Classified, Coverage
-from larvatus.tasks.scoring import Scoring, head_of, score_sequences
+from larvatus.tasks.scoring import Scoring, head_as, score_sequences
 
 VALUES = Range(-1e15, 1e15)
 """Of a regression: their squares must be finite too."""
@@ -119,9 +121,33 @@ def _label(example: TextExample, label: object) -> str:
     return label
 
 
+def classifier_of(model: Network, name: str = "the model") -> Classification:
+    """The head of a model that classifies texts."""
+    return head_as(model, Classification, "classify texts", name)
+
+
 def texts_of(examples: Sequence[TextExample]) -> list[TextOrPair]:
     """Texts and pairs as the model reads them."""
     return [one.text if one.pair is None else (one.text, one.pair) for one in examples]
+
+
+def encode_texts(bundle: Bundle, examples: Sequence[TextExample], windows: Windows) -> Sequences:
+    """Texts and pairs as the model reads them, labelled or not."""
+    return text_sequences(
+        bundle.tokenizer,
+        texts_of(examples),
+        limit=windows.limit,
+        truncate=windows.truncate,
+        overlap=windows.overlap,
+    )
+
+
+def labelled_texts(
+    bundle: Bundle, examples: Sequence[TextExample], config: ClassificationConfig, windows: Windows
+) -> LabelledTexts:
+    """The same with what a model of these classes is to say of each."""
+    labels = label_array(examples, config)
+    return LabelledTexts(encode_texts(bundle, examples, windows), labels, unknown_texts(examples, config))
 
 
 def merged(scores_SK: Floats, parts: Ints, merge: Merge = "mean") -> Floats:
@@ -153,8 +179,7 @@ def classify(
     merge: Merge = "mean",
 ) -> list[Classified]:
     """The answers of a model for texts that are encoded already."""
-    head = head_of(model)
-    assert isinstance(head, Classification)
+    head = classifier_of(model)
     found = probabilities(head, class_scores(model, sequences, scoring, merge))
     coverage = zip(sequences.tokens.tolist(), sequences.read.tolist(), sequences.parts.tolist(), strict=True)
     return [

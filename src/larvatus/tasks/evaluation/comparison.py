@@ -21,13 +21,8 @@ import numpy.typing as npt
 from larvatus import notebook
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
-from larvatus.tasks.answers.evaluation import AnswerEvaluation, paired_answers
-from larvatus.tasks.evaluation.evaluated import TagEvaluation, TextEvaluation, plain, right_answers
-from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes, resampled_tags, resampled_words
-from larvatus.tasks.spans.evaluation import SpanEvaluation, paired_spans
-
-Evaluation = TextEvaluation | TagEvaluation | SpanEvaluation | AnswerEvaluation
-Rows = tuple[dict[str, Resampled], dict[str, Resampled]]
+from larvatus.tasks.evaluation.evaluated import Evaluation, plain
+from larvatus.tasks.evaluation.resampled import Resampled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,63 +81,14 @@ def compare_evaluations(
         raise DataError(
             f"two models are compared on the same examples, not on {first.data.source} and {second.data.source}"
         )
-    outcomes = None
-    if isinstance(first, TextEvaluation) and isinstance(second, TextEvaluation):
-        rows = _rows_of_texts(first, second)
-        if first.kind != "regression":
-            outcomes = _outcomes(right_answers(first), right_answers(second))
-    elif isinstance(first, TagEvaluation) and isinstance(second, TagEvaluation):
-        rows = _rows_of_tags(first, second)
-    elif isinstance(first, SpanEvaluation) and isinstance(second, SpanEvaluation):
-        rows = paired_spans(first, second)
-    elif isinstance(first, AnswerEvaluation) and isinstance(second, AnswerEvaluation):
-        rows = paired_answers(first, second)
-        outcomes = _outcomes(first.exact > 0, second.exact > 0)
-    else:
+    if type(first) is not type(second):
         raise UsageError(f"{first.model} and {second.model} do different tasks; compare two of the same")
-    metrics = {name: _paired(rows[0][name], rows[1][name], samples=samples, seed=seed) for name in rows[0]}
+    paired = first.paired(second)
+    outcomes = None if paired.right is None else _outcomes(*paired.right)
+    metrics = {
+        name: _paired(one, paired.second[name], samples=samples, seed=seed) for name, one in paired.first.items()
+    }
     return ModelComparison(first=first.model, second=second.model, metrics=metrics, mcnemar=outcomes)
-
-
-def _rows_of_texts(first: TextEvaluation, second: TextEvaluation) -> Rows:
-    if first.kind != second.kind:
-        raise UsageError(
-            f"{first.model} is a model of {first.kind}, {second.model} of {second.kind}; compare two of the same kind"
-        )
-    if first.kind == "multi-label" and set(first.labels) != set(second.labels):
-        raise UsageError(f"{first.model} and {second.model} have different labels; compare models of the same")
-    names = tuple(dict.fromkeys((*first.labels, *second.labels)))
-    place = np.array([names.index(label) for label in second.labels])
-    found: npt.NDArray[np.generic] = second.found
-    if first.kind == "multi-class":
-        found = place[np.asarray(second.found, np.int64)]
-    elif first.kind == "multi-label":
-        found = second.found[:, np.argsort(place)]
-    known = [set(one.labels) - set(one.unknown) for one in (first, second)]
-    binary = len(known[0]) == 2 and known[0] == known[1]
-    return (
-        resampled_classes(first.gold, first.found, kind=first.kind, classes=len(names), binary=binary),
-        resampled_classes(first.gold, found, kind=first.kind, classes=len(names), binary=binary),
-    )
-
-
-def _rows_of_tags(first: TagEvaluation, second: TagEvaluation) -> Rows:
-    """Accuracy where both write tags alike, entities where both spell any."""
-    one: dict[str, Resampled] = {}
-    other: dict[str, Resampled] = {}
-    if first.scheme == second.scheme:
-        one, other = resampled_words(first.right, first.words), resampled_words(second.right, second.words)
-    if "none" not in (first.scheme, second.scheme):  # counted in one go, so that both have the same types
-        count = len(first.words)
-        entities = resampled_tags(
-            ([*first.gold_entities, *second.gold_entities], [*first.found_entities, *second.found_entities]),
-            ([*first.gold_strict, *second.gold_strict], [*first.found_strict, *second.found_strict]),
-        )
-        one |= {name: dataclasses.replace(all_of, rows=all_of.rows[:count]) for name, all_of in entities.items()}
-        other |= {name: dataclasses.replace(all_of, rows=all_of.rows[count:]) for name, all_of in entities.items()}
-    if not one:
-        raise UsageError(f"{first.model} and {second.model} write tags otherwise and have no metric in common")
-    return one, other
 
 
 def _paired(first: Resampled, second: Resampled, *, samples: int, seed: int) -> PairedScore:

@@ -1,25 +1,27 @@
-"""What an evaluation found: typed records that become dictionaries. `evaluation.py` makes them, `comparison.py` holds
-two of them against each other."""
+"""What an evaluation finds: typed records that become dictionaries, and are shown to people. Each task has its own kind
+(`tasks/*/evaluation.py`); `comparison.py` holds two of a kind against each other."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from larvatus import notebook
-from larvatus.arrays import Floats, Ints
-from larvatus.heads.classification import Kind
-from larvatus.labelled.records import Dataset, TaggedExample, TextExample
+from larvatus.arrays import Ints
+from larvatus.labelled.records import Dataset
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
-from larvatus.metrics.entities import EntityErrors
-from larvatus.text.tag_schemes import Entity, Scheme
+from larvatus.tasks.evaluation.resampled import Resampled
+from larvatus.tasks.evaluation.shown import Shown, reliability_rows
+from larvatus.tasks.read.sequences import Sequences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,13 @@ class Calibration:
         """Expected calibration error."""
         return self.reliability.ece
 
+    def shown(self) -> Iterator[Shown]:
+        yield (
+            f"\ncalibration: ECE {self.ece:.4f} · NLL {self.nll:.4f} · Brier {self.brier:.4f} "
+            f"(temperature {self.temperature:.3g})"
+        )
+        yield reliability_rows(self.reliability)
+
     def to_dict(self) -> dict[str, Any]:
         table = self.reliability
         bins = zip(
@@ -89,107 +98,49 @@ class Confused:
     """Of the words with this gold tag."""
 
 
+class Paired(NamedTuple):
+    """What two models add, example by example."""
+
+    first: dict[str, Resampled]
+    second: dict[str, Resampled]
+    """By metric, the same of both."""
+    right: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]] | None = None
+    """[E] whether each example is answered rightly, by either; None where examples are not right or wrong."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TextEvaluation:
+class Evaluation(ABC):
+    """What a fine-tuned model is worth on labelled examples."""
+
     model: str
-    data: Dataset[TextExample]
-    kind: Kind
-    labels: tuple[str, ...]
-    """Of the model, then those that only the examples have."""
-    unknown: tuple[str, ...]
-    """The latter: the model does not know them, so they count as wrong."""
-    notes: tuple[str, ...]
-    """What was done about them, for people."""
+    data: Dataset[Any]
     metrics: dict[str, Interval]
-    by_class: dict[str, F1]
-    """Nothing of a number."""
-    confusion: Ints | None
-    """[K, K] gold by answer, where each text has one class."""
-    calibration: Calibration | None
-    """None of a number."""
     reading: Reading
-    gold: npt.NDArray[np.generic]
-    """[E] classes or numbers, [E, K] truths; so are the answers `found`."""
-    found: npt.NDArray[np.generic]
-    probabilities: Floats
-    """[E, K] calibrated; of a regression the number."""
 
     def _repr_html_(self) -> str:
         return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "data": self.data.source,
-            "kind": self.kind,
-            "metrics": plain_metrics(self.metrics),
-            "classes": class_rows(self.by_class),
-            "labels": list(self.labels),
-            "unknown": list(self.unknown),
-            "notes": list(self.notes),
-            "confusion": None if self.confusion is None else self.confusion.tolist(),
-            "calibration": None if self.calibration is None else self.calibration.to_dict(),
-            "read": self.reading.to_dict(),
-        }
+        """What `--json` prints."""
 
+    @abstractmethod
+    def shown(self) -> Iterator[Shown]:
+        """For people: what stands between the table of metrics and the line on what was read."""
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TagEvaluation:
-    model: str
-    data: Dataset[TaggedExample]
-    scheme: Scheme
-    labels: tuple[str, ...]
-    """Of the model, then those that only the examples have."""
-    unknown: tuple[str, ...]
-    """The latter: the model does not know them, so they count as wrong."""
-    notes: tuple[str, ...]
-    """What was done about them, for people."""
-    metrics: dict[str, Interval]
-    by_type: dict[str, F1]
-    """Of entities, read leniently; nothing where tags spell none."""
-    errors: EntityErrors | None
-    """Of entities."""
-    by_tag: dict[str, F1]
-    """Of the words that were read."""
-    confusion: Ints
-    """[K, K] words read: gold tag by answer."""
-    confused: tuple[Confused, ...]
-    """The most frequent first."""
-    calibration: Calibration | None
-    """Of words; None where none was read."""
-    reading: Reading
-    right: Ints
-    """[E] words of each sentence that are tagged rightly, of `words` [E]."""
-    words: Ints
-    gold_entities: list[list[Entity]]
-    found_entities: list[list[Entity]]
-    """Of each sentence, read leniently, as `predict` gives them."""
-    gold_strict: list[list[Entity]]
-    found_strict: list[list[Entity]]
-    """Of each sentence, those that the scheme allows."""
-    tags: list[list[str]]
-    """The model's, of the words of each sentence that it has read."""
+    @abstractmethod
+    def paired(self, other: Any) -> Paired:
+        """What this and another model of the same task add, for tests of their difference."""
 
-    def _repr_html_(self) -> str:
-        return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")
+    @property
+    def predictions(self) -> dict[str, str] | None:
+        """Answers by id, as official scorers read them, where there are such."""
+        return None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "data": self.data.source,
-            "scheme": self.scheme,
-            "metrics": plain_metrics(self.metrics),
-            "types": class_rows(self.by_type),
-            "errors": None if self.errors is None else dataclasses.asdict(self.errors),
-            "tags": class_rows(self.by_tag),
-            "labels": list(self.labels),
-            "unknown": list(self.unknown),
-            "notes": list(self.notes),
-            "confusion": self.confusion.tolist(),
-            "confused": [dataclasses.asdict(one) for one in self.confused],
-            "calibration": None if self.calibration is None else self.calibration.to_dict(),
-            "read": self.reading.to_dict(),
-        }
+    @property
+    def confusions(self) -> tuple[Ints, tuple[str, ...]] | None:
+        """Gold by answer and the names of both, where that can be drawn."""
+        return None
 
 
 def plain_metrics(metrics: dict[str, Interval]) -> dict[str, Any]:
@@ -206,7 +157,29 @@ def class_rows(found: dict[str, F1]) -> list[dict[str, Any]]:
     return [{"label": label, **dataclasses.asdict(one)} for label, one in found.items()]
 
 
-def right_answers(found: TextEvaluation) -> npt.NDArray[np.bool_]:
-    """[E] whether each text has its class, or all its labels."""
-    same = np.asarray(found.gold == found.found)
-    return same if same.ndim == 1 else np.asarray(same.all(1))
+def most_confused(table: Ints, labels: tuple[str, ...]) -> tuple[Confused, ...]:
+    """Pairs of gold and answer that differ, the most frequent first."""
+    wrong = table - np.diag(np.diagonal(table))
+    rows, columns = np.nonzero(wrong)
+    order = np.argsort(-wrong[rows, columns], kind="stable")
+    return tuple(
+        Confused(
+            gold=labels[rows[at]],
+            found=labels[columns[at]],
+            count=int(wrong[rows[at], columns[at]]),
+            share=float(wrong[rows[at], columns[at]] / table[rows[at]].sum()),
+        )
+        for at in order.tolist()
+    )
+
+
+def reading_of(sequences: Sequences, *, words: int | None = None, words_read: int | None = None) -> Reading:
+    return Reading(
+        examples=len(sequences),
+        long=int(((sequences.parts > 1) | (sequences.read < sequences.tokens)).sum()),
+        windows=int(sequences.parts.sum()),
+        tokens=int(sequences.tokens.sum()),
+        read=int(sequences.read.sum()),
+        words=words,
+        words_read=words_read,
+    )

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from larvatus.bundle.card import number, table
-from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig, TaggingConfig
 from larvatus.network import ObjectiveConfig
 from larvatus.tasks.fit.finetune import Tuned
+from larvatus.tasks.registry import task_of_head
+from larvatus.tasks.task import CardWords
 from larvatus.version import VERSION
 
 MOST_LABELS = 40
@@ -50,30 +51,10 @@ def task_card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """How a card speaks of a kind of head."""
-
-    what: str
-    pipeline: str
-    auto: str | None
-    """The class of `transformers` that loads it."""
-    example: str
-
-
-KINDS: dict[type, _Kind] = {
-    ClassificationConfig: _Kind(
-        "classifies texts", "text-classification", "AutoModelForSequenceClassification", '"Some text."'
-    ),
-    TaggingConfig: _Kind("tags words", "token-classification", "AutoModelForTokenClassification", '"Some text."'),
-    SpansConfig: _Kind("finds spans of words, nested ones too", "token-classification", None, '"Some text."'),
-    AnsweringConfig: _Kind(
-        "answers questions from passages",
-        "question-answering",
-        "AutoModelForQuestionAnswering",
-        '("A question?", "A passage that answers it.")',
-    ),
-}
+def _words(config: ObjectiveConfig) -> CardWords:
+    task = task_of_head(config)
+    assert task is not None, "a fine-tuned model has the head of a task"
+    return task.card
 
 
 def _front_matter(config: ObjectiveConfig, parent: str, *, transformers: bool) -> str:
@@ -81,7 +62,7 @@ def _front_matter(config: ObjectiveConfig, parent: str, *, transformers: bool) -
         [
             "---",
             f"library_name: {'transformers' if transformers else 'larvatus'}",
-            f"pipeline_tag: {KINDS[type(config)].pipeline}",
+            f"pipeline_tag: {_words(config).pipeline}",
             f"base_model: {json.dumps(parent, ensure_ascii=False)}",
             "tags:",
             "- larvatus",
@@ -93,13 +74,13 @@ def _front_matter(config: ObjectiveConfig, parent: str, *, transformers: bool) -
 def _introduction(tuned: Tuned, config: ObjectiveConfig, *, name: str, parent: str) -> str:
     parameters = sum(p.numel() for p in tuned.bundle.network.parameters())
     return (
-        f"# {name}\n\nAn encoder of {number(parameters)} parameters that {KINDS[type(config)].what}: `{parent}`, "
+        f"# {name}\n\nAn encoder of {number(parameters)} parameters that {_words(config).what}: `{parent}`, "
         f"fine-tuned by Larvatus {VERSION}. Settings, lineage and the checksum of every file are in `larvatus.json`."
     )
 
 
 def _usage(config: ObjectiveConfig, name: str, *, transformers: bool) -> str:
-    kind = KINDS[type(config)]
+    kind = _words(config)
     lines = ["## How to use it", "", "```python", "import larvatus as lv", ""]
     lines += [f"model = lv.load({json.dumps(name)})", f"print(model.predict({kind.example}))", "```", ""]
     if not transformers:
@@ -122,10 +103,11 @@ def _labels(tuned: Tuned, config: ObjectiveConfig) -> str:
 
 
 def _relations(tuned: Tuned, config: ObjectiveConfig) -> str:
-    if not isinstance(config, SpansConfig) or config.relations is None:
+    relations = getattr(config, "relations", None)
+    if relations is None:
         return ""
     counts = Counter(label for example in tuned.train for _, _, label in example.relations)
-    shown = {name: counts[name] for name in config.relations.labels[:MOST_LABELS]}
+    shown = {name: counts[name] for name in relations.labels[:MOST_LABELS]}
     return table("Relations between spans in training", shown)
 
 

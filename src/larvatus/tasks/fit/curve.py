@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from larvatus.errors import UsageError
 from larvatus.labelled.records import Dataset
-from larvatus.labelled.split import labels_of
 from larvatus.rng import stream
 
 D = TypeVar("D", bound=Dataset[Any])
@@ -39,7 +38,7 @@ def shuffled(data: Dataset[Any], purpose: str) -> tuple[list[int], int]:
     seen: set[str] = set()
     first = []
     for number in order:
-        labels = labels_of(data.examples[number])
+        labels = data.examples[number].strata()
         if labels - seen:
             first.append(number)
             seen |= labels

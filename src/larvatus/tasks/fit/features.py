@@ -25,15 +25,14 @@ import torch
 from torch import Tensor
 
 from larvatus.arrays import Floats, Ints
-from larvatus.batch import TrainingBatch, edges, runs
+from larvatus.batch import TokenBatch, TrainingBatch, WordPieces, edges, runs
 from larvatus.errors import ArtefactError
-from larvatus.heads import Answering, Spans, Tagging
+from larvatus.heads.head import Head
 from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.objectives import Loss
-from larvatus.targets import WordSpans, WordTags
 from larvatus.tasks.read.sequences import gathered
-from larvatus.tasks.scoring import Head, Scoring, head_of, states_of
+from larvatus.tasks.scoring import Scoring, head_of
 
 
 class Examples(Protocol):
@@ -79,11 +78,8 @@ class Features:
             for part in data.batch(chosen).cuts(scoring.budget):  # more than one if a single example is longer
                 batch = on_device(part, scoring.device)
                 with scoring.autocast():
-                    states = states_of(model, batch, head, limit=int(part.tokens.lengths.max()))
-                    if sizes.subwords:
-                        found.append(states.index_select(0, batch.targets[WordTags].rows))
-                    else:
-                        found.append(head.features(states, batch))
+                    states = head.states(model.encoder, batch.tokens, limit=int(part.tokens.lengths.max()))
+                    found.append(head.features(states, batch, learning=learning))
             x = torch.cat(found, dim=-2)
             own = x if head.mix is None else x.transpose(0, 1)
             features.rows[features._rows_of(chosen)] = own.float().cpu().numpy()
@@ -104,29 +100,22 @@ class Features:
 
     def loss(self, head: Head, examples: Ints, batch: TrainingBatch[Tensor], *, accuracy: bool = False) -> Loss:
         """The loss of the head on a batch of these examples; the tokens of the batch are not read."""
-        assert self.sizes.subwords == _learns_subwords(head), "these features are not for learning"
-        targets = batch.targets[head.needs]
-        if self.sizes.subwords:
-            targets = subword_targets(targets)
-        loss: Loss = head(self.of(examples), targets, accuracy=accuracy)
+        assert self.sizes.learning, "these features are not for learning"
+        loss: Loss = head(self.of(examples), batch, accuracy=accuracy)
         return loss
 
     @torch.inference_mode()
     def scores(self, head: Head) -> Floats:
         """What `score_sequences` gives for all examples: scores of each sequence or of each word, in their order."""
-        assert not self.sizes.subwords, "these features are for learning"
-        assert not isinstance(head, Spans), "spans have scores of their own (tasks/spans/spans.py)"
+        assert not self.sizes.learning, "these features are for learning"
         head.eval()
         units, border = self.sizes.units, edges(self.sizes.units)
-        scores = np.zeros((len(self.rows), len(head.config.labels)), np.float32)
+        scores = np.zeros((len(self.rows), head.outputs), np.float32)
         for first, last in runs(units, self.scoring.budget):
             own = slice(int(border[first]), int(border[last]))
+            batch = on_device(_rows_alone(units[first:last]), self.scoring.device)
             with self.scoring.autocast():
-                if isinstance(head, Tagging):
-                    counts = torch.from_numpy(units[first:last]).to(self.scoring.device)
-                    found = head.logits(self._take(own), counts)
-                else:
-                    found = head.logits(self._take(own))
+                found = head.logits(self._take(own), batch)
             scores[own] = found.float().cpu().numpy()
         return scores
 
@@ -135,42 +124,32 @@ class Features:
 class Sizes:
     tokens: Ints  # [E]
     rows: Ints  # [E]
-    units: Ints  # [S] what each sequence has to be scored: itself, its words, or its tokens
-    subwords: bool
-    """Whether a row is a subword."""
+    units: Ints  # [S] rows of each sequence: itself, its words, or its tokens
+    learning: bool
+    """Whether rows are those that the loss is told from, not those that are scored."""
 
     @classmethod
     def of(cls, data: Examples, head: Head, *, learning: bool) -> Sizes:
-        subwords = learning and _learns_subwords(head)
         tokens, rows, units = [], [], [np.empty(0, np.int64)]
         for number in range(len(data)):
-            batch = data.batch(np.array([number]))
-            words: WordTags[Ints] | WordSpans[Ints] | None = None
-            if isinstance(head, Tagging | Spans):
-                words = batch.targets[head.needs]
-            units.append(np.ones(batch.tokens.count, np.int64) if words is None else words.counts)
-            if isinstance(head, Answering):
-                units[-1] = batch.tokens.lengths
-            rows.append(len(words.rows) if words is not None and subwords else int(units[-1].sum()))
-            tokens.append(batch.tokens.size)
+            batch = data.batch(np.array([number])).tokens
+            units.append(head.rows(batch, learning=learning))
+            rows.append(int(units[-1].sum()))
+            tokens.append(batch.size)
         return cls(
             tokens=np.array(tokens, np.int64),
             rows=np.array(rows, np.int64),
             units=np.concatenate(units),
-            subwords=subwords,
+            learning=learning,
         )
 
 
-def _learns_subwords(head: Head) -> bool:
-    return isinstance(head, Tagging) and not head.config.whole_words
-
-
-def subword_targets(words: WordTags[Tensor]) -> WordTags[Tensor]:
-    """Every (token, word) pair as a word of its own, with the tag of its word."""
-    pairs = torch.arange(len(words.words), device=words.words.device)
-    sequence_W = torch.repeat_interleave(torch.arange(len(words.counts), device=words.counts.device), words.counts)
-    counts = torch.bincount(sequence_W[words.words], minlength=len(words.counts))
-    return WordTags(rows=words.rows, words=pairs, tags=words.tags[words.words], counts=counts)
+def _rows_alone(counts: Ints) -> TrainingBatch[Ints]:
+    """A batch that says how many rows its sequences have, and has no tokens: for scores from features."""
+    nothing = np.empty(0, np.int64)
+    words = WordPieces(rows=nothing, words=nothing, counts=counts, starts=counts, total=int(counts.sum()))
+    tokens = TokenBatch(ids=nothing, lengths=counts, positions=nothing, segments=nothing, words=nothing, pieces=words)
+    return TrainingBatch(tokens=tokens, targets={})
 
 
 def _mapped(shape: tuple[int, ...]) -> Floats:

@@ -1,6 +1,6 @@
 """A fine-tuning run, from labelled examples to a model directory: head, encode, train, calibrate, score.
 
-    tuned = finetune_texts(bundle, train, dev, Job(seeds=(0, 1, 2)))
+    tuned = finetune("classify", bundle, train, dev, Job(seeds=(0, 1, 2)))       # tasks/registry.py
     tuned.bundle, tuned.scores, tuned.runs
 
 Several seeds train several models, of which the one with the best held-out score is kept; their mean and deviation are
@@ -16,44 +16,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
+from msgspec import Struct
 
 from larvatus.bundle.directory import Bundle
-from larvatus.bundle.heads import natural_classification, natural_tagging, with_head
-from larvatus.bundle.huggingface.task_heads import TaskConfig
+from larvatus.bundle.heads import with_head
 from larvatus.engine.settings import Runtime
 from larvatus.errors import Preempted, UsageError
-from larvatus.heads import ClassificationConfig, TaggingConfig
-from larvatus.labelled.records import Dataset, Example, TaggedExample, TextExample
+from larvatus.heads.head import HeadConfig
+from larvatus.labelled.records import Dataset
 from larvatus.labelled.split import hold_out
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.ranges import SEED
 from larvatus.signals import Stop
-from larvatus.tasks.classify.classify import LabelledTexts, Merge, label_array, texts_of, unknown_texts
 from larvatus.tasks.fit.checkpoint import Keeper, SeedRun
 from larvatus.tasks.fit.choosing import Epoch, Scores, compare, stuck
 from larvatus.tasks.fit.features import Examples, Features
-from larvatus.tasks.fit.head_options import HeadOptions, classification_head, tagging_head
 from larvatus.tasks.fit.loop import FineTuning, Fit, Fitting, scoring_of
-from larvatus.tasks.fit.plan import balance, plan
-from larvatus.tasks.fit.pooling import Pooling, pooling_of
+from larvatus.tasks.fit.plan import plan
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import trainable
-from larvatus.tasks.held_out import (
-    Calibration,
-    HeldOut,
-    HeldOutTags,
-    HeldOutTexts,
-    calibrated,
-    metric_of_tags,
-    metric_of_texts,
-)
-from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
+from larvatus.tasks.held_out import Calibration, HeldOut, calibrated
+from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.read.unknown import Unknown
-from larvatus.tasks.read.words import align_examples
-from larvatus.tasks.tag.schemes import in_scheme, scheme_of
-from larvatus.tasks.tag.tag import TaggedWords, tag_array, unknown_tags
-from larvatus.text.tag_schemes import Scheme
+from larvatus.tasks.read.windows import Windows
 
 Spread = dict[str, tuple[float, float]]
 """Mean and deviation of each metric over the seeds."""
@@ -71,18 +56,15 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """How to fine-tune; what is in `config` and `head` decides the result, the rest does not."""
+    """How to fine-tune; what is in `config` and `options` decides the result, the rest does not."""
 
     config: FineTuneConfig = field(default_factory=FineTuneConfig)
-    head: HeadOptions = field(default_factory=HeadOptions)
+    options: Struct | None = None
+    """Of the task, one of its `Options`; None: all as by default."""
     runtime: Runtime = field(default_factory=Runtime)
     seeds: tuple[int, ...] = (0,)
     metric: str | None = None
     """That decides which weights are kept; None: by the task."""
-    merge: Merge = "mean"
-    """How the windows of a long text answer together."""
-    repair: bool = False
-    """Illegal sequences of tags are read as conlleval does, not refused."""
     strict: bool = False
     """Held-out labels that training lacks are refused, not counted as wrong."""
     hold_out: bool = True
@@ -90,6 +72,10 @@ class Job:
     watch: Watch = field(default_factory=Watch)
     keeper: Keeper | None = None
     """Saves the run under way; without it, a run that is stopped is lost."""
+
+    def windows(self, bundle: Bundle) -> Windows:
+        """How the model reads long texts."""
+        return Windows.of(bundle, length=self.config.length, truncate=self.config.truncate)
 
     def __post_init__(self) -> None:
         for seed in self.seeds:
@@ -155,62 +141,7 @@ class Encoded(Examples, Protocol):
     def sequences(self) -> Sequences: ...
 
 
-def finetune_texts(bundle: Bundle, train: Dataset[TextExample], dev: Dataset[TextExample] | None, job: Job) -> Tuned:
-    """Classify texts or pairs."""
-    train, dev = parted(train, dev, job)
-    config, pooling = pooled_head(bundle, train, job)
-    job.watch.say(balance(train))
-    job.watch.say(pooling.describe())
-    linear = config.dense == "none" and not config.mix
-    job = dataclasses.replace(job, config=job.config.settled("classify", len(train), linear=linear))
-    data = encode_texts(bundle, train, config, job.config)
-    counts = [train.labels()[label] for label in config.labels]
-    metric = metric_of_texts(config, counts, job.metric)
-    held = HeldOutTexts(encode_texts(bundle, dev, config, job.config), config, metric, job.merge) if dev else None
-    if held and dev:
-        tell_unknown(job, dev.source, held.data.unknown, ("texts", "labelled with classes"))
-    return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
-
-
-def pooled_head(bundle: Bundle, train: Dataset[TextExample], job: Job) -> tuple[ClassificationConfig, Pooling]:
-    """The head that the texts ask for, and what it reads of a text."""
-    natural = natural_classification(bundle)
-    config = classification_head(train, job.head, natural=natural)
-    asked = None if job.head.pool is None else config.pool
-    pooling = pooling_of(
-        bundle,
-        labels=config.labels,
-        trained=job.config.trained.what,
-        family=natural.get("pool", "cls"),
-        asked=asked,
-    )
-    if pooling.pool == config.pool or job.head.dense is not None:
-        return msgspec.structs.replace(config, pool=pooling.pool), pooling
-    # the family's layer before the classes was made for what the family pools
-    return msgspec.structs.replace(config, pool=pooling.pool, dense="none", dense_norm=False), pooling
-
-
-def finetune_tags(bundle: Bundle, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job) -> Tuned:
-    """Tag words."""
-    train, dev = parted(train, dev, job)
-    written = scheme_of(train)
-    scheme: Scheme = job.head.scheme or ("BIO" if written == "IOB1" else written)
-    train = in_scheme(train, scheme, source=written, repair=job.repair)
-    dev = in_scheme(dev, scheme, source=written, repair=job.repair) if dev else None
-    config = tagging_head(train, job.head, scheme=scheme, natural=natural_tagging(bundle))
-    job.watch.say(balance(train, scheme))
-    job = dataclasses.replace(job, config=job.config.settled("tag", len(train)))
-    data = encode_tags(bundle, train, config, job.config)
-    metric = metric_of_tags(config, job.metric)
-    held = HeldOutTags(encode_tags(bundle, dev, config, job.config), config, metric) if dev else None
-    if held and dev:
-        tell_unknown(job, dev.source, held.data.unknown, ("words", "tagged with tags"))
-    return tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
-
-
-def parted(
-    train: Dataset[Example], dev: Dataset[Example] | None, job: Job
-) -> tuple[Dataset[Example], Dataset[Example] | None]:
+def parted(train: Dataset[Any], dev: Dataset[Any] | None, job: Job) -> tuple[Dataset[Any], Dataset[Any] | None]:
     """Training and held-out examples; where none are given, a tenth of the training ones (`data/split.py`)."""
     if dev is not None or not job.hold_out:
         if dev is None and (len(job.seeds) > 1 or job.config.patience or job.metric):
@@ -228,36 +159,9 @@ def tell_unknown(job: Job, source: str, unknown: Unknown, what: tuple[str, str],
         job.watch.say(f"{source}: {unknown.note(*what, fate=fate)}")
 
 
-def window_of(bundle: Bundle, config: FineTuneConfig) -> int:
-    """Tokens of a window."""
-    most = bundle.model.max_positions
-    if config.length is not None and config.length > most:
-        raise UsageError(f"--length {config.length} is more than the model's {most} positions")
-    return config.length or most
-
-
-def encode_texts(
-    bundle: Bundle, data: Dataset[TextExample], config: ClassificationConfig, settings: FineTuneConfig
-) -> LabelledTexts:
-    labels = label_array(data.examples, config)
-    limit = window_of(bundle, settings)
-    sequences = text_sequences(bundle.tokenizer, texts_of(data.examples), limit=limit, truncate=settings.truncate)
-    return LabelledTexts(sequences, labels, unknown_texts(data.examples, config))
-
-
-def encode_tags(
-    bundle: Bundle, data: Dataset[TaggedExample], config: TaggingConfig, settings: FineTuneConfig
-) -> TaggedWords:
-    found = align_examples(bundle.tokenizer, data.examples, spacing=config.spacing)
-    limit = window_of(bundle, settings)
-    sequences = word_sequences(bundle.tokenizer, found, limit=limit, truncate=settings.truncate)
-    tags = tag_array(data.examples, sequences, config.labels)
-    return TaggedWords(sequences, tags, unknown_tags(data.examples, sequences, config.labels))
-
-
 def tuned_with_head(
     bundle: Bundle,
-    config: TaskConfig,
+    config: HeadConfig,
     data: Encoded,
     job: Job,
     *,
@@ -366,7 +270,7 @@ def _stopped(training: FineTuning, job: Job, seed: int) -> str:
     return f"{where}, where it was saved; the same command with --resume goes on from there"
 
 
-def trained_parameters(bundle: Bundle, head: TaskConfig, config: FineTuneConfig) -> int:
+def trained_parameters(bundle: Bundle, head: HeadConfig, config: FineTuneConfig) -> int:
     """How many numbers learn."""
     shell, _ = with_head(bundle, head, seed=0)
     trainable(shell.network, config.trained, decay=0.0, seed=0)

@@ -1,8 +1,8 @@
 """A fine-tuning job from settings by name, as `larvatus.finetune` takes them.
 
-    job_of({"epochs": 3, "trained": "lora", "crf": True, "seeds": 3})
+    job_of("tag", {"epochs": 3, "trained": "lora", "crf": True, "seeds": 3})
 
-A name belongs to the training (`FineTuneConfig`), to what is trained (`TrainedConfig`), to the head (`HeadOptions`) or
+A name belongs to the training (`FineTuneConfig`), to what is trained (`TrainedConfig`), to the task (its `Options`) or
 to the run (`Job`); one that belongs nowhere is refused, with the nearest that does.
 """
 
@@ -16,20 +16,20 @@ import msgspec
 from larvatus.engine.settings import Runtime
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.tasks.fit.finetune import Job
-from larvatus.tasks.fit.head_options import HeadOptions
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
+from larvatus.tasks.registry import option_names, options_of
 
 TRAINED = ("layer_decay", "head_rate", "crf_rate", "embeddings")
-RUN = ("metric", "merge", "repair", "strict", "hold_out", "watch")
+RUN = ("metric", "strict", "hold_out", "watch")
 RUNTIME = ("device", "precision", "microbatch")
 
 
-def job_of(settings: Mapping[str, Any]) -> Job:
+def job_of(task: str, settings: Mapping[str, Any]) -> Job:
     given = dict(settings)
     config = set(FineTuneConfig.__struct_fields__) - {"trained"}
-    head = set(HeadOptions.__struct_fields__)
-    known = {*config, *head, *TRAINED, *RUN, *RUNTIME, "trained", "seed", "seeds"}
+    options = option_names()
+    known = {*config, *options, *TRAINED, *RUN, *RUNTIME, "trained", "seed", "seeds"}
     for name in given:
         if name not in known:
             raise UsageError(f"finetune has no setting {name!r}{did_you_mean(name, known)}")
@@ -43,7 +43,7 @@ def job_of(settings: Mapping[str, Any]) -> Job:
         trained = TrainedConfig.read(msgspec.convert(given.get("trained", "all"), str), **take(TRAINED))
         return Job(
             config=msgspec.convert({**take(config), "trained": trained}, FineTuneConfig, from_attributes=True),
-            head=msgspec.convert(take(head), HeadOptions),
+            options=options_of(task, take(options), strict=True),
             runtime=Runtime.here(compile=False, **take(RUNTIME)),
             seeds=tuple(range(first, first + seeds)) if isinstance(seeds, int) else seeds,
             **take(RUN),

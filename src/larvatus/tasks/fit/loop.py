@@ -155,7 +155,7 @@ class FineTuning:
         config, step = self.fitting.config, self.fit.step
         train_mode(self.model)
         batch = self.data.batch(self._chosen)
-        size = max(self.head.size(batch.targets[self.head.needs]), 1e-9)
+        size = max(self.head.size(batch), 1e-9)
         budget = self.fitting.runtime.microbatch if self.features is None else batch.tokens.size
         numbers = self._update(
             batch.split(budget),

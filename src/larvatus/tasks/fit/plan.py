@@ -9,33 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import with_head
-from larvatus.bundle.huggingface.task_heads import TaskConfig
-from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig
-from larvatus.labelled.records import Dataset, TaggedExample
+from larvatus.heads.head import HeadConfig
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.text.tag_schemes import Scheme, read_entities
 
 SHOWN = 12
 """Labels of a line."""
-HeadConfig = TaskConfig
 
 
-def balance(train: Dataset[Any], scheme: Scheme = "none") -> str:
-    """How often each class, entity or tag occurs, commonest first."""
-    counts, name, whole = train.labels(), "classes", len(train)
-    if any(isinstance(one, TaggedExample) for one in train):
-        name = "tags" if scheme == "none" else "entities"
-        if scheme != "none":
-            own = (entity.label for one in train for entity in read_entities(one.tags or (), scheme))
-            counts = Counter(own)
-        whole = sum(counts.values())
+def balance(counts: Counter[str], name: str, *, of: int) -> str:
+    """How often each class, entity or tag occurs, commonest first, and as a share of how many; empty of none."""
     if not counts:
-        return f"{len(train):,} examples, no {name}" if name != "classes" else f"labels: {len(train):,} numbers"
-    shares = ", ".join(f"{label} {count:,} ({count / whole:.0%})" for label, count in counts.most_common(SHOWN))
+        return ""
+    shares = ", ".join(f"{label} {count:,} ({count / of:.0%})" for label, count in counts.most_common(SHOWN))
     more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
     return f"{name}: {shares}{more}"
 
@@ -60,7 +48,7 @@ def plan(
 
 
 def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
-    size = _size(head)
+    size = head.describe()
     parts = sorted({name.split(".")[2] for name in taken})
     if "classifier" in parts:
         return f"head: {size}; the model's own, which has the same labels"
@@ -68,19 +56,3 @@ def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
     gone = f" in place of the model's own for {len(old[0].labels):,} other labels" if old else ""
     own = f", {' and '.join(parts)} from the model" if parts else ""
     return f"head: {size}; a new classifier{gone}{own}"
-
-
-def _size(head: HeadConfig) -> str:
-    if isinstance(head, AnsweringConfig):
-        return f"first and last token of an answer{', or none' if head.null else ''}"
-    if isinstance(head, SpansConfig):
-        said = f"{len(head.labels):,} types of spans up to {head.longest} words, {head.decoding}"
-        if (own := head.relations) is not None:
-            said += f"; {len(own.labels):,} relations of spans up to {own.reach} words apart"
-        return said
-    if isinstance(head, ClassificationConfig):
-        what = {"multi-class": "classes", "multi-label": "labels", "regression": "number"}[head.kind]
-        return f"{len(head.labels):,} {what}"
-    scheme = "" if head.scheme == "none" else f" ({head.scheme})"
-    size = f"{len(head.labels):,} tags{scheme}{', CRF' if head.crf else ''}"
-    return f"{size}, BiLSTM of {head.lstm}" if head.lstm else size

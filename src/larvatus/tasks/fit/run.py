@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from larvatus import files
 from larvatus.bundle.contents import model_contents
@@ -24,77 +23,36 @@ from larvatus.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.engine.checkpoint import FOLDER, names_in, refuse_other_kind, refuse_resume_with_overwrite
 from larvatus.engine.snapshot import NEW_RUN
-from larvatus.errors import ArtefactError, Preempted, UsageError, did_you_mean
+from larvatus.errors import ArtefactError, Preempted
 from larvatus.labelled.check import UNSEEN, check
-from larvatus.labelled.read import read_tagged, read_texts
-from larvatus.labelled.records import TaggedExample, TextExample
-from larvatus.labelled.spanned import read_spanned
-from larvatus.labelled.squad import read_questions
 from larvatus.nn.memory import saying_what_to_lower
 from larvatus.outputs import check_outputs, remove_run
 from larvatus.regular_files import is_there, only_regular, refuse_link
 from larvatus.signals import listening, resumable
-from larvatus.tasks.answers.finetune import AnswerOptions, finetune_answers
 from larvatus.tasks.fit.checkpoint import Keeper, refuse_another
 from larvatus.tasks.fit.curve import part
-from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune_tags, finetune_texts, parted
+from larvatus.tasks.fit.finetune import Job, Tuned, Watch, parted
 from larvatus.tasks.fit.save import HISTORY, contents_hash, save_tuned
-from larvatus.tasks.fit.settings import Task
-from larvatus.tasks.spans.finetune import SpanOptions, finetune_spans
+from larvatus.tasks.registry import TASKS
 from larvatus.vouched import read_vouched, write_vouched
 
-FINETUNE: dict[Task, Callable[..., Tuned]] = {
-    "classify": finetune_texts,
-    "tag": finetune_tags,
-    "spans": finetune_spans,
-    "answer": finetune_answers,
-}
-READ: dict[Task, Callable[..., Any]] = {
-    "classify": read_texts,
-    "tag": read_tagged,
-    "spans": read_spanned,
-    "answer": read_questions,
-}
-OPTIONS: dict[Task, type[Struct]] = {"spans": SpanOptions, "answer": AnswerOptions}
-"""What may be set of a task besides, by name."""
 LOWER = (
     "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume goes on from there"
 )
 CURVE = "curve.json"
 
 
-def options_of(task: Task, settings: Mapping[str, Any]) -> Struct | None:
-    """What is set of a task by name; None of a task that has nothing of its own.
-
-    Values may be strings, as the command line gives them.
-    """
-    kind = OPTIONS.get(task)
-    if kind is None:
-        if settings:
-            raise UsageError(f"finetune {task} has no settings of its own; {next(iter(settings))} is none of its flags")
-        return None
-    for name in settings:
-        if name not in kind.__struct_fields__:
-            raise UsageError(f"finetune {task} has no setting {name!r}{did_you_mean(name, kind.__struct_fields__)}")
-    try:
-        return msgspec.convert(dict(settings), kind, strict=False)
-    except msgspec.ValidationError as fault:
-        raise UsageError(f"finetune {task}: {fault}") from fault
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Order:
     """What to fine-tune, on what, and where to."""
 
-    task: Task
+    task: str
     bundle: Bundle
     name: str
     """Of the model that is fine-tuned, as the user gave it."""
     train: Any
     dev: Any
     out: Path
-    options: Struct | None = None
-    """Of the task, one of `OPTIONS`."""
     resume: bool = False
     overwrite: bool = False
     """Begin anew where a run or a model stands."""
@@ -102,8 +60,7 @@ class Order:
     """Shares of the training examples to train with as well."""
 
     def finetune(self, train: Any, job: Job) -> Tuned:
-        more = [] if self.options is None else [self.options]
-        return FINETUNE[self.task](self.bundle, train, self.dev, job, *more)
+        return TASKS[self.task].finetune(self.bundle, train, self.dev, job)
 
 
 @dataclass(frozen=True)
@@ -181,7 +138,7 @@ def _points_before(path: Path, order: Order, identity: dict[str, Any]) -> list[C
 
 def doubts(train: Any, dev: Any) -> list[str]:
     """What a check of the data warns of, a line each; what would stop training is raised by the training itself."""
-    if not isinstance(train.examples[0], TextExample | TaggedExample):
+    if not train.examples[0].checked:
         return []
     warnings = [doubt for doubt in check(train, dev).warnings if doubt.name != UNSEEN]  # the training says how many
     return [f"data: {doubt.message}" for doubt in warnings] + (["larvatus data check shows where"] if warnings else [])
@@ -256,12 +213,9 @@ def _identity(order: Order, job: Job) -> dict[str, Any]:
         "train": contents_hash(order.train),
         "dev": contents_hash(order.dev) if order.dev is not None else None,
         "settings": msgspec.to_builtins(job.config),
-        "head": msgspec.to_builtins(job.head),
-        "options": msgspec.to_builtins(order.options),
+        "options": msgspec.to_builtins(job.options),
         "seeds": list(job.seeds),
         "metric": job.metric,
-        "merge": job.merge,
-        "repair": job.repair,
         "hold_out": job.hold_out,
         "groups": _hash([order.train.groups.get(example.place) for example in order.train.examples]),
         "curve": list(order.curve),

@@ -17,7 +17,6 @@ from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError
-from larvatus.labelled.records import QuestionExample, SpannedWords, TaggedExample, TextExample
 from larvatus.tasks.fit.card import DataFacts, task_card
 from larvatus.tasks.fit.checkpoint import SeedRun
 from larvatus.tasks.fit.finetune import Tuned
@@ -30,16 +29,7 @@ def contents_hash(data: Any) -> str:
     """SHA-256 of what the examples say, whatever file they came from."""
     digest = hashlib.sha256()
     for example in data.examples:
-        said: Any = repr(example)
-        if isinstance(example, TextExample):
-            said = [example.text, example.pair, example.label]
-        elif isinstance(example, TaggedExample):
-            said = [example.words, example.tags]
-        elif isinstance(example, SpannedWords):
-            said = [example.words, example.spans, *([example.relations] if example.relations else [])]
-        elif isinstance(example, QuestionExample):
-            said = [example.question, example.passage, example.answers, example.impossible]
-        digest.update(msgspec.json.encode(said) + b"\n")
+        digest.update(msgspec.json.encode(example.contents()) + b"\n")
     return digest.hexdigest()
 
 

@@ -10,7 +10,7 @@ in part, were hardly tried.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +19,6 @@ from larvatus.ranges import Clip, Count, CountOrNone, Decay, DropoutRate, Learni
 from larvatus.recipes.training import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 
-Task = Literal["classify", "tag", "spans", "answer"]
 FEWEST, MOST = 3, 20
 """Epochs."""
 
@@ -33,12 +32,8 @@ class Usual(NamedTuple):
     """As many epochs as make so many updates."""
 
 
-USUAL: dict[Task, Usual] = {
-    "classify": Usual(5e-5, 1.0, 1_500),
-    "tag": Usual(1e-4, 10.0, 4_000),
-    "spans": Usual(1e-4, 5.0, 4_000),
-    "answer": Usual(1e-4, 1.0, 1_500),
-}
+RATE = 5e-5
+"""Where neither task nor user says one."""
 FASTER = {"all": 1.0, "last": 2.0, "lora": 10.0}
 """What is trained in part may move faster."""
 HEAD_RATE = 1e-3
@@ -74,9 +69,8 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         check_ranges(self, "")
 
-    def settled(self, task: Task, examples: int, *, linear: bool = False) -> FineTuneConfig:
+    def settled(self, usual: Usual, examples: int, *, linear: bool = False) -> FineTuneConfig:
         """The same with what suits the task and so many examples, wherever nothing was said."""
-        usual = USUAL[task]
         alone = self.trained.what == "head"
         if alone:
             rate = LINEAR_HEAD_RATE if linear else HEAD_RATE
@@ -93,7 +87,7 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def peak(self) -> float:
-        return self.rate if self.rate is not None else USUAL["classify"].rate
+        return self.rate if self.rate is not None else RATE
 
     @property
     def schedule(self) -> ScheduleConfig:

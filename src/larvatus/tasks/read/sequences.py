@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from larvatus.arrays import Ints
-from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch, edges, ranges
+from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch, WordPieces, edges, ranges
 from larvatus.errors import UsageError
-from larvatus.targets import WordTags
 from larvatus.text.align import Alignment
 from larvatus.text.frame import Frame
 from larvatus.text.tokenizer import Tokenizer
@@ -34,9 +32,10 @@ TextOrPair = str | tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """The words of each sequence; those that several windows hold are in the one where they see most."""
+    """The words of each sequence; those that several windows hold are scored in the one where they see most."""
 
     counts: Ints  # [S] words of each sequence
+    starts: Ints  # [S] how many of these, the first, are scored there
     pairs: Ints  # [S] (token, word) pairs of each sequence
     rows: Ints  # [P] the pair's token, counted from the first of its sequence
     words: Ints  # [P] the pair's word, counted from the first of its sequence
@@ -68,36 +67,46 @@ class Sequences:
         return gathered(edges(self.parts)[:-1][chosen], self.parts[chosen])
 
     def batch(self, sequences: Ints) -> TokenBatch[Ints]:
-        """Some sequences, end to end."""
+        """Some sequences, end to end, with their words where there are any."""
         lengths = self.lengths[sequences]
         at = gathered(edges(self.lengths)[:-1][sequences], lengths)
         positions = ranges(lengths)
+        words = np.full_like(positions, NO_WORD)
+        pieces = self._pieces(sequences)
+        if pieces is not None:  # of a token that serves two words, the first
+            before = np.repeat(edges(pieces.counts)[:-1], pieces.counts)
+            words[pieces.rows[::-1]] = (pieces.words - before[pieces.words])[::-1]
         return TokenBatch(
             ids=self.ids[at],
             lengths=lengths,
             positions=positions,
             segments=self.segments[at],
-            words=np.full_like(positions, NO_WORD),  # heads that want words have them in their targets
+            words=words,
+            pieces=pieces,
         )
 
-    def word_tags(self, sequences: Ints, tags: Ints | None = None) -> WordTags[Ints]:
-        """The words of some sequences, with the tags [W] of all words of all sequences."""
-        assert self.words is not None
-        own = self.words
+    def _pieces(self, sequences: Ints) -> WordPieces[Ints] | None:
+        if (own := self.words) is None:
+            return None
         counts, pairs = own.counts[sequences], own.pairs[sequences]
         at = gathered(edges(own.pairs)[:-1][sequences], pairs)
-        chosen = gathered(edges(own.counts)[:-1][sequences], counts)
-        return WordTags(
+        return WordPieces(
             rows=own.rows[at] + np.repeat(edges(self.lengths[sequences])[:-1], pairs),
             words=own.words[at] + np.repeat(edges(counts)[:-1], pairs),
-            tags=np.zeros(len(chosen), np.int64) if tags is None else tags[chosen],
             counts=counts,
+            starts=own.starts[sequences],
+            total=int(counts.sum()),
         )
 
     def inputs(self, sequences: Ints) -> TrainingBatch[Ints]:
-        """What a head needs to give scores: tokens, and words where there are any."""
-        targets: dict[type, Any] = {WordTags: self.word_tags(sequences)} if self.words is not None else {}
-        return TrainingBatch(tokens=self.batch(sequences), targets=targets)
+        """What a head needs to give scores: tokens with their words, and nothing to learn."""
+        return TrainingBatch(tokens=self.batch(sequences), targets={})
+
+    def of_words(self, sequences: Ints, values: Ints) -> Ints:
+        """Of values [W] for all words of all sequences, those of the words of some."""
+        assert self.words is not None
+        counts = self.words.counts
+        return values[gathered(edges(counts)[:-1][sequences], counts[sequences])]
 
 
 def gathered(starts: Ints, lengths: Ints) -> Ints:
@@ -245,6 +254,7 @@ def word_sequences(
     return made.sequences(
         Words(
             counts=np.asarray(counts, dtype=np.int64),
+            starts=np.asarray(counts, dtype=np.int64),
             pairs=np.asarray(pairs, dtype=np.int64),
             rows=np.concatenate([*rows, nothing]),
             words=np.concatenate([*words, nothing]),

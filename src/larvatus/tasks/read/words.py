@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 
 from larvatus.arrays import Bools, Ints
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
 from larvatus.labelled.records import SpannedWords, TaggedExample, TextExample
 from larvatus.text.align import Alignment, join_words
 from larvatus.text.surrogates import refuse_surrogates
@@ -52,6 +52,12 @@ def align_examples(tokenizer: Tokenizer, examples: Sequence[Words], *, spacing: 
         return _respelt(tokenizer, written, written, other)
     plain = {number for number, one in enumerate(examples) if isinstance(one, TextExample)}
     return _apart(tokenizer, written, set(range(len(examples))) - (plain if spacing == "written" else set()))
+
+
+def check_word_pool(pool: str | None) -> None:
+    """Refuse what pools texts, where words are pooled."""
+    if pool not in (None, "first", "mean", "max"):
+        raise UsageError(f"a word is pooled by first, mean or max of its subwords, not {pool}")
 
 
 def spacing_of(examples: Sequence[TaggedExample]) -> Spacing:

@@ -153,6 +153,9 @@ class Threshold:
     precision: float
     recall: float
 
+    def __str__(self) -> str:
+        return f"{self.threshold:g}: precision {self.precision:.3f}, recall {self.recall:.3f}"
+
     @property
     def f1(self) -> float:
         return 2 * self.precision * self.recall / max(self.precision + self.recall, 1e-12)

@@ -12,46 +12,42 @@ while a model learns, not here.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from larvatus import notebook
 from larvatus.arrays import Doubles
 from larvatus.batch import edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
-from larvatus.heads import Spans
 from larvatus.heads.spans import Decoding
 from larvatus.labelled.records import Dataset, SpannedWords
 from larvatus.labelled.spanned import BINARY, binary
-from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.classification import F1, divide
 from larvatus.metrics.entities import Entities, EntityErrors
 from larvatus.metrics.spans import depths, span_f1
-from larvatus.tasks.evaluation.evaluated import Reading, class_rows, plain_metrics
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions, reading_of
+from larvatus.tasks.evaluation.evaluated import Evaluation, Paired, class_rows, plain_metrics, reading_of
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.evaluation.resampled import Resampled, resampled_entities
-from larvatus.tasks.fit.finetune import window_of
-from larvatus.tasks.scoring import head_of
+from larvatus.tasks.evaluation.shown import Shown, classes, entity_errors
 from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.sequences import SpanSequences
-from larvatus.tasks.spans.spans import spanned_texts
+from larvatus.tasks.spans.spans import spanned_texts, spans_head
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SpanEvaluation:
-    model: str
+class SpanEvaluation(Evaluation):
+    """Of texts in which spans are found."""
+
     data: Dataset[SpannedWords]
     labels: tuple[str, ...]
     decoding: Decoding
     threshold: float
     longest: int
     """Words of the longest span that the model looks at."""
-    metrics: dict[str, Interval]
     by_type: dict[str, F1]
     by_depth: dict[int, F1]
     """An outer span has depth 1, what stands in it depth 2, and so on."""
@@ -60,12 +56,18 @@ class SpanEvaluation:
     """How the gold spans are read, and which of them the model cannot find."""
     unknown: tuple[str, ...]
     """Types of gold spans that the model does not know."""
-    reading: Reading
     gold_spans: list[set[tuple[int, int, str]]]
     found_spans: list[set[tuple[int, int, str]]]
 
-    def _repr_html_(self) -> str:
-        return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")
+    def shown(self) -> Iterator[Shown]:
+        yield from classes("type", self.by_type)
+        yield from classes("depth", {str(depth): one for depth, one in self.by_depth.items()})
+        yield from entity_errors("spans", self.errors)
+        yield f"{self.decoding} decoding, threshold {self.threshold:g}, spans of up to {self.longest:,} words"
+        yield from self.notes
+
+    def paired(self, other: SpanEvaluation) -> Paired:
+        return Paired(*paired_spans(self, other))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -89,17 +91,14 @@ def evaluate_spans(
     bundle: Bundle, data: Dataset[SpannedWords], options: EvaluationOptions = EvaluationOptions()
 ) -> SpanEvaluation:
     """A model that finds spans; of one that only tells whether words are something, types are not asked for."""
-    head = head_of(bundle.network, str(bundle.path))
-    if not isinstance(head, Spans):
-        raise UsageError(f"{bundle.path} does not find spans; give it what it was fine-tuned for")
-    config = head.config
+    config = spans_head(bundle.network, str(bundle.path)).config
     bare = next((one for one in data if one.spans is None), None)
     if bare is not None:
         raise DataError(f"{bare.place}: its words have no spans to hold the model's against")
     one_type = config.labels == (BINARY,)
     scored = binary(data) if one_type else data
-    limit = window_of(bundle, options.settings)
-    texts = spanned_texts(bundle.tokenizer, scored.examples, config, limit=limit, truncate=options.truncate)
+    windows = options.windows(bundle)
+    texts = spanned_texts(bundle.tokenizer, scored.examples, config, limit=windows.limit, truncate=windows.truncate)
     texts.unknown.check(strict=options.strict)
     bundle.network.to(options.scoring.device)
     gold, found = HeldOutSpans(texts, config).both(bundle.network, options.scoring)

@@ -11,14 +11,15 @@ S sequences, P (token, word) pairs, W words, G gold spans.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from larvatus.arrays import Ints
 from larvatus.batch import TrainingBatch, edges
 from larvatus.targets import WordSpans
-from larvatus.tasks.read.sequences import Sequences, gathered, word_sequences
+from larvatus.tasks.read.sequences import Sequences, Words, gathered, word_sequences
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.windows import windows
@@ -35,27 +36,30 @@ class GoldSpans:
     related: Ints = field(default_factory=lambda: np.empty((0, 3), np.int64))
     # [R, 3] heads (ascending), tails, counted from the first span of all, and labels; both are of one sequence
 
-    @classmethod
-    def none(cls, sequences: int) -> GoldSpans:
-        nothing = np.empty(0, np.int64)
-        return cls(np.zeros(sequences, np.int64), nothing, nothing, nothing)
-
 
 @dataclass(frozen=True, eq=False)
 class SpanSequences:
     sequences: Sequences
     begins: Ints  # [S] number of each sequence's first word, counted from the first of its example
-    counts: Ints  # [S] words of each sequence
-    starts: Ints  # [S] how many of these, the first, begin spans
-    pairs: Ints  # [S] (token, word) pairs of each sequence
-    rows: Ints  # [P] the pair's token, counted from the first of its sequence
-    words: Ints  # [P] the pair's word, counted from the first of its sequence
 
-    def word_spans(self, chosen: Ints, gold: GoldSpans | None = None) -> WordSpans[Ints]:
-        """The words of some sequences, with the gold spans of all sequences."""
-        gold = gold or GoldSpans.none(len(self.counts))
-        counts, pairs, golds = self.counts[chosen], self.pairs[chosen], gold.counts[chosen]
-        at = gathered(edges(self.pairs)[:-1][chosen], pairs)
+    @property
+    def words(self) -> Words:
+        assert self.sequences.words is not None
+        return self.sequences.words
+
+    @property
+    def counts(self) -> Ints:
+        """[S] words of each sequence."""
+        return self.words.counts
+
+    @property
+    def starts(self) -> Ints:
+        """[S] how many of these, the first, begin spans."""
+        return self.words.starts
+
+    def word_spans(self, chosen: Ints, gold: GoldSpans) -> WordSpans[Ints]:
+        """The gold spans of some sequences."""
+        counts, golds = self.counts[chosen], gold.counts[chosen]
         own = gathered(edges(gold.counts)[:-1][chosen], golds)
         words_before = edges(counts)[:-1]
         borders = np.searchsorted(gold.related[:, 0], edges(gold.counts))
@@ -63,10 +67,7 @@ class SpanSequences:
         moved = np.repeat(edges(golds)[:-1] - edges(gold.counts)[:-1][chosen], links)
         related = gold.related[gathered(borders[:-1][chosen], links)]
         return WordSpans(
-            rows=self.rows[at] + np.repeat(edges(self.sequences.lengths[chosen])[:-1], pairs),
-            words=self.words[at] + np.repeat(words_before, pairs),
             counts=counts,
-            starts=self.starts[chosen],
             first=gold.first[own] + np.repeat(words_before, golds),
             last=gold.last[own] + np.repeat(words_before, golds),
             types=gold.types[own],
@@ -75,8 +76,9 @@ class SpanSequences:
         )
 
     def batch(self, chosen: Ints, gold: GoldSpans | None = None) -> TrainingBatch[Ints]:
-        """Some sequences, end to end."""
-        return TrainingBatch(tokens=self.sequences.batch(chosen), targets={WordSpans: self.word_spans(chosen, gold)})
+        """Some sequences, end to end, with their gold spans where there are any."""
+        targets: dict[type, Any] = {} if gold is None else {WordSpans: self.word_spans(chosen, gold)}
+        return TrainingBatch(tokens=self.sequences.batch(chosen), targets=targets)
 
 
 def span_sequences(
@@ -109,12 +111,11 @@ def span_sequences(
             low, number = high, number + 1
             if truncate:
                 break
-    return SpanSequences(
-        sequences=sequences,
-        begins=np.array(begins, np.int64),
+    wide = Words(
         counts=np.array(counts, np.int64),
         starts=starts,
         pairs=np.array(pairs, np.int64),
         rows=np.concatenate(rows),
         words=np.concatenate(words),
     )
+    return SpanSequences(replace(sequences, words=wide), np.array(begins, np.int64))

@@ -19,7 +19,7 @@ import torch
 
 from larvatus.arrays import Floats, Ints
 from larvatus.batch import TrainingBatch, edges
-from larvatus.errors import ArtefactError, did_you_mean
+from larvatus.errors import did_you_mean
 from larvatus.heads import Spans, SpansConfig
 from larvatus.heads.spans import NULL
 from larvatus.labelled.records import SpannedWords
@@ -30,9 +30,9 @@ from larvatus.nn.span_index import SpanIndex
 from larvatus.targets import WordSpans
 from larvatus.tasks.read.sequences import Sequences
 from larvatus.tasks.read.unknown import Unknown
-from larvatus.tasks.read.words import align_examples
+from larvatus.tasks.read.words import Words, align_examples
 from larvatus.tasks.results import Coverage, Entity, Relation, Spanned
-from larvatus.tasks.scoring import Scoring, by_length, head_of, states_of
+from larvatus.tasks.scoring import Scoring, by_length, head_as
 from larvatus.tasks.spans.decoding import Candidates, SpanTuple, candidates, decode_spans
 from larvatus.tasks.spans.relations import (
     RelationTuple,
@@ -103,9 +103,21 @@ class SpannedTexts:
         return lines
 
 
-def align_spanned(tokenizer: Tokenizer, examples: Sequence[SpannedWords]) -> list[Alignment]:
-    """The tokens of each example, aligned with its own words."""
-    return align_examples(tokenizer, examples)
+@dataclass(frozen=True, eq=False)
+class AlignedSpans:
+    """Texts as the model reads them, with their words, in windows that hold every span whole."""
+
+    texts: list[Alignment]
+    encoded: SpanSequences
+
+
+def encode_words(
+    tokenizer: Tokenizer, examples: Sequence[Words], config: SpansConfig, *, limit: int, truncate: bool = False
+) -> AlignedSpans:
+    """Texts, or words already cut, with spans or without: a space parts words with a common token (`words.py`)."""
+    texts = align_examples(tokenizer, examples, spacing="apart")
+    encoded = span_sequences(tokenizer, texts, limit=limit, longest=config.longest, truncate=truncate)
+    return AlignedSpans(texts, encoded)
 
 
 def spanned_texts(
@@ -117,8 +129,7 @@ def spanned_texts(
     truncate: bool = False,
 ) -> SpannedTexts:
     """Examples as the model learns them."""
-    found = align_spanned(tokenizer, examples)
-    encoded = span_sequences(tokenizer, found, limit=limit, longest=config.longest, truncate=truncate)
+    encoded = encode_words(tokenizer, examples, config, limit=limit, truncate=truncate).encoded
     unknown = unknown_types(examples, config.labels)
     ids = {label: number for number, label in enumerate((*config.labels, *unknown.names))}
     gold = tuple(
@@ -173,11 +184,9 @@ def unknown_types(examples: Sequence[SpannedWords], labels: Sequence[str]) -> Un
     return Unknown.of(found, total=sum(len(one.spans or ()) for one in examples), first=first)
 
 
-def spans_head(model: Network) -> Spans:
-    head = head_of(model)
-    if not isinstance(head, Spans):
-        raise ArtefactError("the model has no head for spans; give it one with larvatus finetune spans")
-    return head
+def spans_head(model: Network, name: str = "the model") -> Spans:
+    """The head of a model that finds spans."""
+    return head_as(model, Spans, "find spans", name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +197,7 @@ class ScoredSpans:
     end: Ints  # [M] the word after the last
     owners: Ints  # [M] example
     scores: Floats  # [M, 1 + K]
-    gold: Ints  # [M] NULL (0) or 1 + type, where gold is given
+    gold: Ints  # [M] NULL (0) or 1 + type; nothing where no gold is given
     sides: Callable[[Ints, Ints], Floats] | None
     """From numbers of spans and their types, what relations between them are scored from; None: none are looked for."""
     loss: Callable[[], tuple[float, float]]
@@ -211,23 +220,23 @@ def scored_spans(
     for chosen in by_length(sequences, scoring.budget):
         given = encoded.batch(chosen, gold)
         batch = on_device(given, scoring.device)
-        targets: WordSpans[torch.Tensor] = batch.targets[WordSpans]
         with scoring.autocast():
-            states = states_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
-            index = head.index(targets)
-            z_WD = head.words(head.features(states, batch))
+            states = head.states(model.encoder, batch.tokens, limit=int(sequences.lengths[chosen[-1]]))
+            index = head.index(batch)
+            z_WD = head.trunk(head.features(states, batch))
             scores = head.scorer(z_WD, index)
         first, last = index.first_M.cpu().numpy(), index.last_M.cpu().numpy()
         counts = encoded.counts[chosen]
         shift_W = np.repeat(encoded.begins[chosen] - edges(counts)[:-1], counts)
+        targets: WordSpans[torch.Tensor] | None = batch.targets.get(WordSpans)
         yield ScoredSpans(
             first=first + shift_W[first],
             end=last + 1 + shift_W[first],
             owners=np.repeat(owner_S[chosen], counts)[first],
             scores=scores.float().cpu().numpy(),
-            gold=head.gold(targets, index).cpu().numpy(),
+            gold=np.empty(0, np.int64) if targets is None else head.gold(targets, index).cpu().numpy(),
             sides=None if head.relations is None else partial(_sides, head.relations, z_WD, first, last),
-            loss=partial(_loss, head, scores, z_WD, given.targets[WordSpans], targets, index),
+            loss=partial(_loss, head, scores, z_WD, given, targets, index),
         )
 
 
@@ -236,11 +245,12 @@ def _loss(
     head: Spans,
     scores_MK: torch.Tensor,
     z_WD: torch.Tensor,
-    counted: WordSpans[Ints],
-    targets: WordSpans[torch.Tensor],
+    counted: TrainingBatch[Ints],
+    targets: WordSpans[torch.Tensor] | None,
     index: SpanIndex,
 ) -> tuple[float, float]:
-    total = head.score_loss(scores_MK.float(), z_WD, targets, index=index).total
+    assert targets is not None, "there is no loss without gold spans"
+    total = head.span_loss(scores_MK.float(), z_WD, targets, index=index).total
     return float(total), head.size(counted, drawn=False)
 
 

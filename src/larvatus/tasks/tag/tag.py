@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 
 from larvatus.arrays import Floats, Ints
 from larvatus.batch import TrainingBatch, edges
+from larvatus.bundle.directory import Bundle
 from larvatus.errors import did_you_mean
 from larvatus.heads import Tagging, TaggingConfig
 from larvatus.labelled.records import TaggedExample
@@ -24,17 +24,14 @@ from larvatus.network import Network
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.crf import Transitions, constrained_viterbi
 from larvatus.targets import WordTags
-from larvatus.tasks.read.sequences import Sequences
+from larvatus.tasks.read.sequences import Sequences, word_sequences
 from larvatus.tasks.read.unknown import Unknown
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.read.words import Words, align_examples
 from larvatus.tasks.results import Coverage, Entity, Tagged, TaggedWord
-from larvatus.tasks.scoring import Scoring, head_of, score_sequences
-from larvatus.text.align import Alignment, join_words
+from larvatus.tasks.scoring import Scoring, head_as, score_sequences
+from larvatus.text.align import Alignment
 from larvatus.text.tag_schemes import detect_scheme, legal_transitions, read_leniently
-from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.words import segment_words
-
-Text = str | Sequence[str]
-"""A text, or its words already cut."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +47,10 @@ class TaggedWords:
 
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         sequences = self.sequences.of(examples)
-        targets: dict[type, Any] = {WordTags: self.sequences.word_tags(sequences, self.tags)}
-        return TrainingBatch(tokens=self.sequences.batch(sequences), targets=targets)
+        tokens = self.sequences.batch(sequences)
+        assert tokens.pieces is not None
+        tags = self.sequences.of_words(sequences, self.tags)
+        return TrainingBatch(tokens=tokens, targets={WordTags: WordTags(tags=tags, counts=tokens.pieces.counts)})
 
 
 def tag_array(examples: Sequence[TaggedExample], sequences: Sequences, labels: Sequence[str]) -> Ints:
@@ -83,6 +82,11 @@ def unknown_tags(examples: Sequence[TaggedExample], sequences: Sequences, labels
     return Unknown.of(found, total=before, first=first)
 
 
+def tagger_of(model: Network, name: str = "the model") -> Tagging:
+    """The head of a model that tags words."""
+    return head_as(model, Tagging, "tag words", name)
+
+
 def words_read(sequences: Sequences) -> Ints:
     """[E] how many words of each example the model reads."""
     assert sequences.words is not None
@@ -90,10 +94,30 @@ def words_read(sequences: Sequences) -> Ints:
     return np.add.reduceat(sequences.words.counts, starts) if len(starts) else np.empty(0, np.int64)
 
 
-def align_texts(tokenizer: Tokenizer, texts: Sequence[Text]) -> list[Alignment]:
-    """Texts with their words: as they come cut, or by the house's rule."""
-    joined = [(text, segment_words(text)) if isinstance(text, str) else join_words(text) for text in texts]
-    return tokenizer.encode_many([text for text, _ in joined], [spans for _, spans in joined])
+@dataclass(frozen=True, eq=False)
+class AlignedWords:
+    """Texts as the model reads them, with their words."""
+
+    texts: list[Alignment]
+    sequences: Sequences
+
+
+def encode_words(bundle: Bundle, examples: Sequence[Words], config: TaggingConfig, windows: Windows) -> AlignedWords:
+    """Texts, or words already cut, tagged or not: all are aligned as the model's training data were (`words.py`)."""
+    texts = align_examples(bundle.tokenizer, examples, spacing=config.spacing)
+    sequences = word_sequences(
+        bundle.tokenizer, texts, limit=windows.limit, truncate=windows.truncate, overlap=windows.overlap
+    )
+    return AlignedWords(texts, sequences)
+
+
+def tagged_words(
+    bundle: Bundle, examples: Sequence[TaggedExample], config: TaggingConfig, windows: Windows
+) -> TaggedWords:
+    """The same with the tags of the words that are read."""
+    sequences = encode_words(bundle, examples, config, windows).sequences
+    tags = tag_array(examples, sequences, config.labels)
+    return TaggedWords(sequences, tags, unknown_tags(examples, sequences, config.labels))
 
 
 def allowed_by(config: TaggingConfig) -> Transitions | None:
@@ -123,17 +147,16 @@ def tag_probabilities(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Float
     return found
 
 
-def tag(model: Network, found: Sequence[Alignment], sequences: Sequences, *, scoring: Scoring) -> list[Tagged]:
+def tag(model: Network, texts: Sequence[Alignment], sequences: Sequences, *, scoring: Scoring) -> list[Tagged]:
     """The answers of a model for texts that are aligned and encoded already."""
-    head = head_of(model)
-    assert isinstance(head, Tagging)
+    head = tagger_of(model)
     scores = score_sequences(model, sequences, scoring)
     counts = words_read(sequences)
     tags = decode(head, scores, counts)
     sure = tag_probabilities(head, scores, counts)[np.arange(len(tags)), tags]
     borders = edges(counts)
     answers = []
-    for number, one in enumerate(found):
+    for number, one in enumerate(texts):
         own = slice(int(borders[number]), int(borders[number + 1]))
         coverage = Coverage(
             tokens=int(sequences.tokens[number]),

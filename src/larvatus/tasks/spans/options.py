@@ -1,35 +1,23 @@
-"""Fine-tune for spans (chapter §11.5.2): from examples to a calibrated model.
+"""What may be chosen where spans are found, and the head that the training texts then ask for.
 
-    tuned = finetune_spans(bundle, read_spanned("train.conllu"), read_spanned("dev.conllu"), Job(), SpanOptions())
-    tuned.bundle, tuned.scores
-
-`Job` is that of the other tasks; what is chosen of a head of spans stands in `SpanOptions`. After training, temperature
-and threshold are fitted to the held-out spans, in this order. Where the training set has relations between spans, they
-are learnt by the same model.
+config = spans_config(train, SpanOptions(longest=8))
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 
-import msgspec
 from msgspec import Struct
 
-from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError, UsageError
+from larvatus.errors import DataError
 from larvatus.heads import SpansConfig
 from larvatus.heads.relations import RelationsConfig
 from larvatus.heads.spans import Decoding
 from larvatus.labelled.records import Dataset, SpannedWords
-from larvatus.labelled.spanned import binary
 from larvatus.nn.span_scorer import Representation
-from larvatus.ranges import PositiveShare, PositiveWeight, Size, SizeOrNone, check_ranges
-from larvatus.tasks.fit.finetune import Job, Tuned, parted, tell_unknown, tuned_with_head, window_of
-from larvatus.tasks.fit.head_options import HeadOptions
-from larvatus.tasks.fit.loop import scoring_of
-from larvatus.tasks.spans.held_out import HeldOutSpans, metric_of_spans
-from larvatus.tasks.spans.spans import SpannedTexts, spanned_texts, spans_head
+from larvatus.nn.word_pool import WordPool
+from larvatus.ranges import DropoutRate, PositiveShare, PositiveWeight, Size, SizeOrNone, check_ranges
+from larvatus.tasks.read.words import check_word_pool
 
 COVERED = 0.995
 LONGEST = 32
@@ -42,10 +30,15 @@ class SpanOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     longest: Size | None = None
     """Words of the longest span; None: by the training set."""
     representation: Representation = "boundaries"
+    """What a span is scored from: mean, boundaries, attention or self-attention."""
     hidden: Size = 256
+    """Size of the hidden layer that spans are scored by."""
     widths: bool = True
+    """A learned vector for each length of spans."""
     negatives: PositiveShare = 1.0
+    """Share of the spans that are nothing of which a step learns; 1: all."""
     null_weight: PositiveWeight = 1.0
+    """How much a span that is nothing counts."""
     decoding: Decoding | None = None
     """None: nested, or flat where no training spans overlap."""
     least_precision: PositiveShare | None = None
@@ -59,78 +52,20 @@ class SpanOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reach: SizeOrNone | None = None
     """Words from one span of a relation to the other, at most; None: by the training set."""
 
+    pool: WordPool | None = None
+    """Which of a word's subwords speak for it: first, mean or max; default: first."""
+    dropout: DropoutRate | None = None
+    """Dropout on the vectors of words; default: 0.1."""
+    mix: bool = False
+    """Read a learned mix of all layers (ELMo)."""
+
     def __post_init__(self) -> None:
         check_ranges(self, "")
 
 
-def finetune_spans(
-    bundle: Bundle,
-    train: Dataset[SpannedWords],
-    dev: Dataset[SpannedWords] | None,
-    job: Job,
-    options: SpanOptions | None = None,
-) -> Tuned:
-    """Spans of words and what they are."""
-    options = options or SpanOptions()
-    if options.binary:
-        train, dev = binary(train), binary(dev) if dev else None
-    train, dev = parted(train, dev, job)
-    job = dataclasses.replace(job, config=job.config.settled("spans", len(train)))
-    config = spans_config(train, job.head, options)
-    for line in conflicts(train, config.decoding):
-        job.watch.say(line)
-    data = encode_spans(bundle, train, config, job)
-    held = None
-    if dev:
-        held = HeldOutSpans(encode_spans(bundle, dev, config, job), config, metric_of_spans(config, job.metric))
-    tuned = tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
-    return tuned if held is None else _with_threshold(tuned, held, job, options)
-
-
-def _with_threshold(tuned: Tuned, held: HeldOutSpans, job: Job, options: SpanOptions) -> Tuned:
-    """The threshold fitted, and the scores that it gives."""
-    model, scoring = tuned.bundle.network, scoring_of(job.runtime)
-    fitted = held.threshold(model, scoring, precision=options.least_precision)
-    head = spans_head(model)
-    head.config = msgspec.structs.replace(head.config, threshold=fitted.threshold)
-    job.watch.say(
-        f"threshold {fitted.threshold:g}: precision {fitted.precision:.3f}, recall {fitted.recall:.3f} on held-out ones"
-    )
-    if head.config.relations is not None:
-        fitted = held.relation_threshold(model, scoring)
-        own = msgspec.structs.replace(head.config.relations, threshold=fitted.threshold)
-        head.config = msgspec.structs.replace(head.config, relations=own)
-        job.watch.say(
-            f"threshold of relations {fitted.threshold:g}: precision {fitted.precision:.3f}, "
-            f"recall {fitted.recall:.3f} on held-out ones"
-        )
-    bundle = dataclasses.replace(tuned.bundle, objectives=(head.config,))
-    return dataclasses.replace(tuned, bundle=bundle, scores=held.scores(model, scoring))
-
-
-def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfig, job: Job) -> SpannedTexts:
-    limit = window_of(bundle, job.config)
-    found = spanned_texts(bundle.tokenizer, data.examples, config, limit=limit, truncate=job.config.truncate)
-    for line in found.notes(config.longest):
-        job.watch.say(f"{data.source}: {line}")
-    tell_unknown(job, data.source, found.unknown, ("spans", "of types"), "count as missed")
-    tell_unknown(job, data.source, found.unknown_relations, ("relations", "of kinds"), "count as missed")
-    return found
-
-
-def spans_config(train: Dataset[SpannedWords], head: HeadOptions, options: SpanOptions) -> SpansConfig:
+def spans_config(train: Dataset[SpannedWords], options: SpanOptions) -> SpansConfig:
     """The types of the training set, and what was chosen."""
-    unfit = {
-        "class weights, focal loss, smoothing and dense belong to finetune classify": bool(
-            head.balanced or head.class_weights or head.focal or head.smoothing or head.dense
-        ),
-        "a CRF, an LSTM and schemes of tags belong to finetune tag": bool(head.crf or head.lstm or head.scheme),
-    }
-    for said, asked in unfit.items():
-        if asked:
-            raise UsageError(f"{said}, not spans")
-    if head.pool == "cls":
-        raise UsageError("a word is pooled by first, mean or max of its subwords, not cls")
+    check_word_pool(options.pool)
     if not train.labels():
         raise DataError(f"{train.source}: no span is labelled; give texts with spans to learn from")
     return SpansConfig(
@@ -139,9 +74,9 @@ def spans_config(train: Dataset[SpannedWords], head: HeadOptions, options: SpanO
         representation=options.representation,
         hidden=options.hidden,
         widths=options.widths,
-        pool=head.pool or "first",
-        dropout=0.1 if head.dropout is None else head.dropout,
-        mix=head.mix,
+        pool=options.pool or "first",
+        dropout=0.1 if options.dropout is None else options.dropout,
+        mix=options.mix,
         negatives=options.negatives,
         null_weight=options.null_weight,
         decoding=options.decoding or natural_decoding(train),

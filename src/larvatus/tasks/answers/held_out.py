@@ -1,16 +1,14 @@
-"""Fine-tuning a model that answers questions: from SQuAD-shaped examples to a calibrated model.
+"""What a model that answers is worth on held-out questions: exact match, F1, loss, temperature and threshold.
 
-    tuned = finetune_answers(bundle, train, dev, Job(), AnswerOptions())
-    tuned.scores.values["f1"], tuned.scores.values["exact-match"]
+    held = hold_out_questions(bundle, dev, windows, AnswerOptions(), null=True, metric="best-f1")
+    held.scores(model, scoring).values["f1"]
 
-Where training questions without an answer are seen (SQuAD 2), the model learns to say so, and how sure it must be is
-fitted on the held-out questions: the threshold that gives them the highest F1. The metric that decides is F1; with such
-questions it is the F1 under the best threshold, since any threshold can be had afterwards.
+The metric that decides is F1; with questions that have no answer it is the F1 under the best threshold, since any
+threshold can be had afterwards.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,110 +16,38 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 
 from larvatus.arrays import Floats
 from larvatus.bundle.directory import Bundle
-from larvatus.bundle.heads import natural_answering
-from larvatus.errors import DataError, UsageError, did_you_mean
-from larvatus.heads import Answering, AnsweringConfig
+from larvatus.errors import DataError
+from larvatus.heads import AnsweringConfig
 from larvatus.labelled.records import Dataset, QuestionExample
 from larvatus.metrics.calibration import COLDEST, HOTTEST
 from larvatus.metrics.squad import BestThreshold, best_threshold, question_scores
 from larvatus.network import Network
-from larvatus.ranges import Size, SizeOrNone, check_ranges
 from larvatus.targets import AnswerSpans
 from larvatus.tasks.answers.answer import (
     Decoding,
     Found,
+    answerer_of,
     best_spans,
     chosen_text,
     decode,
+    encode_questions,
     null_score,
     passage_scores,
-    words_at,
 )
-from larvatus.tasks.answers.passages import Asked, AskedAndAnswered, EmptyWindows, answer_tokens, ask, with_answers
+from larvatus.tasks.answers.options import AnswerOptions
+from larvatus.tasks.answers.passages import Asked, EmptyWindows, answer_tokens, with_answers
 from larvatus.tasks.fit.choosing import Scores
-from larvatus.tasks.fit.finetune import Job, Tuned, parted, tuned_with_head, window_of
-from larvatus.tasks.fit.head_options import HeadOptions
-from larvatus.tasks.fit.loop import scoring_of
-from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.held_out import Calibration, judged, mean_loss
-from larvatus.tasks.scoring import Scoring, head_of, score_sequences
+from larvatus.tasks.held_out import Calibration, judged, known_metric, mean_loss
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.scoring import Scoring, score_sequences
 
 METRICS = ("f1", "exact-match")
 WITH_NULL = ("best-f1", "f1", "exact-match")
 CALIBRATED_ON = 1_000
 """Held-out questions that the temperature is fitted on, at most."""
-WHOLE = 0.95
-"""Share of training answers of whole words from which on answers are widened to words: of TyDiQA, English has 0.99,
-Swahili 0.94, Korean 0.42; XQuAD in English has 1.00."""
-
-
-class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be chosen of a model that answers questions."""
-
-    null: bool | None = None
-    """Whether a passage may not answer; None: as the training questions say."""
-    longest: Size = 30
-    """Tokens of the longest answer."""
-    overlap: SizeOrNone | None = None
-    """Tokens that windows of a long passage share; None: a quarter of a window."""
-    empty: EmptyWindows = EmptyWindows()
-    """What is learnt from windows without the answer."""
-    whole_words: bool | None = None
-    """Whether answers are widened to whole words; None: where nearly all training answers are of whole words."""
-    decoding: Decoding = Decoding()
-    """How held-out questions are answered."""
-
-    def __post_init__(self) -> None:
-        check_ranges(self, "")
-
-
-def answering_head(
-    train: Dataset[QuestionExample], options: AnswerOptions, *, head: HeadOptions, natural: dict[str, Any]
-) -> AnsweringConfig:
-    """The head that the questions ask for."""
-    plain = msgspec.structs.replace(HeadOptions(), dropout=head.dropout, mix=head.mix)
-    if head != plain:
-        raise UsageError("pooling, classes, tags, CRF and LSTM belong to finetune classify and tag, not answer")
-    impossible = sum(one.impossible for one in train)
-    if len(train) == impossible:
-        raise DataError(f"{train.source}: not one question has an answer, so there is nothing to learn")
-    null = options.null if options.null is not None else impossible > 0
-    if impossible and not null:
-        raise DataError(
-            f"{train.source}: {impossible:,} questions have no answer, which a model that always answers cannot learn; "
-            "leave null to the data, or drop them"
-        )
-    settings = natural if head.dropout is None else {**natural, "dropout": head.dropout}
-    whole = marks_whole_words(train) if options.whole_words is None else options.whole_words
-    return AnsweringConfig(null=null, longest=options.longest, whole_words=whole, mix=head.mix, **settings)
-
-
-def marks_whole_words(train: Dataset[QuestionExample]) -> bool:
-    """Whether nearly all answers begin and end where words do."""
-    cut = total = 0
-    for one in train:
-        for text, start in one.answers[:1]:
-            total += 1
-            cut += words_at(one.passage, start, start + len(text)) != (None, None)
-    return cut <= (1 - WHOLE) * total
-
-
-def encode_questions(
-    bundle: Bundle, examples: Sequence[QuestionExample], settings: FineTuneConfig, options: AnswerOptions
-) -> Asked:
-    """Questions in the windows that the settings ask for."""
-    return ask(
-        bundle.tokenizer,
-        [(one.question, one.passage) for one in examples],
-        limit=window_of(bundle, settings),
-        truncate=settings.truncate,
-        overlap=options.overlap,
-        places=[one.place for one in examples],
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +71,7 @@ class HeldOutQuestions:
         return self._decoded(model, scores)
 
     def _decoded(self, model: Network, scores: Floats) -> tuple[AnsweringConfig, list[Found]]:
-        head = head_of(model)
-        assert isinstance(head, Answering)
+        head = answerer_of(model)
         return head.config, list(decode(self.asked, scores, head.config, self.decoding))
 
     @cached_property
@@ -171,8 +96,7 @@ class HeldOutQuestions:
         if config.null:
             best = self.best(found, config)
             values |= {"best-f1": best.score, "best-threshold": best.threshold}
-        head = head_of(model)
-        assert isinstance(head, Answering)
+        head = answerer_of(model)
         return Scores(metric=self.metric, values=values, validation_loss=mean_loss(head, scores, self.targets))
 
     def _values(self, texts: list[str]) -> dict[str, float]:
@@ -208,8 +132,7 @@ class HeldOutQuestions:
 
     def calibration(self, model: Network, scoring: Scoring) -> Calibration:
         """A temperature that gives the right spans of these questions the highest likelihood among all legal ones."""
-        head = head_of(model)
-        assert isinstance(head, Answering)
+        head = answerer_of(model)
         config = head.config
         scores = score_sequences(model, self.asked.sequences, scoring)
         cases: list[tuple[Any, float, float]] = []  # scores of a passage, of the right span, of no answer
@@ -276,15 +199,13 @@ def _lowest(function: Callable[[float], float], low: float, high: float, *, clos
 
 def metric_of_answers(config: AnsweringConfig, asked: str | None = None) -> str:
     known = WITH_NULL if config.null else METRICS
-    if asked is not None and asked not in known:
-        raise UsageError(f"--metric {asked} does not score this task{did_you_mean(asked, known)}")
-    return asked or known[0]
+    return known[0] if asked is None else known_metric(asked, known)
 
 
 def hold_out_questions(
     bundle: Bundle,
     dev: Dataset[QuestionExample],
-    settings: FineTuneConfig,
+    windows: Windows,
     options: AnswerOptions,
     *,
     null: bool,
@@ -295,46 +216,5 @@ def hold_out_questions(
         if not one.known or (one.impossible and not null):
             said = "its answer is not given" if not one.known else "it has no answer, and the model always gives one"
             raise DataError(f"{one.place}: {said}, so it cannot be scored; drop it")
-    asked = encode_questions(bundle, dev.examples, settings, options)
+    asked = encode_questions(bundle, dev.examples, windows)
     return HeldOutQuestions(asked, dev.examples, null, metric, options.decoding, options.empty)
-
-
-def finetune_answers(
-    bundle: Bundle,
-    train: Dataset[QuestionExample],
-    dev: Dataset[QuestionExample] | None,
-    job: Job,
-    options: AnswerOptions = AnswerOptions(),
-) -> Tuned:
-    """Answer questions from passages."""
-    train, dev = parted(train, dev, job)
-    for one in train:
-        if not one.known:
-            raise DataError(f"{one.place}: its answer is not given, so nothing can be learnt from it; drop it")
-    job = dataclasses.replace(job, config=job.config.settled("answer", len(train)))
-    config = answering_head(train, options, head=job.head, natural=natural_answering(bundle))
-    if not config.whole_words:
-        job.watch.say("answers may begin and end inside words, as those of the training examples do")
-    asked = encode_questions(bundle, train.examples, job.config, options)
-    data: AskedAndAnswered = with_answers(asked, train.examples, options.empty, seed=job.seeds[0])
-    job.watch.say(_described(data))
-    metric = metric_of_answers(config, job.metric)
-    held = hold_out_questions(bundle, dev, job.config, options, null=config.null, metric=metric) if dev else None
-    tuned = tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
-    return _with_threshold(tuned, held, scoring_of(job.runtime)) if held is not None and config.null else tuned
-
-
-def _described(data: AskedAndAnswered) -> str:
-    sequences, with_answer = int(data.kept.sum()), int(((data.starts > 0) & data.kept).sum())
-    said = f"{len(data):,} questions in {sequences:,} windows, of which {with_answer:,} hold the answer"
-    return f"{said}; {data.lost:,} answers are in no window" if data.lost else said
-
-
-def _with_threshold(tuned: Tuned, held: HeldOutQuestions, scoring: Scoring) -> Tuned:
-    """The threshold of no answer fitted, and the scores that it gives."""
-    model = tuned.bundle.network
-    head = head_of(model)
-    assert isinstance(head, Answering)
-    head.config = msgspec.structs.replace(head.config, threshold=held.threshold(model, scoring))
-    bundle = dataclasses.replace(tuned.bundle, objectives=(head.config,))
-    return dataclasses.replace(tuned, bundle=bundle, scores=held.scores(model, scoring))

@@ -1,0 +1,74 @@
+"""What may be chosen where questions are answered, and the head that the training questions then ask for.
+
+config = answering_head(train, AnswerOptions(longest=20), natural={})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from larvatus.errors import DataError
+from larvatus.heads import AnsweringConfig
+from larvatus.labelled.records import Dataset, QuestionExample
+from larvatus.ranges import DropoutRate, Size, SizeOrNone, check_ranges
+from larvatus.tasks.answers.answer import Decoding, words_at
+from larvatus.tasks.answers.passages import EmptyWindows
+
+WHOLE = 0.95
+"""Share of training answers of whole words from which on answers are widened to words: of TyDiQA, English has 0.99,
+Swahili 0.94, Korean 0.42; XQuAD in English has 1.00."""
+
+
+class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be chosen of a model that answers questions."""
+
+    null: bool | None = None
+    """Whether a passage may not answer; None: as the training questions say."""
+    longest: Size = 30
+    """Tokens of the longest answer."""
+    overlap: SizeOrNone | None = None
+    """Tokens that windows of a long passage share; None: a quarter of a window."""
+    empty: EmptyWindows = EmptyWindows()
+    """What is learnt from windows without the answer."""
+    whole_words: bool | None = None
+    """Whether answers are widened to whole words; None: where nearly all training answers are of whole words."""
+    decoding: Decoding = Decoding()
+    """How held-out questions are answered."""
+    dropout: DropoutRate | None = None
+    """Dropout before the scores; default: as the model's family has it."""
+    mix: bool = False
+    """Read a learned mix of all layers (ELMo)."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+def answering_head(
+    train: Dataset[QuestionExample], options: AnswerOptions, *, natural: Mapping[str, Any]
+) -> AnsweringConfig:
+    """The head that the questions ask for."""
+    impossible = sum(one.impossible for one in train)
+    if len(train) == impossible:
+        raise DataError(f"{train.source}: not one question has an answer, so there is nothing to learn")
+    null = options.null if options.null is not None else impossible > 0
+    if impossible and not null:
+        raise DataError(
+            f"{train.source}: {impossible:,} questions have no answer, which a model that always answers cannot learn; "
+            "leave null to the data, or drop them"
+        )
+    settings = dict(natural) if options.dropout is None else {**natural, "dropout": options.dropout}
+    whole = marks_whole_words(train) if options.whole_words is None else options.whole_words
+    return AnsweringConfig(null=null, longest=options.longest, whole_words=whole, mix=options.mix, **settings)
+
+
+def marks_whole_words(train: Dataset[QuestionExample]) -> bool:
+    """Whether nearly all answers begin and end where words do."""
+    cut = total = 0
+    for one in train:
+        for text, start in one.answers[:1]:
+            total += 1
+            cut += words_at(one.passage, start, start + len(text)) != (None, None)
+    return cut <= (1 - WHOLE) * total

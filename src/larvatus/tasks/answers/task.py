@@ -1,0 +1,153 @@
+"""Answer questions from passages, SQuAD-shaped (Rajpurkar et al. 2016, 2018).
+
+Where training questions without an answer are seen (SQuAD 2), the model learns to say so, and how sure it must be is
+fitted on the held-out questions: the threshold that gives them the highest F1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from larvatus.bundle.directory import Bundle
+from larvatus.bundle.heads import natural_head
+from larvatus.errors import DataError, UsageError
+from larvatus.heads import AnsweringConfig
+from larvatus.labelled.columns import Columns
+from larvatus.labelled.problems import Problems
+from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.records import Dataset, Kind, Place, QuestionExample, TextExample
+from larvatus.labelled.squad import TABLES, read_questions
+from larvatus.labelled.tables import ending
+from larvatus.labelled.unlabelled import TextFormat
+from larvatus.tasks.answers.answer import Decoding, answer_questions, answerer_of, encode_questions
+from larvatus.tasks.answers.evaluation import AnswerEvaluation, evaluate_answers
+from larvatus.tasks.answers.held_out import HeldOutQuestions, hold_out_questions, metric_of_answers
+from larvatus.tasks.answers.options import AnswerOptions, answering_head
+from larvatus.tasks.answers.passages import AskedAndAnswered, with_answers
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.fit.finetune import Job, Tuned
+from larvatus.tasks.fit.loop import scoring_of
+from larvatus.tasks.fit.settings import Usual
+from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.results import Answer
+from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.task import CardWords, Task
+
+
+class Answers(Task[QuestionExample, Answer, AnswerOptions]):
+    name = "answer"
+    title = "Answer questions from passages."
+    Options = AnswerOptions
+    Head = AnsweringConfig
+    defaults = Usual(1e-4, 1.0, 1_500)
+    card = CardWords(
+        "answers questions from passages",
+        "question-answering",
+        "AutoModelForQuestionAnswering",
+        '("A question?", "A passage that answers it.")',
+        '"A question?" --pair "A passage that answers it."',
+    )
+    predict_flags = frozenset({"pair", "top"})
+    answers_by_id = True
+
+    def read(
+        self,
+        source: Paths,
+        columns: FileOptions = FileOptions(),
+        *,
+        kind: Kind | None = None,
+        problems: Problems | None = None,
+    ) -> Dataset[QuestionExample]:
+        if columns != type(columns)():
+            raise UsageError("questions are read from SQuAD's JSON, or JSONL with question, context and answers")
+        return read_questions(source, problems=problems)
+
+    def before(
+        self, train: Dataset[QuestionExample], dev: Dataset[QuestionExample] | None, job: Job
+    ) -> tuple[Dataset[QuestionExample], Dataset[QuestionExample] | None]:
+        for example in train:
+            if not example.known:
+                raise DataError(f"{example.place}: its answer is not given, so nothing can be learnt from it; drop it")
+        return train, dev
+
+    def head(self, bundle: Bundle, train: Dataset[QuestionExample], job: Job) -> AnsweringConfig:
+        config = answering_head(train, self.options(job), natural=natural_head(bundle, "answering"))
+        if not config.whole_words:
+            job.watch.say("answers may begin and end inside words, as those of the training examples do")
+        return config
+
+    def _windows(self, bundle: Bundle, job: Job) -> Windows:
+        return dataclasses.replace(job.windows(bundle), overlap=self.options(job).overlap)
+
+    def learn(
+        self, bundle: Bundle, train: Dataset[QuestionExample], config: AnsweringConfig, job: Job
+    ) -> AskedAndAnswered:
+        asked = encode_questions(bundle, train.examples, self._windows(bundle, job))
+        data = with_answers(asked, train.examples, self.options(job).empty, seed=job.seeds[0])
+        job.watch.say(_described(data))
+        return data
+
+    def held_out(
+        self, bundle: Bundle, dev: Dataset[QuestionExample], config: AnsweringConfig, job: Job, *, train: Any
+    ) -> HeldOutQuestions:
+        metric = metric_of_answers(config, job.metric)
+        windows, options = self._windows(bundle, job), self.options(job)
+        return hold_out_questions(bundle, dev, windows, options, null=config.null, metric=metric)
+
+    def fitted(self, tuned: Tuned, held: HeldOutQuestions, job: Job) -> Tuned:
+        """The threshold of no answer fitted, and the scores that it gives."""
+        model, scoring = tuned.bundle.network, scoring_of(job.runtime)
+        if not held.null:
+            return tuned
+        head = answerer_of(model).replaced(threshold=held.threshold(model, scoring))
+        bundle = dataclasses.replace(tuned.bundle, objectives=(head.config,))
+        return dataclasses.replace(tuned, bundle=bundle, scores=held.scores(model, scoring))
+
+    def example(self, given: Input, place: Place) -> TextExample:
+        return text_or_pair(given, place)
+
+    def read_plain(
+        self, name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
+    ) -> Iterator[Any]:
+        if columns != Columns() or not _holds_questions(name, format):
+            return super().read_plain(name, columns, format, say)
+        data = read_questions(name, labelled=False)
+        say(data.describe())
+        return (TextExample(one.question, one.passage, None, one.place, one.id) for one in data)
+
+    def predict(
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+    ) -> Sequence[Answer]:
+        pairs = []
+        for example in map(readable, examples):
+            if example.pair is None:
+                raise DataError(f"{example.place} is one text; the model answers a question from a passage: give both")
+            pairs.append((example.text, example.pair))
+        return answer_questions(
+            bundle,
+            pairs,
+            scoring=scoring,
+            decoding=Decoding(top=options.top),
+            length=options.length,
+            overlap=options.overlap,
+            truncate=options.truncate,
+        )
+
+    def evaluate(
+        self, bundle: Bundle, data: Dataset[QuestionExample], options: EvaluationOptions = EvaluationOptions()
+    ) -> AnswerEvaluation:
+        return evaluate_answers(bundle, data, options)
+
+
+def _holds_questions(name: str, format: TextFormat | None) -> bool:
+    """SQuAD's JSON, or rows with a question and its passage; other tables have pairs of columns."""
+    return name != "-" and (ending(name) in (".json", *TABLES) if format is None else format in ("jsonl", "parquet"))
+
+
+def _described(data: AskedAndAnswered) -> str:
+    sequences, with_answer = int(data.kept.sum()), int(((data.starts > 0) & data.kept).sum())
+    said = f"{len(data):,} questions in {sequences:,} windows, of which {with_answer:,} hold the answer"
+    return f"{said}; {data.lost:,} answers are in no window" if data.lost else said

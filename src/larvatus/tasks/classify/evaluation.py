@@ -1,0 +1,196 @@
+"""What a classifier is worth on labelled texts: metrics with intervals, classes, confusions, calibration.
+
+    found = evaluate_texts(bundle, read_texts("test.tsv"))
+    found.metrics["accuracy"].value, found.metrics["accuracy"].low, found.by_class["yes"].f1
+
+Labels that the model does not know count as wrong (`tasks/read/unknown.py`). Calibration is that of the probabilities
+which `predict` gives, scores divided by the model's temperature, over the texts whose label it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.arrays import Floats, Ints
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import UsageError
+from larvatus.heads import Classification, ClassificationConfig
+from larvatus.heads.classification import Kind
+from larvatus.labelled.records import Dataset, TextExample
+from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of
+from larvatus.metrics.classification import F1, ClassCounts, confusion, f1_by_class, multi_label
+from larvatus.nn.buckets import IGNORE
+from larvatus.tasks.classify.classify import class_scores, classifier_of, labelled_texts, probabilities
+from larvatus.tasks.evaluation.evaluated import (
+    Calibration,
+    Evaluation,
+    Paired,
+    class_rows,
+    most_confused,
+    plain_metrics,
+    reading_of,
+)
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.evaluation.resampled import Resampled, resampled_classes
+from larvatus.tasks.evaluation.shown import Shown, classes, confusion_rows
+
+Rows = tuple[dict[str, Resampled], dict[str, Resampled]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TextEvaluation(Evaluation):
+    """Of texts that are classified."""
+
+    data: Dataset[TextExample]
+    kind: Kind
+    labels: tuple[str, ...]
+    """Of the model, then those that only the examples have."""
+    unknown: tuple[str, ...]
+    """The latter: the model does not know them, so they count as wrong."""
+    notes: tuple[str, ...]
+    """What was done about them, for people."""
+    by_class: dict[str, F1]
+    """Nothing of a number."""
+    confusion: Ints | None
+    """[K, K] gold by answer, where each text has one class."""
+    calibration: Calibration | None
+    """None of a number."""
+    gold: npt.NDArray[np.generic]
+    """[E] classes or numbers, [E, K] truths; so are the answers `found`."""
+    found: npt.NDArray[np.generic]
+    probabilities: Floats
+    """[E, K] calibrated; of a regression the number."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "data": self.data.source,
+            "kind": self.kind,
+            "metrics": plain_metrics(self.metrics),
+            "classes": class_rows(self.by_class),
+            "labels": list(self.labels),
+            "unknown": list(self.unknown),
+            "notes": list(self.notes),
+            "confusion": None if self.confusion is None else self.confusion.tolist(),
+            "calibration": None if self.calibration is None else self.calibration.to_dict(),
+            "read": self.reading.to_dict(),
+        }
+
+    def shown(self) -> Iterator[Shown]:
+        if self.by_class:
+            yield from classes("class", self.by_class)
+        if self.confusion is not None:
+            yield from confusion_rows(self.confusion, self.labels, most_confused(self.confusion, self.labels))
+        if self.calibration is not None:
+            yield from self.calibration.shown()
+        yield from (f"\n{line}" for line in self.notes)
+
+    @property
+    def confusions(self) -> tuple[Ints, tuple[str, ...]] | None:
+        return None if self.confusion is None else (self.confusion, self.labels)
+
+    def paired(self, other: TextEvaluation) -> Paired:
+        rows = _rows_of_texts(self, other)
+        right = None if self.kind == "regression" else (right_answers(self), right_answers(other))
+        return Paired(*rows, right)
+
+
+def evaluate_texts(
+    bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions = EvaluationOptions()
+) -> TextEvaluation:
+    """A model that classifies texts or pairs, or gives them a number."""
+    head = classifier_of(bundle.network, str(bundle.path))
+    config = head.config
+    encoded = labelled_texts(bundle, data.examples, config, options.windows(bundle))
+    unknown = encoded.unknown
+    unknown.check(strict=options.strict)
+    names = (*config.labels, *unknown.names)
+    bundle.network.to(options.scoring.device)
+    scores = class_scores(bundle.network, encoded.sequences, options.scoring, options.merge)
+    gold, found = unknown.added_to(encoded.labels, known=len(config.labels)), answers_of(scores, config)
+    if found.ndim == 2:
+        found = np.pad(found, ((0, 0), (0, len(unknown.names))))
+    rows = resampled_classes(gold, found, kind=config.kind, classes=len(names), binary=len(config.labels) == 2)
+    counts, table = _counts(gold, found, config, len(names))
+    known = encoded.labels != IGNORE if config.kind == "multi-class" else np.ones(len(gold), np.bool_)
+    return TextEvaluation(
+        model=str(bundle.path),
+        data=data,
+        kind=config.kind,
+        labels=names,
+        unknown=unknown.names,
+        notes=tuple(line for line in [unknown.note("texts", "labelled with classes")] if line),
+        metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
+        by_class={label: counts.of(number) for number, label in enumerate(names)} if counts else {},
+        confusion=table,
+        calibration=_calibration_of_texts(head, encoded.labels[known], scores[known]),
+        reading=reading_of(encoded.sequences),
+        gold=gold,
+        found=found,
+        probabilities=probabilities(head, scores),
+    )
+
+
+def answers_of(scores_EK: Floats, config: ClassificationConfig) -> npt.NDArray[np.generic]:
+    """Classes [E], truths [E, K] or numbers [E], as `predict` gives them."""
+    if config.kind == "regression":
+        return scores_EK[:, 0]
+    return np.asarray(scores_EK.argmax(-1) if config.kind == "multi-class" else scores_EK >= 0)
+
+
+def _counts(
+    gold: npt.NDArray[np.generic], found: npt.NDArray[np.generic], config: ClassificationConfig, classes: int
+) -> tuple[ClassCounts | None, Ints | None]:
+    if config.kind == "regression":
+        return None, None
+    if config.kind == "multi-label":
+        return multi_label(gold, found).counts, None
+    table = confusion(gold, found, classes=classes)
+    return f1_by_class(table), table
+
+
+def _calibration_of_texts(head: Classification, gold: npt.NDArray[np.generic], scores_EK: Floats) -> Calibration | None:
+    config = head.config
+    if config.kind == "regression" or not len(gold):
+        return None
+    kind: Literal["softmax", "sigmoid"] = "softmax" if config.kind == "multi-class" else "sigmoid"
+    p_EK = probabilities(head, scores_EK)
+    return Calibration(
+        temperature=config.temperature,
+        nll=negative_log_likelihood(scores_EK / config.temperature, gold, kind=kind),
+        brier=brier(p_EK, gold, kind=kind),
+        reliability=reliability_of(p_EK, gold, kind=kind),
+    )
+
+
+def right_answers(found: TextEvaluation) -> npt.NDArray[np.bool_]:
+    """[E] whether each text has its class, or all its labels."""
+    same = np.asarray(found.gold == found.found)
+    return same if same.ndim == 1 else np.asarray(same.all(1))
+
+
+def _rows_of_texts(first: TextEvaluation, second: TextEvaluation) -> Rows:
+    if first.kind != second.kind:
+        raise UsageError(
+            f"{first.model} is a model of {first.kind}, {second.model} of {second.kind}; compare two of the same kind"
+        )
+    if first.kind == "multi-label" and set(first.labels) != set(second.labels):
+        raise UsageError(f"{first.model} and {second.model} have different labels; compare models of the same")
+    names = tuple(dict.fromkeys((*first.labels, *second.labels)))
+    place = np.array([names.index(label) for label in second.labels])
+    found: npt.NDArray[np.generic] = second.found
+    if first.kind == "multi-class":
+        found = place[np.asarray(second.found, np.int64)]
+    elif first.kind == "multi-label":
+        found = second.found[:, np.argsort(place)]
+    known = [set(one.labels) - set(one.unknown) for one in (first, second)]
+    binary = len(known[0]) == 2 and known[0] == known[1]
+    return (
+        resampled_classes(first.gold, first.found, kind=first.kind, classes=len(names), binary=binary),
+        resampled_classes(first.gold, found, kind=first.kind, classes=len(names), binary=binary),
+    )

@@ -1,0 +1,87 @@
+"""What may be chosen where texts are classified, and the head that the training texts then ask for.
+
+config = classification_head(train, ClassifyOptions(pool="mean"), natural={})
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from larvatus.errors import DataError, UsageError
+from larvatus.heads import ClassificationConfig
+from larvatus.heads.trunk import Dense
+from larvatus.labelled.records import Dataset, TextExample
+from larvatus.ranges import DropoutRate, Focal, Weight, check_ranges
+from larvatus.tasks.classify.classify import Merge
+
+
+class ClassifyOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a head that classifies; None is what suits the model."""
+
+    pool: Literal["cls", "mean", "max"] | None = None
+    """What stands for a text: cls, or mean or max of its tokens; default: as the model's family has it."""
+    dense: Dense | None = None
+    """Layer before the classes; none: W_C alone; default: as the model's family has it."""
+    dropout: DropoutRate | None = None
+    """Dropout before the classes; default: 0.1."""
+    mix: bool = False
+    """Read a learned mix of all layers (ELMo)."""
+    balanced: bool = False
+    """Classes count the more the rarer they are."""
+    class_weights: Mapping[str, Weight] = {}
+    """How much a class counts, by name; those not named count 1."""
+    focal: Focal = 0.0
+    """γ of the focal loss; 0: cross-entropy."""
+    smoothing: DropoutRate = 0.0
+    """Share of a target that is spread over all classes."""
+    merge: Merge = "mean"
+    """How the windows of a long text answer together: by the mean of their scores, or by the highest."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+def classification_head(
+    train: Dataset[TextExample], options: ClassifyOptions, *, natural: Mapping[str, Any]
+) -> ClassificationConfig:
+    """`natural` is what the model's family has: its layer before the classes and its way of pooling."""
+    kind = train.kind or "multi-class"
+    counts = train.labels()
+    labels = ("value",) if kind == "regression" else train.label_names()
+    if kind == "multi-class" and len(labels) < 2:
+        raise DataError(f"{train.source}: all examples are labelled {labels[0]!r}; classification wants two classes")
+    chosen = {"pool": options.pool, "dense": options.dense, "dropout": options.dropout}
+    settings: dict[str, Any] = {**natural, **{name: value for name, value in chosen.items() if value is not None}}
+    if settings.get("dense") == "none":
+        settings["dense_norm"] = False
+    if settings.get("pool", "cls") not in ("cls", "mean", "max"):
+        raise UsageError(f"a text is pooled by cls, mean or max, not {settings['pool']}")
+    return ClassificationConfig(
+        labels=labels,
+        kind=kind,
+        mix=options.mix,
+        class_weights=_weights(labels, counts, options, train) if kind != "regression" else (),
+        focal=options.focal,
+        smoothing=options.smoothing,
+        **settings,
+    )
+
+
+def _weights(
+    labels: tuple[str, ...], counts: Counter[str], options: ClassifyOptions, train: Dataset[TextExample]
+) -> tuple[float, ...]:
+    """Of each class: n / (K n_k) where balanced (as scikit-learn has it), of several labels no / yes; or as given."""
+    for name in options.class_weights:
+        if name not in labels:
+            raise UsageError(f"there is no class {name!r} to give a weight; there are {', '.join(labels)}")
+    if options.balanced and train.kind == "multi-label":
+        return tuple(max(1, len(train) - counts[label]) / counts[label] for label in labels)
+    if options.balanced:
+        return tuple(len(train) / (len(labels) * counts[label]) for label in labels)
+    if options.class_weights:
+        return tuple(float(options.class_weights.get(label, 1.0)) for label in labels)
+    return ()

@@ -1,0 +1,130 @@
+"""Classify texts and pairs (chapter §11.4.1 and 11.4.2), or give them a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from larvatus.bundle.directory import Bundle
+from larvatus.bundle.heads import natural_head
+from larvatus.errors import DataError
+from larvatus.heads import ClassificationConfig
+from larvatus.labelled.problems import Problems
+from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.records import Dataset, Kind, Place, TextExample
+from larvatus.labelled.texts import read_texts
+from larvatus.tasks.classify.classify import LabelledTexts, classify, encode_texts, labelled_texts, texts_of
+from larvatus.tasks.classify.evaluation import TextEvaluation, evaluate_texts
+from larvatus.tasks.classify.held_out import HeldOutTexts, metric_of_texts
+from larvatus.tasks.classify.options import ClassifyOptions, classification_head
+from larvatus.tasks.classify.pooling import Pooling, pooling_of
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.fit.finetune import Job, tell_unknown
+from larvatus.tasks.fit.plan import balance
+from larvatus.tasks.fit.settings import Usual
+from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.results import Classified
+from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.task import CardWords, Task
+
+
+class Classify(Task[TextExample, Classified, ClassifyOptions]):
+    name = "classify"
+    title = "Classify texts or pairs."
+    Options = ClassifyOptions
+    Head = ClassificationConfig
+    defaults = Usual(5e-5, 1.0, 1_500)
+    card = CardWords("classifies texts", "text-classification", "AutoModelForSequenceClassification")
+    predict_flags = frozenset({"pair", "top", "probabilities"})
+
+    def read(
+        self,
+        source: Paths,
+        columns: FileOptions = FileOptions(),
+        *,
+        kind: Kind | None = None,
+        problems: Problems | None = None,
+    ) -> Dataset[TextExample]:
+        named = [name for name in ("word", "tag") if getattr(columns, name) is not None]
+        columns.refuse(named, why="name columns of words; texts have --text, --pair and --label")
+        return read_texts(
+            source,
+            columns.columns,
+            kind=kind,
+            separator=columns.separator,
+            options=columns.table,
+            problems=problems,
+        )
+
+    def head(self, bundle: Bundle, train: Dataset[TextExample], job: Job) -> ClassificationConfig:
+        config, pooling = pooled_head(bundle, train, job, self.options(job))
+        job.watch.say(balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
+        job.watch.say(pooling.describe())
+        return config
+
+    def is_linear(self, config: ClassificationConfig) -> bool:
+        return config.dense == "none" and not config.mix
+
+    def learn(
+        self, bundle: Bundle, train: Dataset[TextExample], config: ClassificationConfig, job: Job
+    ) -> LabelledTexts:
+        return labelled_texts(bundle, train.examples, config, job.windows(bundle))
+
+    def held_out(
+        self, bundle: Bundle, dev: Dataset[TextExample], config: ClassificationConfig, job: Job, *, train: Any
+    ) -> HeldOutTexts:
+        counts = [train.labels()[label] for label in config.labels]
+        metric = metric_of_texts(config, counts, job.metric)
+        data = labelled_texts(bundle, dev.examples, config, job.windows(bundle))
+        tell_unknown(job, dev.source, data.unknown, ("texts", "labelled with classes"))
+        return HeldOutTexts(data, config, metric, self.options(job).merge)
+
+    def example(self, given: Input, place: Place) -> TextExample:
+        return text_or_pair(given, place)
+
+    def predict(
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+    ) -> Sequence[Classified]:
+        texts = [readable(example) for example in examples]
+        windows = Windows.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
+        sequences = encode_texts(bundle, texts, windows)
+        nothing = np.flatnonzero(sequences.tokens == 0)
+        if len(nothing):
+            place = texts[nothing[0]].place
+            raise DataError(f"{place} has no tokens: the vocabulary deletes all its characters; leave it out")
+        return classify(bundle.network, texts_of(texts), sequences, scoring=scoring, merge=options.merge)
+
+    def evaluate(
+        self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions = EvaluationOptions()
+    ) -> TextEvaluation:
+        return evaluate_texts(bundle, data, options)
+
+    def label_kind(self, config: ClassificationConfig) -> Kind | None:
+        return config.kind
+
+    def tells_classes_apart(self, config: ClassificationConfig) -> bool:
+        return config.kind == "multi-class"
+
+
+def pooled_head(
+    bundle: Bundle, train: Dataset[TextExample], job: Job, options: ClassifyOptions
+) -> tuple[ClassificationConfig, Pooling]:
+    """The head that the texts ask for, and what it reads of a text."""
+    natural = natural_head(bundle, "classification")
+    config = classification_head(train, options, natural=natural)
+    asked = None if options.pool is None else config.pool
+    pooling = pooling_of(
+        bundle,
+        labels=config.labels,
+        trained=job.config.trained.what,
+        family=natural.get("pool", "cls"),
+        asked=asked,
+    )
+    if pooling.pool == config.pool or options.dense is not None:
+        return msgspec.structs.replace(config, pool=pooling.pool), pooling
+    # the family's layer before the classes was made for what the family pools
+    return msgspec.structs.replace(config, pool=pooling.pool, dense="none", dense_norm=False), pooling

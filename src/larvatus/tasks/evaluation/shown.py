@@ -1,0 +1,97 @@
+"""Evaluations for people, as lines and tables of plain text: whoever prints them knows how.
+
+yield from classes("type", by_type)
+yield "threshold 0.5"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from larvatus.arrays import Ints
+from larvatus.metrics.calibration import Reliability
+from larvatus.metrics.classification import F1
+from larvatus.metrics.entities import EntityErrors
+
+MOST_ROWS = 30
+"""Classes in a table; the rest are counted."""
+MOST_COLUMNS = 12
+"""Classes of a confusion matrix that is shown whole; of a larger one the most frequent confusions are."""
+CONFUSIONS = 10
+
+
+class Table(NamedTuple):
+    """Columns after the first are numbers."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    apart: bool = True
+    """Whether a blank line stands before it."""
+
+
+Shown = str | Table
+"""A line, or a table."""
+
+
+class Confusion(Protocol):
+    @property
+    def gold(self) -> str: ...
+    @property
+    def found(self) -> str: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def share(self) -> float: ...
+
+
+def classes(name: str, rows: Mapping[str, F1]) -> Iterator[Shown]:
+    """Precision, recall and F1 of each."""
+    shown = list(rows.items())[:MOST_ROWS]
+    yield Table(
+        (name, "precision", "recall", "F1", "gold"),
+        tuple(
+            (label, f"{one.precision:.4f}", f"{one.recall:.4f}", f"{one.f1:.4f}", f"{one.support:,}")
+            for label, one in shown
+        ),
+    )
+    if len(rows) > len(shown):
+        yield f"… and {len(rows) - len(shown):,} more (--json has all)"
+
+
+def entity_errors(what: str, wrong: EntityErrors) -> Iterator[Shown]:
+    yield (
+        f"\n{what}: {wrong.boundary:,} with wrong boundaries, {wrong.type:,} of the wrong type, "
+        f"{wrong.both:,} both; {wrong.missed:,} missed, {wrong.spurious:,} spurious"
+    )
+
+
+def confusion_rows(
+    counts: Ints, labels: Sequence[str], confused: Sequence[Confusion], *, pairs: bool = False
+) -> Iterator[Shown]:
+    """The whole matrix of a few classes; of many, and where `pairs` are asked for, the most frequent confusions."""
+    if len(labels) <= MOST_COLUMNS and not pairs:
+        rows = zip(labels, counts.tolist(), strict=True)
+        cells = tuple((label, *(f"{count:,}" if count else "·" for count in row)) for label, row in rows)
+        yield Table(("gold ↓ answer →", *labels), cells)
+    elif confused:
+        yield Table(
+            ("gold", "taken for", "times", "of its gold"),
+            tuple((one.gold, one.found, f"{one.count:,}", f"{one.share:.1%}") for one in confused[:CONFUSIONS]),
+        )
+    else:
+        yield ""
+
+
+def reliability_rows(bins: Reliability) -> Table:
+    """How often answers of each probability are right."""
+    found = zip(bins.edges[:-1], bins.edges[1:], bins.count, bins.confidence, bins.accuracy, strict=True)
+    return Table(
+        ("probability", "answers", "mean", "right"),
+        tuple(
+            (f"{low:.2f} to {high:.2f}", f"{count:,}", f"{sure:.3f}", f"{right:.3f}")
+            for low, high, count, sure, right in found
+            if count
+        ),
+        apart=False,
+    )

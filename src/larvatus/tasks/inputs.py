@@ -1,0 +1,75 @@
+"""What is given to `predict`: texts, pairs or words, where they come from, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from larvatus.errors import DataError, UsageError
+from larvatus.labelled.records import Place, TaggedExample, TextExample
+from larvatus.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
+from larvatus.tasks.classify.classify import Merge
+from larvatus.text.surrogates import refuse_surrogates
+
+Input = str | tuple[str, str] | Sequence[str]
+"""A text; a pair of texts, for a classifier, or a question and its passage; the words of a text, for a tagger."""
+
+
+class PredictOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    merge: Merge = "mean"
+    """How the windows of a long text decide on its class: by the mean of their scores, or by the highest."""
+    truncate: bool = False
+    """Read the first window of a long text alone."""
+    overlap: SizeOrNone | None = None
+    """Tokens that windows share; None: a quarter of a window."""
+    length: Size | None = None
+    """Tokens of a window, special ones included; None: as many as the model has positions."""
+    tokens: CountOrNone = 0
+    """Of a batch; 0: as suits the device."""
+    top: Count = 1
+    """Spans that are given for a question, likeliest first."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        if self.merge not in ("mean", "max"):
+            raise UsageError(f"windows are merged by mean or max, not {self.merge!r}")
+
+
+class Given(Place):
+    """The place of a text that no file holds: ``text 3``."""
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.line}"
+
+
+def text_or_pair(given: Input, place: Place) -> TextExample:
+    """What a model that reads texts or pairs is given."""
+    if isinstance(given, str):
+        return TextExample(given, None, None, place)
+    if isinstance(given, tuple) and len(given) == 2 and all(isinstance(one, str) for one in given):
+        return TextExample(given[0], given[1], None, place)
+    raise DataError(f"{place} is {type(given).__name__}, not a text or a pair, a tuple of two texts")
+
+
+def text_or_words(given: Input, place: Place) -> TextExample | TaggedExample:
+    """What a model that reads words is given: a text, which is cut into words, or words."""
+    if isinstance(given, str):
+        return TextExample(given, None, None, place)
+    if not (isinstance(given, list | tuple) and all(isinstance(one, str) for one in given)):
+        raise DataError(f"{place} is {type(given).__name__}, not a text or a list of words")
+    if not all(word.strip() for word in given):
+        raise DataError(f"{place}: a word is empty; drop it, or give it a visible character")
+    return TaggedExample(tuple(given), None, place)
+
+
+def readable(example: TextExample | TaggedExample) -> TextExample:
+    """A text or pair that has something to read; a fault names its place."""
+    if not isinstance(example, TextExample):
+        raise DataError(f"{example.place} holds words already cut, which a tagger reads; the model classifies texts")
+    for text in (example.text, example.pair):
+        if text is not None:
+            refuse_surrogates(text, str(example.place))
+            if not text.strip():
+                raise DataError(f"{example.place} is empty: there is nothing to classify; leave it out")
+    return example

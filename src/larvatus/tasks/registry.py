@@ -1,0 +1,102 @@
+"""The tasks: commands, Python, cards, evaluation and prediction read this list, and nothing else lists them.
+
+    TASKS["tag"].finetune(bundle, train, dev, Job())
+    task_of(bundle).evaluate(bundle, data)
+
+Adding a task is a folder with a `task.py`, its line here, and that of its head in `heads/kinds.py`
+(docs/architecture.md says how).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import ArtefactError, UsageError, did_you_mean
+from larvatus.heads.head import HeadConfig
+from larvatus.labelled.records import Dataset
+from larvatus.tasks.answers.task import Answers
+from larvatus.tasks.classify.task import Classify
+from larvatus.tasks.fit.finetune import Job, Tuned
+from larvatus.tasks.spans.task import Spans
+from larvatus.tasks.tag.task import Tag
+from larvatus.tasks.task import Task
+
+AnyTask = Task[Any, Any, Any]
+TASKS: Mapping[str, AnyTask] = {task.name: task for task in (Classify(), Tag(), Spans(), Answers())}
+if TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[tuple(TASKS)]  # what commands offer
+
+
+def task_named(name: str) -> AnyTask:
+    """The task of a name, as a user gives it."""
+    if name not in TASKS:
+        raise UsageError(f"there is no task {name!r} to fine-tune for{did_you_mean(name, TASKS)}")
+    return TASKS[name]
+
+
+def task_of_head(config: object) -> AnyTask | None:
+    """The task whose head this is; None of an objective of pretraining."""
+    return next((task for task in TASKS.values() if isinstance(config, task.Head)), None)
+
+
+def task_of(bundle: Bundle) -> AnyTask:
+    """The task that a model was fine-tuned for."""
+    tasks = [task for config in bundle.objectives if (task := task_of_head(config)) is not None]
+    if not tasks:
+        raise ArtefactError(f"{bundle.path} has no head to predict with; give it one with larvatus finetune")
+    return tasks[0]
+
+
+def is_tuned(bundle: Bundle) -> bool:
+    """Whether a model was fine-tuned for a task."""
+    return any(isinstance(config, HeadConfig) for config in bundle.objectives)
+
+
+def finetune(name: str, bundle: Bundle, train: Dataset[Any], dev: Dataset[Any] | None, job: Job = Job()) -> Tuned:
+    """Fine-tune a model for a task."""
+    return task_named(name).finetune(bundle, train, dev, job)
+
+
+def option_names() -> frozenset[str]:
+    """What may be set of any task."""
+    return frozenset(name for task in TASKS.values() for name in task.Options.__struct_fields__)
+
+
+def options_of(name: str, settings: Mapping[str, Any], *, strict: bool = False) -> Struct:
+    """The options of a task from settings by name; what belongs to other tasks is refused.
+
+    Values may be strings, as the command line gives them, unless `strict`.
+    """
+    task = task_named(name)
+    known = task.Options.__struct_fields__
+    for setting in settings:
+        if setting not in known:
+            others = [other.name for other in TASKS.values() if setting in other.Options.__struct_fields__]
+            if others:
+                raise UsageError(f"{setting} belongs to finetune {' and '.join(others)}, not {name}")
+            raise UsageError(f"finetune {name} has no setting {setting!r}{did_you_mean(setting, known)}")
+    hints = get_type_hints(task.Options)
+    for setting, value in settings.items():
+        choices = _choices(hints[setting])
+        if choices and value is not None and value not in choices:
+            *firsts, last = choices
+            raise UsageError(f"finetune {name}: {setting} is {', '.join(firsts)} or {last}, not {value}")
+    try:
+        return msgspec.convert(dict(settings), task.Options, strict=strict)
+    except msgspec.ValidationError as fault:
+        raise UsageError(f"finetune {name}: {fault}") from fault
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """The words that a setting may be; nothing where it is something else."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return next(filter(None, map(_choices, get_args(hint))), ()) if get_origin(hint) in (Union, UnionType) else ()

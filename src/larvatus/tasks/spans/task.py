@@ -1,0 +1,132 @@
+"""Find spans of words, nested ones too, and relations between them (chapter §11.5.2).
+
+After training, temperature and threshold are fitted to the held-out spans, in this order. Where the training set has
+relations between spans, they are learnt by the same model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import UsageError
+from larvatus.heads import SpansConfig
+from larvatus.labelled.problems import Problems
+from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.records import Dataset, Kind, Place, SpannedWords, TaggedExample, TextExample
+from larvatus.labelled.spanned import binary, read_spanned
+from larvatus.ranges import digits
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.fit.finetune import Job, Tuned, tell_unknown
+from larvatus.tasks.fit.loop import scoring_of
+from larvatus.tasks.fit.settings import Usual
+from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.results import Spanned
+from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.spans.evaluation import SpanEvaluation, evaluate_spans
+from larvatus.tasks.spans.held_out import HeldOutSpans, metric_of_spans
+from larvatus.tasks.spans.options import SpanOptions, conflicts, spans_config
+from larvatus.tasks.spans.spans import SpannedTexts, encode_words, spanned_texts, spans, spans_head
+from larvatus.tasks.task import CardWords, Task
+
+
+class Spans(Task[SpannedWords, Spanned, SpanOptions]):
+    name = "spans"
+    title = "Find spans, nested ones too."
+    Options = SpanOptions
+    Head = SpansConfig
+    defaults = Usual(1e-4, 5.0, 4_000)
+    card = CardWords("finds spans of words, nested ones too", "token-classification", None)
+    reads_words = True
+
+    def read(
+        self,
+        source: Paths,
+        columns: FileOptions = FileOptions(),
+        *,
+        kind: Kind | None = None,
+        problems: Problems | None = None,
+    ) -> Dataset[SpannedWords]:
+        """Several levels of tags are columns with commas between them: ``--tag 2,3``."""
+        columns.only("word", "tag", why="are for texts; words have --word and --tag")
+        return read_spanned(
+            source,
+            word=_number(columns.word, "--word"),
+            tags=None if columns.tag is None else [_number(one, "--tag") or 1 for one in columns.tag.split(",")],
+            problems=problems,
+        )
+
+    def before(
+        self, train: Dataset[SpannedWords], dev: Dataset[SpannedWords] | None, job: Job
+    ) -> tuple[Dataset[SpannedWords], Dataset[SpannedWords] | None]:
+        if not self.options(job).binary:
+            return train, dev
+        return binary(train), binary(dev) if dev else None
+
+    def head(self, bundle: Bundle, train: Dataset[SpannedWords], job: Job) -> SpansConfig:
+        config = spans_config(train, self.options(job))
+        for line in conflicts(train, config.decoding):
+            job.watch.say(line)
+        return config
+
+    def learn(self, bundle: Bundle, train: Dataset[SpannedWords], config: SpansConfig, job: Job) -> SpannedTexts:
+        return encode_spans(bundle, train, config, job)
+
+    def held_out(
+        self, bundle: Bundle, dev: Dataset[SpannedWords], config: SpansConfig, job: Job, *, train: Any
+    ) -> HeldOutSpans:
+        return HeldOutSpans(encode_spans(bundle, dev, config, job), config, metric_of_spans(config, job.metric))
+
+    def fitted(self, tuned: Tuned, held: HeldOutSpans, job: Job) -> Tuned:
+        """The threshold fitted, and the scores that it gives."""
+        model, scoring = tuned.bundle.network, scoring_of(job.runtime)
+        threshold = held.threshold(model, scoring, precision=self.options(job).least_precision)
+        head = spans_head(model).replaced(threshold=threshold.threshold)
+        job.watch.say(f"threshold {threshold} on held-out ones")
+        if head.config.relations is not None:
+            threshold = held.relation_threshold(model, scoring)
+            relations = msgspec.structs.replace(head.config.relations, threshold=threshold.threshold)
+            head.replaced(relations=relations)
+            job.watch.say(f"threshold of relations {threshold} on held-out ones")
+        bundle = dataclasses.replace(tuned.bundle, objectives=(head.config,))
+        return dataclasses.replace(tuned, bundle=bundle, scores=held.scores(model, scoring))
+
+    def example(self, given: Input, place: Place) -> TextExample | TaggedExample:
+        return text_or_words(given, place)
+
+    def predict(
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+    ) -> Sequence[Spanned]:
+        config = spans_head(bundle.network).config
+        windows = Windows.of(bundle, length=options.length, truncate=options.truncate)
+        encoded = encode_words(bundle.tokenizer, examples, config, limit=windows.limit, truncate=windows.truncate)
+        return spans(bundle.network, encoded.texts, encoded.encoded, scoring=scoring)
+
+    def evaluate(
+        self, bundle: Bundle, data: Dataset[SpannedWords], options: EvaluationOptions = EvaluationOptions()
+    ) -> SpanEvaluation:
+        return evaluate_spans(bundle, data, options)
+
+
+def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfig, job: Job) -> SpannedTexts:
+    """Examples to learn from or to be scored on; what of them cannot be learnt is said."""
+    windows = job.windows(bundle)
+    texts = spanned_texts(bundle.tokenizer, data.examples, config, limit=windows.limit, truncate=windows.truncate)
+    for line in texts.notes(config.longest):
+        job.watch.say(f"{data.source}: {line}")
+    tell_unknown(job, data.source, texts.unknown, ("spans", "of types"), "count as missed")
+    tell_unknown(job, data.source, texts.unknown_relations, ("relations", "of kinds"), "count as missed")
+    return texts
+
+
+def _number(column: str | None, flag: str) -> int | None:
+    if column is None:
+        return None
+    if not (number := digits(column.strip())):
+        raise UsageError(f"{flag} {column:.60} is no column; spans are read from columns by number, from 1")
+    return number

@@ -1,0 +1,108 @@
+"""Tag words (chapter §11.4.3): entities, parts of speech."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from larvatus.bundle.directory import Bundle
+from larvatus.bundle.heads import natural_head
+from larvatus.heads import TaggingConfig
+from larvatus.labelled.problems import Problems
+from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
+from larvatus.labelled.tagged import read_tagged
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.fit.finetune import Job, tell_unknown
+from larvatus.tasks.fit.plan import balance
+from larvatus.tasks.fit.settings import Usual
+from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.results import Tagged
+from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.tag.evaluation import TagEvaluation, evaluate_tags
+from larvatus.tasks.tag.held_out import HeldOutTags, metric_of_tags
+from larvatus.tasks.tag.options import TagOptions, tagging_head
+from larvatus.tasks.tag.schemes import in_scheme, scheme_of
+from larvatus.tasks.tag.tag import TaggedWords, encode_words, tag, tagged_words, tagger_of
+from larvatus.tasks.task import CardWords, Task
+from larvatus.text.tag_schemes import Scheme, read_entities
+
+OF_WORDS = "are for texts; words have --word and --tag"
+
+
+class Tag(Task[TaggedExample, Tagged, TagOptions]):
+    name = "tag"
+    title = "Tag words."
+    Options = TagOptions
+    Head = TaggingConfig
+    defaults = Usual(1e-4, 10.0, 4_000)
+    card = CardWords("tags words", "token-classification", "AutoModelForTokenClassification")
+    reads_words = True
+
+    def read(
+        self,
+        source: Paths,
+        columns: FileOptions = FileOptions(),
+        *,
+        kind: Kind | None = None,
+        problems: Problems | None = None,
+    ) -> Dataset[TaggedExample]:
+        columns.only("word", "tag", why=OF_WORDS)
+        return read_tagged(source, word=columns.word, tag=columns.tag, problems=problems)
+
+    def spelt(
+        self, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job
+    ) -> tuple[Dataset[TaggedExample], Dataset[TaggedExample] | None]:
+        """All tags in the scheme that is learnt."""
+        written, repair = scheme_of(train), self.options(job).repair
+        scheme: Scheme = self.options(job).scheme or ("BIO" if written == "IOB1" else written)
+        train = in_scheme(train, scheme, source=written, repair=repair)
+        return train, in_scheme(dev, scheme, source=written, repair=repair) if dev else None
+
+    def head(self, bundle: Bundle, train: Dataset[TaggedExample], job: Job) -> TaggingConfig:
+        written, options = scheme_of(train), self.options(job)
+        scheme: Scheme = options.scheme or ("BIO" if written == "IOB1" else written)
+        config = tagging_head(train, options, scheme=scheme, natural=natural_head(bundle, "tagging"))
+        job.watch.say(_balance(train, scheme))
+        return config
+
+    def learn(self, bundle: Bundle, train: Dataset[TaggedExample], config: TaggingConfig, job: Job) -> TaggedWords:
+        return tagged_words(bundle, train.examples, config, job.windows(bundle))
+
+    def held_out(
+        self, bundle: Bundle, dev: Dataset[TaggedExample], config: TaggingConfig, job: Job, *, train: Any
+    ) -> HeldOutTags:
+        metric = metric_of_tags(config, job.metric)
+        data = tagged_words(bundle, dev.examples, config, job.windows(bundle))
+        tell_unknown(job, dev.source, data.unknown, ("words", "tagged with tags"))
+        return HeldOutTags(data, config, metric)
+
+    def example(self, given: Input, place: Place) -> TextExample | TaggedExample:
+        return text_or_words(given, place)
+
+    def predict(
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+    ) -> Sequence[Tagged]:
+        windows = Windows.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
+        encoded = encode_words(bundle, examples, tagger_of(bundle.network).config, windows)
+        return tag(bundle.network, encoded.texts, encoded.sequences, scoring=scoring)
+
+    def evaluate(
+        self, bundle: Bundle, data: Dataset[TaggedExample], options: EvaluationOptions = EvaluationOptions()
+    ) -> TagEvaluation:
+        return evaluate_tags(bundle, data, options)
+
+    def tells_classes_apart(self, config: TaggingConfig) -> bool:
+        return True
+
+
+def _balance(train: Dataset[TaggedExample], scheme: Scheme) -> str:
+    """How often each tag occurs, or each type of the entities that tags spell."""
+    if scheme == "none":
+        counts, name = train.labels(), "tags"
+    else:
+        name = "entities"
+        counts = Counter(entity.label for one in train for entity in read_entities(one.tags or (), scheme))
+    return balance(counts, name, of=counts.total()) or f"{len(train):,} examples, no {name}"

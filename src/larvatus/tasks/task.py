@@ -1,0 +1,186 @@
+"""What a task is: one class that answers the questions below, in a folder of its own. `registry.py` lists them.
+
+    class Tag(Task[TaggedExample, Tagged, TagOptions]):
+        name, title = "tag", "Tag words."
+        Options, Head, defaults = TagOptions, TaggingConfig, Usual(1e-4, 10.0, 4_000)
+        def read(self, source, columns): …            # files → labelled examples
+        def head(self, bundle, train, job): …         # the head that these examples ask for
+        def learn(self, bundle, train, config, job): …      # examples → training data, by `encode` of the folder
+        def held_out(self, bundle, dev, config, job): …     # examples that a model is scored on while it learns
+        def example(self, given, place): …            # what `predict` is given, as an example
+        def predict(self, bundle, examples, options, scoring): …    # results, by the same `encode`
+        def evaluate(self, bundle, data, options): …  # metrics with intervals
+
+`finetune` below is the same for all. Fine-tuning, evaluation and prediction encode text by one function of the folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import UsageError
+from larvatus.heads.head import HeadConfig
+from larvatus.labelled.columns import Columns
+from larvatus.labelled.problems import Problems
+from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.records import AnyExample, Dataset, Kind, Place
+from larvatus.labelled.unlabelled import TextFormat, read_unlabelled
+from larvatus.tasks.evaluation.evaluated import Evaluation
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.fit.finetune import Encoded, Job, Tuned, parted, tuned_with_head
+from larvatus.tasks.fit.settings import Usual
+from larvatus.tasks.held_out import HeldOut
+from larvatus.tasks.inputs import Input, PredictOptions
+from larvatus.tasks.results import Prediction
+from larvatus.tasks.scoring import Scoring
+
+AnExample = TypeVar("AnExample", bound=AnyExample)
+AResult = TypeVar("AResult", bound=Prediction)
+AnOptions = TypeVar("AnOptions", bound=Struct)
+
+
+class CardWords(NamedTuple):
+    """How the card of a fine-tuned model speaks of its task."""
+
+    what: str
+    """What the model does: ``tags words``."""
+    pipeline: str
+    """The `pipeline_tag` of Hugging Face's hub."""
+    auto: str | None
+    """The class of `transformers` that loads it; None: there is none."""
+    example: str = '"Some text."'
+    """What `predict` is given, in Python."""
+    command: str = '"Some text."'
+    """What `larvatus predict DIR` is given."""
+
+
+class Task(ABC, Generic[AnExample, AResult, AnOptions]):
+    """A task. It has no state: there is one object of each kind."""
+
+    name: ClassVar[str]
+    """As in ``larvatus finetune tag``."""
+    title: ClassVar[str]
+    """What it does, one line of help."""
+    Options: ClassVar[type[Struct]]
+    """What may be chosen of its head and reading; docstrings of its fields are the help."""
+    Head: ClassVar[type[HeadConfig]]
+    """The settings of its head, by which the task of a model is known."""
+    defaults: ClassVar[Usual]
+    """Rates and steps where nothing else is said."""
+    card: ClassVar[CardWords]
+    reads_words: ClassVar[bool] = False
+    """Whether plain files may hold words already cut."""
+    predict_flags: ClassVar[frozenset[str]] = frozenset()
+    """What `larvatus predict` can be asked besides: pair, top, probabilities."""
+    answers_by_id: ClassVar[bool] = False
+    """Whether answers go to official scorers as a file of texts by id."""
+
+    # ---- labelled examples
+
+    @abstractmethod
+    def read(
+        self,
+        source: Paths,
+        columns: FileOptions = FileOptions(),
+        *,
+        kind: Kind | None = None,
+        problems: Problems | None = None,
+    ) -> Dataset[AnExample]:
+        """Labelled examples from files; `kind` is that of labels, where the task knows several."""
+
+    # ---- fine-tuning
+
+    def before(
+        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: Job
+    ) -> tuple[Dataset[AnExample], Dataset[AnExample] | None]:
+        """What is done with examples before some are held out."""
+        return train, dev
+
+    def spelt(
+        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: Job
+    ) -> tuple[Dataset[AnExample], Dataset[AnExample] | None]:
+        """What is done with examples afterwards: tags in one scheme."""
+        return train, dev
+
+    @abstractmethod
+    def head(self, bundle: Bundle, train: Dataset[AnExample], job: Job) -> Any:
+        """The settings of the head that these examples and options ask for."""
+
+    def is_linear(self, config: Any) -> bool:
+        """Whether the head is a single linear layer over one vector of a text, which may learn faster alone."""
+        return False
+
+    @abstractmethod
+    def learn(self, bundle: Bundle, train: Dataset[AnExample], config: Any, job: Job) -> Encoded:
+        """Examples as training data."""
+
+    @abstractmethod
+    def held_out(self, bundle: Bundle, dev: Dataset[AnExample], config: Any, job: Job, *, train: Any) -> HeldOut:
+        """Examples that the model is scored on while it learns."""
+
+    def fitted(self, tuned: Tuned, held: Any, job: Job) -> Tuned:
+        """What is fitted to held-out examples after training, besides a temperature: a threshold."""
+        return tuned
+
+    def options(self, job: Job) -> AnOptions:
+        """The options of a job, or by default."""
+        chosen = self.Options() if job.options is None else job.options
+        if not isinstance(chosen, self.Options):
+            raise UsageError(f"finetune {self.name} takes {self.Options.__name__}, not {type(chosen).__name__}")
+        return chosen  # type: ignore[return-value]
+
+    def finetune(
+        self, bundle: Bundle, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: Job = Job()
+    ) -> Tuned:
+        """From examples to a calibrated model."""
+        self.options(job)
+        train, dev = self.before(train, dev, job)
+        train, dev = parted(train, dev, job)
+        train, dev = self.spelt(train, dev, job)
+        config = self.head(bundle, train, job)
+        settings = job.config.settled(self.defaults, len(train), linear=self.is_linear(config))
+        job = dataclasses.replace(job, config=settings)
+        data = self.learn(bundle, train, config, job)
+        held = self.held_out(bundle, dev, config, job, train=train) if dev else None
+        tuned = tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
+        return tuned if held is None else self.fitted(tuned, held, job)
+
+    # ---- prediction
+
+    @abstractmethod
+    def example(self, given: Input, place: Place) -> Any:
+        """What is given to `predict`, as an example; what cannot be read is refused with its place."""
+
+    def read_plain(
+        self, name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
+    ) -> Iterator[Any]:
+        """Examples without labels from a file, or from standard input for ``-``, one at a time."""
+        return read_unlabelled(name, words=self.reads_words, columns=columns, format=format, say=say)
+
+    @abstractmethod
+    def predict(
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+    ) -> Sequence[AResult]:
+        """A result for each example."""
+
+    # ---- evaluation
+
+    @abstractmethod
+    def evaluate(
+        self, bundle: Bundle, data: Dataset[AnExample], options: EvaluationOptions = EvaluationOptions()
+    ) -> Evaluation:
+        """Metrics with intervals, and what else there is to say; `Evaluation.shown` is for people."""
+
+    def label_kind(self, config: Any) -> Kind | None:
+        """What labels of test data are, where the head says it."""
+        return None
+
+    def tells_classes_apart(self, config: Any) -> bool:
+        """Whether there is a confusion matrix to draw."""
+        return False

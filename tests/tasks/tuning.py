@@ -1,0 +1,36 @@
+"""Fine-tuning for tests: a job, and what is chosen of the task beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from larvatus.tasks.fit.finetune import Job, Tuned
+from larvatus.tasks.registry import finetune
+
+
+def _with(job: Job, options: Any) -> Job:
+    """Options, with the dropout that the job says."""
+    if options is None:
+        return job
+    if job.options is not None:
+        options = msgspec.structs.replace(options, dropout=job.options.dropout, mix=job.options.mix)  # type: ignore[attr-defined]
+    return dataclasses.replace(job, options=options)
+
+
+def finetune_texts(bundle: Any, train: Any, dev: Any, job: Job) -> Tuned:
+    return finetune("classify", bundle, train, dev, job)
+
+
+def finetune_tags(bundle: Any, train: Any, dev: Any, job: Job) -> Tuned:
+    return finetune("tag", bundle, train, dev, job)
+
+
+def finetune_spans(bundle: Any, train: Any, dev: Any, job: Job, options: Any = None) -> Tuned:
+    return finetune("spans", bundle, train, dev, _with(job, options))
+
+
+def finetune_answers(bundle: Any, train: Any, dev: Any, job: Job, options: Any = None) -> Tuned:
+    return finetune("answer", bundle, train, dev, _with(job, options))
