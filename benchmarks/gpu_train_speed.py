@@ -23,7 +23,7 @@ from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime
 from larvatus.engine.speed import flops_per_token, peak_flops
 from larvatus.network import Network
-from larvatus.pretrain.step import Stepper
+from larvatus.pretraining.step import Stepper
 from larvatus.recipes import read_recipe
 
 VOCABULARY, RATE = 30_522, 0.15

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from larvatus.corpus import build_corpus
 from larvatus.engine.settings import Budget, Runtime
 from larvatus.engine.watch import Watcher
-from larvatus.pretrain.job import Job
-from larvatus.pretrain.prepare import Prepared
-from larvatus.pretrain.run import train
+from larvatus.pretraining.job import Job
+from larvatus.pretraining.prepare import Prepared
+from larvatus.pretraining.run import train
 from larvatus.recipes import read_recipe
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.vocabulary import WordPieceConfig, train_vocabulary

@@ -105,8 +105,8 @@ def test_a_loaded_model_imports_no_training():
 
 
 def test_functions_are_not_hidden_by_the_rooms_of_their_names():
-    import larvatus.evaluate.compare
-    import larvatus.pretrain.job  # noqa: F401
+    import larvatus.evaluation.compare
+    import larvatus.pretraining.job  # noqa: F401
 
     assert callable(lv.pretrain)
     assert callable(lv.evaluate)

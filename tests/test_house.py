@@ -66,8 +66,8 @@ KNOWN: dict[str, str] = {
         corpus/loader.py corpus/packing/pieces.py text/tokenizer_files.py
     """,
     "rich_below_the_commands": """
-        evaluate/compare.py evaluate/runs.py evaluate/table.py pretrain/adapt.py pretrain/domains.py pretrain/monitor.py
-        pretrain/prepare.py pretrain/run.py
+        evaluation/compare.py evaluation/runs.py evaluation/table.py pretraining/adapt.py pretraining/domains.py pretraining/monitor.py
+        pretraining/prepare.py pretraining/run.py
     """,
     "names_that_say_nothing": """
         batch.py bundle/card.py bundle/contents.py bundle/convert.py bundle/directory.py bundle/heads.py
@@ -90,9 +90,9 @@ KNOWN: dict[str, str] = {
         embed/standardise/standardise.py embed/vectors.py engine/optimizer.py engine/snapshot.py files.py heads/spans.py
         heads/tagging.py labelled/check.py labelled/check_questions.py labelled/repeats.py labelled/split.py
         labelled/surface.py model.py network.py nn/attention.py nn/buckets.py nn/crf.py nn/initialise.py nn/lora.py
-        nn/memory.py nn/relative.py nn/span_scorer.py nn/transformer.py outputs.py pretrain/adapt.py
-        pretrain/adapted_recipe.py pretrain/checkpoint.py pretrain/domains.py pretrain/held_out.py pretrain/origin.py
-        pretrain/prepare.py pretrain/run.py pretrain/text_note.py pretrain/vocabulary_note.py probe/attention.py
+        nn/memory.py nn/relative.py nn/span_scorer.py nn/transformer.py outputs.py pretraining/adapt.py
+        pretraining/adapted_recipe.py pretraining/checkpoint.py pretraining/domains.py pretraining/held_out.py pretraining/origin.py
+        pretraining/prepare.py pretraining/run.py pretraining/text_note.py pretraining/vocabulary_note.py probe/attention.py
         probe/attention_page.py probe/attention_picture.py probe/cosines.py probe/frequency.py probe/heads.py
         probe/isotropy.py probe/isotropy_plot.py probe/prune.py ranges.py recipes/reading.py regular_files.py targets.py
         tasks/answers/answer.py tasks/answers/evaluation.py tasks/answers/finetune.py tasks/answers/passages.py

@@ -12,9 +12,7 @@ worker process which only reads text never loads torch.
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -112,25 +110,6 @@ _HOMES = {
     "read_recipe": "larvatus.recipes",
     "train_tokenizer": "larvatus.api",
 }
-
-
-class _Callable(ModuleType):
-    """A room that has the name of a function of `larvatus.api` (`pretrain`, `evaluate`): called, it is the function."""
-
-    def __call__(self, *given: Any, **settings: Any) -> Any:
-        return getattr(import_module("larvatus.api"), self.__name__.rpartition(".")[2])(*given, **settings)
-
-
-class _Package(ModuleType):
-    """`larvatus` itself. Importing a room makes it an attribute here, which must not hide the function of its name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _HOMES and isinstance(value, ModuleType):
-            value.__class__ = _Callable
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

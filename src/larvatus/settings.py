@@ -19,7 +19,7 @@ from larvatus.embed.passages import PassageOptions
 from larvatus.engine.settings import BUDGETS, MICROBATCH, WORKERS, Budget, Runtime
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
-from larvatus.pretrain.prepare import TextOptions
+from larvatus.pretraining.prepare import TextOptions
 from larvatus.ranges import Seed, Share, Size, Steps, check_ranges
 from larvatus.text.documents import ReadOptions
 from larvatus.text.encodings import UTF_8, check_encoding

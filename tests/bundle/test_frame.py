@@ -20,7 +20,7 @@ from larvatus.corpus.packing import SentenceOrderConfig, pack
 from larvatus.corrupt import MaskingConfig, NoiseConfig
 from larvatus.errors import ArtefactError, RecipeError
 from larvatus.nn.device import on_device
-from larvatus.pretrain.held_out import corruption_of
+from larvatus.pretraining.held_out import corruption_of
 from larvatus.tasks.answers.passages import ask
 from larvatus.tasks.read.sequences import text_sequences
 from larvatus.text.frame import read_frame

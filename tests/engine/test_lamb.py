@@ -17,7 +17,7 @@ from larvatus.engine.settings import Runtime
 from larvatus.errors import NumericsError
 from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, initialise
-from larvatus.pretrain.step import Stepper
+from larvatus.pretraining.step import Stepper
 from larvatus.recipes import OptimizerConfig
 from tests.engine.test_step import NO_DROPOUT, batch_of
 

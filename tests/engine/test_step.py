@@ -11,7 +11,7 @@ from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime
 from larvatus.network import Network
-from larvatus.pretrain.step import Stepper
+from larvatus.pretraining.step import Stepper
 
 NO_DROPOUT = ("model.dropout=0.0", "model.attention_dropout=0.0")
 

@@ -19,7 +19,7 @@ import pytest
 
 from larvatus.corpus import build as corpus_build
 from larvatus.embed.bulk import bulk
-from larvatus.evaluate import minimal_pairs
+from larvatus.evaluation import minimal_pairs
 from larvatus.tasks.fit import checkpoint as task_checkpoint
 from tests import made_up as labelled
 from tests.conftest import SMALL
@@ -102,8 +102,8 @@ def pretrain(place: Path, call: Call, patch: pytest.MonkeyPatch, at: str = "chec
 
 
 def _interrupt_pretraining(patch: pytest.MonkeyPatch, at: str) -> None:
-    from larvatus.pretrain import prepare
-    from larvatus.pretrain import run as pretrain
+    from larvatus.pretraining import prepare
+    from larvatus.pretraining import run as pretrain
 
     if at == "vocabulary":
         after(patch, prepare, "note_vocabulary", 1)
@@ -216,7 +216,7 @@ def score(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
 
 def compare(place: Path, call: Call, patch: pytest.MonkeyPatch) -> Begun:
     """One run finished and measured, the next begun."""
-    from larvatus.pretrain import run as pretrain
+    from larvatus.pretraining import run as pretrain
 
     text, valid = prose(place / "text.txt", 600), prose(place / "valid.txt", 100, seed=1)
     own = [setting for setting in SMALL if not setting.startswith(("batch", "phases.1"))]

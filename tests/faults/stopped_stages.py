@@ -73,13 +73,13 @@ def main(train: str, valid: str, model: str) -> None:
     text = [*pretrain, "text.txt", "--set", "tokenizer.size=60"]
     shards = [*pretrain, train, "--valid", valid, "--evaluate-every", "2"]
     tune = ["finetune", "classify", "--model", model, "--train", "labelled.tsv", "--epochs", "2", "--out", "tuned"]
-    stage("vocabulary", "larvatus.pretrain.prepare:train_mixed_vocabulary", text)
+    stage("vocabulary", "larvatus.pretraining.prepare:train_mixed_vocabulary", text)
     stage("shards", "larvatus.corpus.build:_Build._take", text)
     stage("waiting", "larvatus.corpus.loader:BlockMaker.make", shards)
     shutil.rmtree("run")
-    stage("evaluating", "larvatus.pretrain.run:held_out", shards)
-    stage("saving", "larvatus.pretrain.run:save_checkpoint", [*shards, "--resume"], whole=True)
-    stage("at the end", "larvatus.pretrain.run:Run._final", [*shards, "--resume"])
+    stage("evaluating", "larvatus.pretraining.run:held_out", shards)
+    stage("saving", "larvatus.pretraining.run:save_checkpoint", [*shards, "--resume"], whole=True)
+    stage("at the end", "larvatus.pretraining.run:Run._final", [*shards, "--resume"])
     stage("examples", "larvatus.tasks.fit.finetune:encode_texts", tune)
     shutil.rmtree("tuned")
     stage("scoring", "larvatus.tasks.held_out:HeldOutTexts.scores", tune, calls=2)
@@ -90,7 +90,7 @@ def main(train: str, valid: str, model: str) -> None:
     build = ["corpus", "build", "text.txt", "--tokenizer", model, "--out", "c"]
     stage("building", "larvatus.corpus.build:_Build._take", build)
     stage("embedding", "larvatus.embed.bulk.bulk:embed_texts", ["embed", "text.txt", *own, "v.parquet"])
-    stage("pairs", "larvatus.evaluate.minimal_pairs:PairRun.to_file", ["score", "--pairs", "pairs.jsonl", *own, "s"])
+    stage("pairs", "larvatus.evaluation.minimal_pairs:PairRun.to_file", ["score", "--pairs", "pairs.jsonl", *own, "s"])
     stage("filling", "larvatus.model:Model.fill", ["fill", "the [MASK] was", "--model", model])
 
 

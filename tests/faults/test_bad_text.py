@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from larvatus.errors import DataError
-from larvatus.evaluate.pair_files import read_pairs
+from larvatus.evaluation.pair_files import read_pairs
 from larvatus.heads import ClassificationConfig
 from larvatus.labelled.read import read_tagged, read_texts
 from larvatus.labelled.spanned import read_spanned

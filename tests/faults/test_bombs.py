@@ -22,7 +22,7 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers, p
 from larvatus.embed.map import instances
 from larvatus.embed.senses import semcor
 from larvatus.errors import ArtefactError
-from larvatus.evaluate import word_similarity
+from larvatus.evaluation import word_similarity
 from larvatus.labelled import entity_brackets
 from larvatus.text.patterns import is_linear
 from larvatus.text.tokenizer import Tokenizer
@@ -150,7 +150,7 @@ import json, resource, sys, time
 from larvatus.embed.map import instances
 from larvatus.embed.senses import semcor
 from larvatus.errors import ArtefactError
-from larvatus.evaluate import word_similarity
+from larvatus.evaluation import word_similarity
 from larvatus.labelled import entity_brackets
 from larvatus.text.tokenizer import Tokenizer
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from larvatus.embed.senses.unified import read_keys
 from larvatus.errors import DataError
-from larvatus.evaluate.pair_files import read_pairs
-from larvatus.evaluate.word_similarity import evaluate_wic
+from larvatus.evaluation.pair_files import read_pairs
+from larvatus.evaluation.word_similarity import evaluate_wic
 from larvatus.labelled.read import read_tagged, read_texts
 from larvatus.labelled.spanned import read_spanned
 from larvatus.labelled.squad import read_questions

@@ -14,7 +14,7 @@ from larvatus.engine.settings import Runtime
 from larvatus.errors import ArtefactError, LarvatusError, RecipeError, UsageError
 from larvatus.files import write_text
 from larvatus.nn.memory import check_fits, in_words, memory_of, saying_what_to_lower
-from larvatus.pretrain.size import refuse_what_cannot_fit
+from larvatus.pretraining.size import refuse_what_cannot_fit
 from larvatus.recipes import read_recipe, recipe_names
 
 

@@ -19,7 +19,7 @@ import pytest
 from larvatus.corpus import BuildOptions, build_corpus, processes
 from larvatus.corpus.processes import Workers
 from larvatus.errors import LarvatusError, Preempted
-from larvatus.pretrain.prepare import Prepared
+from larvatus.pretraining.prepare import Prepared
 from larvatus.signals import Stopped, listening, resumable
 from larvatus.text.tokenizer import Tokenizer
 from tests.faults.test_runs import command, environment

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.errors import LarvatusError
-from larvatus.evaluate.pair_files import read_pairs
-from larvatus.evaluate.word_similarity import read_scws, read_wic
+from larvatus.evaluation.pair_files import read_pairs
+from larvatus.evaluation.word_similarity import read_scws, read_wic
 from larvatus.files import aside_of, read_json, write_json
 from larvatus.labelled.read import read_tagged, read_texts
 from larvatus.labelled.spanned import read_spanned

@@ -24,7 +24,7 @@ from larvatus.engine.settings import Runtime
 from larvatus.engine.watch import Metrics
 from larvatus.errors import ArtefactError, NumericsError, RecipeError
 from larvatus.files import locked
-from larvatus.pretrain import checkpoint as checkpoints
+from larvatus.pretraining import checkpoint as checkpoints
 from tests.conftest import SMALL
 
 
@@ -74,7 +74,7 @@ def test_row_11_stopping_and_resuming_is_bit_equal_to_going_on(run_small, tmp_pa
             raise KeyboardInterrupt
         return path
 
-    monkeypatch.setattr("larvatus.pretrain.run.save_checkpoint", save_then_stop)
+    monkeypatch.setattr("larvatus.pretraining.run.save_checkpoint", save_then_stop)
     with pytest.raises(KeyboardInterrupt):
         run_small("cut", steps=10, save_every=4)
     run_small("cut", steps=10, save_every=4, resume=True)
@@ -227,7 +227,7 @@ from larvatus.recipes import read_recipe
 from larvatus.engine.distribution import ranks
 from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime
-from larvatus.pretrain.step import Stepper
+from larvatus.pretraining.step import Stepper
 from tests.conftest import SMALL
 
 with ranks("cpu", timeout_s=60) as group:

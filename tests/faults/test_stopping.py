@@ -23,7 +23,7 @@ import torch
 from safetensors.torch import load_file
 
 from larvatus.engine import snapshot
-from larvatus.pretrain.checkpoint import newest_checkpoint
+from larvatus.pretraining.checkpoint import newest_checkpoint
 from tests import made_up as labelled
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, environment, final_weights, recording
@@ -139,7 +139,7 @@ def test_12_any_number_of_workers_gives_the_same_order_and_masks_to_the_bit(prep
     """Also after a resume in the middle: what the loader gives from a cursor on is what it would have given."""
     from larvatus.corpus import Corpus
     from larvatus.corpus.loader import Cursor, Loader, Reading
-    from larvatus.pretrain.held_out import corruption_of
+    from larvatus.pretraining.held_out import corruption_of
 
     corpus = Corpus.open(prepared.train)
     for settings in ((), ("mixture.alpha=0.5",)):
@@ -257,7 +257,7 @@ def test_16_an_old_checkpoint_that_really_cannot_be_deleted_is_said_and_harmless
     run_small: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folder is read-only for who saves. The saves after it work, and only it stays besides the newest two."""
-    from larvatus.pretrain import run as pretrain
+    from larvatus.pretraining import run as pretrain
 
     plain = pretrain.save_checkpoint
 

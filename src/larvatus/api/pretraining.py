@@ -16,17 +16,17 @@ from larvatus.bundle.convert import Precision as Number
 from larvatus.engine.settings import Budget
 from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
-from larvatus.evaluate import compare as comparing
-from larvatus.evaluate.ablations import read_ablation
-from larvatus.evaluate.results import Results
+from larvatus.evaluation import compare as comparing
+from larvatus.evaluation.ablations import read_ablation
+from larvatus.evaluation.results import Results
 from larvatus.model import Model, load
-from larvatus.pretrain.adapt import AdaptedTexts, ModelsVocabulary
-from larvatus.pretrain.adapted_recipe import EPOCHS, adapted_recipe
-from larvatus.pretrain.evaluation import HeldOut
-from larvatus.pretrain.job import Job
-from larvatus.pretrain.origin import Origin
-from larvatus.pretrain.prepare import prepare
-from larvatus.pretrain.run import train as train_encoder
+from larvatus.pretraining.adapt import AdaptedTexts, ModelsVocabulary
+from larvatus.pretraining.adapted_recipe import EPOCHS, adapted_recipe
+from larvatus.pretraining.evaluation import HeldOut
+from larvatus.pretraining.job import Job
+from larvatus.pretraining.origin import Origin
+from larvatus.pretraining.prepare import prepare
+from larvatus.pretraining.run import train as train_encoder
 from larvatus.recipes import Recipe, read_recipe
 from larvatus.settings import (
     BudgetSettings,

@@ -26,8 +26,8 @@ from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Score, Totals
 from larvatus.embed.fingerprints import model_fingerprint, settings_hash
 from larvatus.errors import DataError, UsageError
-from larvatus.evaluate.minimal_pairs import Normalise, PairRun
-from larvatus.evaluate.pair_files import GROUPS, read_pairs
+from larvatus.evaluation.minimal_pairs import Normalise, PairRun
+from larvatus.evaluation.pair_files import GROUPS, read_pairs
 from larvatus.flags import Flag
 from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies

@@ -56,8 +56,8 @@ from larvatus.corpus import BuildOptions, Corpus
 from larvatus.corpus.report import language_rows
 from larvatus.engine.settings import Runtime
 from larvatus.errors import UsageError
-from larvatus.evaluate.languages import evaluate_text, open_text
-from larvatus.pretrain.evaluation import HeldOut, perplexity
+from larvatus.evaluation.languages import evaluate_text, open_text
+from larvatus.pretraining.evaluation import HeldOut, perplexity
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.registry import is_tuned

@@ -19,7 +19,7 @@ from larvatus.cli.options import Json, MixedReading, MixedText
 from larvatus.cli.quiet import Quiet, is_quiet
 from larvatus.cli.train.comparing import Compared, EqualBudget, Machine, show
 from larvatus.errors import UsageError
-from larvatus.evaluate.ablations import ablation_names, read_ablation
+from larvatus.evaluation.ablations import ablation_names, read_ablation
 from larvatus.settings import keywords
 
 

@@ -12,10 +12,10 @@ from larvatus.cli.from_struct import Panel
 from larvatus.cli.options import MACHINE
 from larvatus.cli.quiet import is_quiet
 from larvatus.errors import printable
-from larvatus.evaluate.compare import as_dict
-from larvatus.evaluate.plot import draw
-from larvatus.evaluate.results import Results
-from larvatus.evaluate.table import as_table
+from larvatus.evaluation.compare import as_dict
+from larvatus.evaluation.plot import draw
+from larvatus.evaluation.results import Results
+from larvatus.evaluation.table import as_table
 from larvatus.plots import can_draw
 from larvatus.settings import BudgetSettings, CompareSettings, MachineSettings
 

@@ -16,10 +16,10 @@ from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
 from larvatus.files import saying_what_is_full
 from larvatus.model import load
-from larvatus.pretrain.job import Job
-from larvatus.pretrain.prepare import Prepared, TextOptions, prepare
-from larvatus.pretrain.run import train
-from larvatus.pretrain.text_note import EMBEDDED
+from larvatus.pretraining.job import Job
+from larvatus.pretraining.prepare import Prepared, TextOptions, prepare
+from larvatus.pretraining.run import train
+from larvatus.pretraining.text_note import EMBEDDED
 from larvatus.ranges import SEED
 from larvatus.recipes import read_recipe
 from larvatus.regular_files import is_there, refuse_link

@@ -19,7 +19,7 @@ from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.options import MACHINE, MixedReading, MixedText
 from larvatus.cli.quiet import Quiet, chat, is_quiet
 from larvatus.errors import printable
-from larvatus.pretrain.evaluation import HeldOut
+from larvatus.pretraining.evaluation import HeldOut
 from larvatus.settings import BudgetSettings, MachineSettings, PretrainSettings, keywords
 from larvatus.text.tokenizer import Tokenizer
 

@@ -29,7 +29,7 @@ from larvatus.cli.options import READING, Device, Json, ModelName, Overwrite
 from larvatus.cli.quiet import Quiet, progress_console
 from larvatus.corpus import BuildOptions
 from larvatus.errors import ArtefactError, UsageError
-from larvatus.evaluate.languages import held_out_text, open_text
+from larvatus.evaluation.languages import held_out_text, open_text
 from larvatus.flags import Flag
 from larvatus.model import Model, load
 from larvatus.outputs import check_outputs, write_output

@@ -34,7 +34,7 @@ from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.passages import passages
 from larvatus.embed.similarity import Instance, instance, similarities
 from larvatus.errors import DataError, UsageError, printable
-from larvatus.evaluate.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
+from larvatus.evaluation.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
 from larvatus.flags import Flag
 from larvatus.model import Model, load
 from larvatus.ranges import BETWEEN, check_ranges, digits

@@ -1,0 +1,241 @@
+"""Several recipes on the same text under the same budget: `larvatus compare bert,roberta,spanbert`.
+
+    contestants = contestants_of("bert,roberta", size="tiny", settings=["batch=64", "bert:optimizer.rate=5e-4"])
+    plan = Comparison(contestants=contestants, corpus=["texts/"], out=Path("runs/compare"), budget=Budget(minutes=10))
+    results = compare(plan, Watcher(console))
+
+    runs/compare/compare.json        what is compared: a resume with anything else is refused
+    runs/compare/texts/…             vocabulary and shards, one for all recipes with the same tokenizer settings
+    runs/compare/bert/               a run like any other, and a model directory (bert-seed-1/ … with several seeds)
+    runs/compare/results.json        what the table shows
+    runs/compare/compare.png         the curves
+
+Each run is what `larvatus pretrain` alone would have made of recipe, text, steps and seed. Text is prepared for all
+before anything is trained, so that what cannot work is refused at once. A failing run stops the comparison with its
+name; with `resume`, finished runs are taken as they are, once they are found to be the same, and others go on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from larvatus.corpus import Corpus
+from larvatus.corpus.packing import check as check_packing
+from larvatus.engine.distribution import said_by_torchrun
+from larvatus.engine.settings import Budget, Runtime
+from larvatus.engine.watch import Watcher
+from larvatus.errors import ArtefactError, DataError, LarvatusError, RecipeError, UsageError, did_you_mean
+from larvatus.evaluation.notes import budget_in_words, line_of, notes_on
+from larvatus.evaluation.passages import Yardstick
+from larvatus.evaluation.results import Results
+from larvatus.evaluation.runs import Trial, run_trial
+from larvatus.files import locked, sweep, write_json
+from larvatus.pretraining.budget import steps_wanted
+from larvatus.pretraining.prepare import Prepared, TextOptions, held_out_documents, longest, prepare
+from larvatus.pretraining.text_note import kept_input
+from larvatus.ranges import SEED
+from larvatus.recipes import Recipe, differences, read_recipe, recipe_table
+from larvatus.regular_files import only_regular
+from larvatus.text.languages import Given
+from larvatus.vouched import read_vouched, write_vouched
+
+PLAN, RESULTS, TEXTS = "compare.json", "results.json", "texts"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    label: str
+    recipe: Recipe
+
+    @property
+    def folder(self) -> str:
+        """The label as the name of a directory."""
+        return re.sub(r"[^\w.+-]+", "-", self.label).strip("-.") or "run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What to compare, on what, for how long."""
+
+    contestants: tuple[Contestant, ...]
+    corpus: Sequence[Given]
+    out: Path
+    budget: Budget
+    seeds: tuple[int, ...] = (0,)
+    valid: str | None = None
+    options: TextOptions = field(default_factory=TextOptions)
+    runtime: Runtime = field(default_factory=Runtime)
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.contestants:
+            raise UsageError("nothing to compare; name recipes, such as bert,roberta")
+        if self.budget == Budget():
+            raise UsageError("a comparison needs a budget that is the same for all: --tokens, --minutes or --steps")
+        folders = [contestant.folder for contestant in self.contestants]
+        for contestant in self.contestants:
+            if folders.count(contestant.folder) > 1:
+                raise UsageError(
+                    f"{contestant.label} is compared with itself; name each once, and give a variant a file "
+                    f'of its own that begins with base = "{contestant.recipe.name}"'
+                )
+            if contestant.folder == TEXTS:
+                raise UsageError(f"a recipe called {TEXTS} would stand where the text is kept; call it something else")
+        for seed in self.seeds:
+            SEED.check(seed, "--seed")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise UsageError(f"--seeds wants different numbers, such as 1,2,3, not {','.join(map(str, self.seeds))}")
+
+
+def contestants_of(names: str, *, size: str | None = None, settings: Sequence[str] = ()) -> tuple[Contestant, ...]:
+    """Recipes by name or file, with commas between; a setting is for all, or with `name:` before it for one."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    labels = [Path(name).stem if name.endswith(".toml") else name for name in wanted]
+    addressed = [_addressed(setting, labels) for setting in settings]
+    contestants = []
+    for name, label in zip(wanted, labels, strict=True):
+        chosen = [setting for to, setting in addressed if to in (None, label)]
+        contestants.append(Contestant(label, read_for(label, name, size=size, settings=chosen)))
+    return tuple(contestants)
+
+
+def read_for(label: str, name: str, *, size: str | None, settings: Sequence[str]) -> Recipe:
+    """As `read_recipe`; errors name the contestant."""
+    try:
+        return read_recipe(name, size=size, settings=settings)
+    except RecipeError as fault:
+        said = str(fault)
+        raise RecipeError(said if name in said or label in said else f"{label}: {said}") from None
+
+
+def _addressed(setting: str, labels: Sequence[str]) -> tuple[str | None, str]:
+    path = setting.partition("=")[0]
+    if ":" not in path:
+        return None, setting
+    label, _, rest = setting.partition(":")
+    if label not in labels:
+        raise UsageError(f"--set {setting}: {label!r} is not compared here{did_you_mean(label, labels)}")
+    return label, rest
+
+
+def compare(plan: Comparison, watcher: Watcher) -> Results:
+    """Train all, measure all; the results are also written to `results.json`."""
+    if said_by_torchrun()[0] > 1:
+        raise UsageError("a comparison runs in one process; start it without torchrun")
+    with locked(plan.out):
+        only_regular(plan.out)
+        sweep(plan.out)
+        _begin(plan)
+        plan = replace(plan, corpus=[str(kept_input(plan.out)) if path == "-" else path for path in plan.corpus])
+        prepared = {contestant.label: _texts(plan, contestant, watcher) for contestant in plan.contestants}
+        for contestant in plan.contestants:
+            _check(plan, contestant, Corpus.open(prepared[contestant.label].train))
+        yardstick = _yardstick(plan)
+        trials = [
+            Trial(
+                label=contestant.label,
+                recipe=contestant.recipe,
+                out=plan.out / (contestant.folder + (f"-seed-{seed}" if len(plan.seeds) > 1 else "")),
+                seed=seed,
+                budget=plan.budget,
+                runtime=plan.runtime,
+                prepared=prepared[contestant.label],
+                resume=plan.resume,
+            )
+            for seed in plan.seeds
+            for contestant in plan.contestants
+        ]
+        runs = []
+        for number, trial in enumerate(trials):
+            runs.append(run_trial(trial, yardstick, watcher))
+            watcher.say(f"{number + 1} of {len(trials)}  {line_of(runs[-1])}")
+        results = Results(runs=tuple(runs), budget=budget_in_words(plan.budget))
+        results = msgspec.structs.replace(results, notes=tuple(notes_on(results, yardstick)))
+        write_json(plan.out / RESULTS, as_dict(results))
+    return results
+
+
+def as_dict(results: Results) -> dict[str, object]:
+    """For JSON: the runs, and the measures of the table."""
+    plain: dict[str, object] = msgspec.to_builtins(results)
+    return {**plain, "rows": msgspec.to_builtins(results.rows())}
+
+
+def _begin(plan: Comparison) -> None:
+    """Write the plan; a directory with something else in it is not touched."""
+    path = plan.out / PLAN
+    identity = {
+        "contestants": {contestant.label: recipe_table(contestant.recipe) for contestant in plan.contestants},
+        "corpus": [str(path) for path in plan.corpus],
+        "valid": plan.valid,
+        "options": msgspec.to_builtins(plan.options),
+        "budget": msgspec.to_builtins(plan.budget),
+        "seeds": list(plan.seeds),
+    }
+    if not path.exists():
+        if others := sorted(p.name for p in plan.out.iterdir() if not p.name.startswith(".")):
+            raise ArtefactError(f"{plan.out} holds something else ({others[0]}); choose another --out")
+        write_vouched(path, identity)
+    elif not plan.resume:
+        raise ArtefactError(f"{plan.out} already holds a comparison; go on with --resume, or choose another --out")
+    elif changed := differences(read_vouched(path, way="choose another --out"), identity):
+        raise ArtefactError(
+            f"{plan.out} holds another comparison: {'; '.join(changed[:8])}; resume with the same, "
+            "or choose another --out"
+        )
+
+
+def _folder(plan: Comparison, contestant: Contestant) -> Path:
+    """Where its vocabulary and shards are: the same place for all that learn the same vocabulary."""
+    recipe = contestant.recipe
+    settings = msgspec.json.encode((recipe.tokenizer, recipe.mixture), order="sorted")
+    kind = msgspec.to_builtins(recipe.tokenizer)["type"]
+    return plan.out / TEXTS / f"{kind}-{hashlib.sha256(settings).hexdigest()[:8]}"
+
+
+def _texts(plan: Comparison, contestant: Contestant, watcher: Watcher) -> Prepared:
+    folder = _folder(plan, contestant)
+    try:
+        return prepare(
+            contestant.recipe,
+            plan.corpus,
+            out=folder,
+            valid=plan.valid,
+            options=plan.options,
+            watcher=watcher,
+            length=longest(contestant.recipe for contestant in plan.contestants),  # the same text is held out for all
+        )
+    except LarvatusError as fault:
+        raise type(fault)(f"{contestant.label}: {fault}") from fault
+
+
+def _check(plan: Comparison, contestant: Contestant, corpus: Corpus) -> None:
+    """What would fail after hours, now."""
+    recipe = contestant.recipe
+    step = recipe.batch * max(phase.length for phase in recipe.phases)
+    try:
+        steps_wanted(recipe, plan.budget, corpus.tokens)
+        check_packing(recipe.packing, corpus.manifest.counts)
+    except LarvatusError as fault:
+        said = str(fault)
+        raise type(fault)(said if contestant.label in said else f"{contestant.label}: {said}") from fault
+    if corpus.tokens < step:
+        raise DataError(
+            f"{contestant.label}: the text has {corpus.tokens:,} tokens, and one step takes {step:,}; give more text, "
+            f"or a smaller batch (--set {contestant.label}:batch=…)"
+        )
+
+
+def _yardstick(plan: Comparison) -> Yardstick | None:
+    """The same held-out text for all, read as text; which vocabulary's folder it is found by does not matter."""
+    folder = _folder(plan, plan.contestants[0])
+    documents = held_out_documents(plan.corpus, out=folder, valid=plan.valid, options=plan.options)
+    if documents is None:
+        return None
+    return Yardstick.of(documents(), language=plan.options.language, sentences=plan.options.sentences)

@@ -1,0 +1,113 @@
+"""Held-out masked loss, perplexity and accuracy of a model, language by language, beside what frequencies alone give.
+
+    corpus = open_text([LanguagePath("sw", "held_out/")], bundle.tokenizer, Path("shards"))
+    result = evaluate_text(bundle, corpus, runtime=Runtime(), tokens=1_048_576)
+    result.languages["sw"].scores["masked-lm"].loss
+
+A model of many languages serves each of them less well than one of few (the curse of multilinguality, Conneau et al.
+2020, §5.2): that is seen here. Masks are those of every other held-out evaluation, so results of two models with one
+vocabulary compare. Perplexities of two languages do not: a language cut into more pieces has easier pieces.
+
+The baseline guesses from the frequencies of the evaluated text itself, language by language: the best guess without
+context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from larvatus.arrays import Ints
+from larvatus.batch import PairLabels, TrainingBatch
+from larvatus.bundle.directory import Bundle
+from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
+from larvatus.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig
+from larvatus.corrupt import CorruptionConfig, MaskingConfig
+from larvatus.engine.settings import Runtime
+from larvatus.errors import ArtefactError, UsageError
+from larvatus.pretraining.evaluation import HeldOut, evaluate, together
+from larvatus.pretraining.held_out import held_out_batches, measurable, packing_for
+from larvatus.recipes import recipe_of
+from larvatus.text.languages import Given, path_of
+from larvatus.text.tokenizer import Tokenizer
+
+LONGEST = 512
+"""Tokens of a sequence, for a directory without the recipe it was trained by."""
+
+
+def open_text(text: Sequence[Given], tokenizer: Tokenizer, folder: Path, options: BuildOptions | None = None) -> Corpus:
+    """The text as shards in the model's vocabulary: a built corpus as it is, other text built in `folder`."""
+    if len(text) == 1 and is_corpus(path := Path(path_of(text[0]))):
+        corpus = Corpus.open(path)
+        if corpus.tokenizer.pieces != tokenizer.pieces:
+            raise UsageError(f"{path} was built with another vocabulary than the model's; give the text itself")
+        return corpus
+    build_corpus(text, tokenizer, folder, options)
+    return Corpus.open(folder)
+
+
+def evaluate_text(bundle: Bundle, corpus: Corpus, *, runtime: Runtime, tokens: int) -> HeldOut:
+    """The model's objectives on the text: up to `tokens` in all, of each language as much.
+
+    The hidden tokens of a model with a generator (ELECTRA) are predicted by the generator.
+    """
+    if bundle.network.filler is None:
+        raise ArtefactError(
+            f"{bundle.path} has no masked-lm head to evaluate, nor a generator/ beside it that has one; "
+            "use a model pretrained with masked-lm"
+        )
+    bundle.network.to(runtime.device)
+    names = corpus.languages
+    if len(names) < 2:
+        return _evaluate(bundle, corpus, None, runtime=runtime, tokens=tokens)
+    results = {
+        name: _evaluate(bundle, corpus, name, runtime=runtime, tokens=max(1, tokens // len(names))) for name in names
+    }
+    return together(results)
+
+
+def _evaluate(bundle: Bundle, corpus: Corpus, language: str | None, *, runtime: Runtime, tokens: int) -> HeldOut:
+    packing, corruption, length = _settings(bundle)
+    batches = held_out_batches(
+        corpus, packing, corruption, length=length, tokens=tokens, microbatch=runtime.microbatch, language=language
+    )
+    return evaluate(
+        measurable(bundle.network, packing_for(corpus, packing, language), corruption),
+        batches,
+        runtime=runtime,
+        limit=length,
+        counts=_frequencies(corpus, language),
+        smoothing=0,
+    )
+
+
+def _settings(bundle: Bundle) -> tuple[PackingConfig, CorruptionConfig | None, int]:
+    """Packing, corruption and length of the model's recipe; for a directory without one, what its heads need."""
+    if bundle.recipe is not None:
+        recipe = recipe_of(bundle.recipe, where=str(bundle.path))
+        return recipe.packing, recipe.corruption, recipe.phases[-1].length
+    pairs = any(config.needs is PairLabels for config in bundle.objectives)
+    counted = bundle.tokenizer.counts is not None
+    return (
+        SentencePairsConfig() if pairs else FullSentencesConfig(),
+        MaskingConfig(replacement="unigram" if counted else "uniform"),
+        min(LONGEST, bundle.model.max_positions),
+    )
+
+
+def _frequencies(corpus: Corpus, language: str | None) -> Ints:
+    """[V] how often each token comes in the text of a language."""
+    counts = np.zeros(corpus.tokenizer.size, np.int64)
+    for number, chunk in enumerate(corpus.chunks):
+        if language is None or chunk.language == language:
+            counts += np.bincount(corpus.block([number]).ids, minlength=len(counts))
+    return counts
+
+
+def held_out_text(bundle: Bundle, corpus: Corpus, *, tokens: int, batch: int = 2_048) -> list[TrainingBatch[Ints]]:
+    """What `evaluate_text` reads of all languages together, held in memory for several passes, in small batches."""
+    packing, corruption, length = _settings(bundle)
+    batches = held_out_batches(corpus, packing, corruption, length=length, tokens=tokens, microbatch=batch)
+    return list(batches)

@@ -1,0 +1,55 @@
+"""What a reader must know before believing the table of a comparison: printed below it, and kept in `results.json`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from larvatus.engine.settings import Budget
+from larvatus.evaluation.passages import Yardstick
+from larvatus.evaluation.results import Results, RunResult
+
+FEW_STEPS = 100
+
+
+def budget_in_words(budget: Budget) -> str:
+    """
+    >>> budget_in_words(Budget(tokens=1_000_000)), budget_in_words(Budget(minutes=10))
+    ('1,000,000 tokens', '10 minutes')
+    """
+    name, amount = next((n, a) for n, a in msgspec.to_builtins(budget).items() if a is not None)
+    return f"{amount:,g} {name}" if isinstance(amount, float) else f"{amount:,} {name}"
+
+
+def line_of(run: RunResult) -> str:
+    """The line of a run that has ended; the table at the end has more."""
+    losses = [f"{name} loss {score.loss:.3f}" for name, score in run.objectives.items()]
+    guess = [] if run.guess_loss is None else [f"unigram {run.guess_loss:.3f}"]
+    effort = f"{run.steps:,} steps, {run.tokens:,} tokens, {run.seconds:,.0f} s"
+    return " · ".join([f"{run.label}, seed {run.seed}: {effort}", *losses, *guess])
+
+
+def notes_on(results: Results, yardstick: Yardstick | None) -> list[str]:
+    """One line for each thing."""
+    notes = []
+    if yardstick is None:
+        notes.append("no held-out text to hide the same words in: give it as text with --valid PATH")
+    else:
+        word, share = yardstick.guess
+        notes.append(
+            f"same words: {yardstick.hidden:,} in {len(yardstick.passages):,} passages, each all masked; "
+            f"always guessing “{word}” gets {share:.1%}"
+        )
+    if not results.one_vocabulary:
+        notes.append("vocabularies differ: losses per token do not compare, those of the same hidden words do")
+    folding = sorted({run.label for run in results.runs if not run.cased})
+    if folding and any(run.cased for run in results.runs):
+        notes.append(f"{', '.join(folding)}: lower-cased, which makes the words easier to guess than in cased ones")
+    windowed = {run.label: run.yardstick.windowed for run in results.runs if run.yardstick and run.yardstick.windowed}
+    if windowed:
+        counts = ", ".join(f"{label} {count:,}" for label, count in windowed.items())
+        notes.append(f"passages longer than a recipe's sequences, and read in windows: {counts}")
+    few = {run.label: run.steps for run in results.runs if run.steps < FEW_STEPS}
+    for steps in sorted(set(few.values())):
+        labels = ", ".join(label for label in few if few[label] == steps)
+        notes.append(f"{labels}: only {steps:,} steps; a larger budget or a smaller batch (--set batch=…) tells more")
+    return notes

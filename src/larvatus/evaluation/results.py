@@ -1,0 +1,188 @@
+"""What a comparison found: one record for each run, and the measures of each contestant over its seeds.
+
+    results.rows()                 # "masked-lm loss": {"bert": 3.21 ± 0.02, "roberta": 3.05 ± 0.01}, …
+
+Losses per token are those of each recipe's own masks and vocabulary, and compare only between runs that share both.
+What compares across recipes is the yardstick (`yardstick.py`), and, roughly, the gain over the unigram guess: by which
+share the loss of guessing from token frequencies alone has been lowered.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from larvatus import notebook
+from larvatus.evaluation.yardstick import YardstickScore
+
+
+class ObjectiveScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One objective on held-out text, with the recipe's own masks."""
+
+    loss: float
+    accuracy: float
+    count: int
+
+
+class Point(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A held-out evaluation on the way."""
+
+    step: int
+    tokens: int
+    """Training tokens seen so far."""
+    seconds: float
+    """Training time so far."""
+    loss: float
+    """Masked-lm loss."""
+    guess: float
+    """Loss of the unigram guess on the same tokens."""
+
+    @property
+    def gain(self) -> float:
+        return 1 - self.loss / self.guess
+
+
+class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One contestant trained from one seed."""
+
+    label: str
+    seed: int
+    path: str
+    parameters: int
+    vocabulary: int
+    """Pieces of the vocabulary."""
+    tokenizer: str
+    """Fingerprint of the vocabulary: runs with the same one cut text alike."""
+    cased: bool
+    steps: int
+    tokens: int
+    """Training tokens seen."""
+    seconds: float
+    """Time spent on training steps."""
+    epochs: float
+    """How often the corpus was read."""
+    length: int
+    """Longest sequence of the last phase, at which it was evaluated."""
+    objectives: dict[str, ObjectiveScore]
+    """Empty without held-out text."""
+    guess_loss: float | None = None
+    guess_accuracy: float | None = None
+    yardstick: YardstickScore | None = None
+    curve: tuple[Point, ...] = ()
+
+    @property
+    def gain(self) -> float | None:
+        """Share of the unigram guess's loss that was learnt away."""
+        masked = self.objectives.get("masked-lm")
+        return 1 - masked.loss / self.guess_loss if masked and self.guess_loss else None
+
+
+class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    mean: float
+    deviation: float | None = None
+    """Standard deviation over seeds (n − 1); none of a single seed."""
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Value | None:
+        if not numbers:
+            return None
+        deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
+        return cls(mean=statistics.fmean(numbers), deviation=deviation)
+
+
+Kind = Literal["count", "number", "share"]
+Better = Literal["lower", "higher"] | None
+
+
+class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One measure of all contestants."""
+
+    name: str
+    group: str
+    kind: Kind
+    """How to print it."""
+    better: Better = None
+    """Where the best may be marked: only where numbers compare."""
+    values: dict[str, Value | None]
+
+    @property
+    def best(self) -> set[str]:
+        """Whose mean is best; nobody's where there is nothing to compare."""
+        means = {label: value.mean for label, value in self.values.items() if value and not math.isnan(value.mean)}
+        if self.better is None or len(means) < 2:
+            return set()
+        best = min(means.values()) if self.better == "lower" else max(means.values())
+        return {label for label, mean in means.items() if mean == best}
+
+
+class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    runs: tuple[RunResult, ...]
+    budget: str
+    notes: tuple[str, ...] = ()
+    """What a reader must know before believing the table."""
+
+    @property
+    def labels(self) -> list[str]:
+        return list(dict.fromkeys(run.label for run in self.runs))
+
+    @property
+    def one_vocabulary(self) -> bool:
+        return len({run.tokenizer for run in self.runs}) == 1
+
+    def _repr_html_(self) -> str:
+        def cell(value: Value | None) -> str:
+            spread = "" if value is None or not value.deviation else f" ± {value.deviation:.3g}"
+            return "–" if value is None else f"{value.mean:.4g}{spread}"
+
+        rows = [(row.name, *(cell(row.values[label]) for label in self.labels)) for row in self.rows()]
+        title = f"the same budget for all: {self.budget}"
+        return notebook.table(("", *self.labels), rows, title=title, note=" ".join(self.notes))
+
+    def rows(self) -> list[Row]:
+        """All measures, those that compare across vocabularies last."""
+
+        def row(name: str, group: str, kind: Kind, get: Callable[[RunResult], float | None], better: Better) -> Row:
+            values = {label: Value.of(self._numbers(label, get)) for label in self.labels}
+            return Row(name=name, group=group, kind=kind, better=better, values=values)
+
+        rows = [
+            row("parameters", "size", "count", lambda run: run.parameters, None),
+            row("vocabulary", "size", "count", lambda run: run.vocabulary, None),
+            row("steps", "work", "count", lambda run: run.steps, None),
+            row("tokens seen", "work", "count", lambda run: run.tokens, None),
+            row("epochs", "work", "number", lambda run: run.epochs, None),
+            row("minutes", "work", "number", lambda run: run.seconds / 60, None),
+            row("tokens/s", "work", "count", lambda run: run.tokens / max(run.seconds, 1e-9), "higher"),
+        ]
+        for name in dict.fromkeys(name for run in self.runs for name in run.objectives):
+            rows.append(row(f"{name} loss", "held out, own masks", "number", _loss(name), None))
+            rows.append(row(f"{name} right", "held out, own masks", "share", _right(name), None))
+        gain: Better = "higher" if self.one_vocabulary else None
+        rows.append(row("gain over unigram", "held out, own masks", "share", lambda run: run.gain, gain))
+        group = "same words hidden for all"
+        rows += [
+            row("loss a word, nats", group, "number", _word("loss"), "lower"),
+            row("bits a character", group, "number", _word("bits"), "lower"),
+            row("words right", group, "share", _word("accuracy"), "higher"),
+        ]
+        return rows
+
+    def _numbers(self, label: str, get: Callable[[RunResult], float | None]) -> list[float]:
+        numbers = [get(run) for run in self.runs if run.label == label]
+        return [number for number in numbers if number is not None]
+
+
+def _loss(name: str) -> Callable[[RunResult], float | None]:
+    return lambda run: run.objectives[name].loss if name in run.objectives else None
+
+
+def _right(name: str) -> Callable[[RunResult], float | None]:
+    return lambda run: run.objectives[name].accuracy if name in run.objectives else None
+
+
+def _word(name: str) -> Callable[[RunResult], float | None]:
+    return lambda run: float(getattr(run.yardstick, name)) if run.yardstick else None

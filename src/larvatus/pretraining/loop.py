@@ -1,0 +1,233 @@
+"""Pretraining's use of the loop: phases, steps looked at one later, held-out scores along the way, checkpoints.
+
+    progress = Pretraining(recipe=recipe, progress=Progress(steps=1_000), stepper=stepper, …).run()
+
+What decides the result is in the recipe, the corpus and the seed; what changes over time is in `progress`.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from larvatus.arrays import Ints
+from larvatus.batch import TrainingBatch
+from larvatus.corpus.loader import Cursor, Loader
+from larvatus.engine.distribution import Ranks
+from larvatus.engine.loop import Clock, run_loop
+from larvatus.engine.schedule import learning_rate
+from larvatus.engine.settings import Runtime
+from larvatus.errors import Preempted
+from larvatus.pretraining.checkpoint import CurvePoint, Progress
+from larvatus.pretraining.evaluation import HeldOut
+from larvatus.pretraining.monitor import Monitor
+from larvatus.pretraining.report import StepReport
+from larvatus.pretraining.step import Stepper
+from larvatus.recipes import Recipe, steps_of_phases
+from larvatus.signals import Stop
+
+T = TypeVar("T")
+JOIN_S = 2.0
+
+
+@dataclass(kw_only=True)
+class Pretraining:
+    """What the steps of a run call, and how far they have come."""
+
+    recipe: Recipe
+    runtime: Runtime
+    ranks: Ranks
+    stepper: Stepper
+    loader: Callable[[int], Loader]
+    """The loader of a phase."""
+    held_out: Callable[[int], HeldOut | None]
+    """Held-out scores at the length of a phase."""
+    checkpoint: Callable[[Progress], None]
+    """Writes a checkpoint."""
+    monitor: Monitor | None
+    """Only the main rank evaluates and shows anything."""
+    stop: Stop
+    evaluate_every: int
+    save_every: int
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.clock = Clock(self.progress.seconds)
+        self._evaluated = self.progress.step
+        self._batches: Generator[tuple[TrainingBatch[Ints], Cursor], None, None] | None = None
+        self._fetched: tuple[TrainingBatch[Ints], Cursor] | None = None
+        self._ends = _ends(self.recipe, self.progress.steps)
+        self._unread: list[StepReport] = []
+        """The step that was launched and not yet looked at."""
+
+    def run(self) -> Progress:
+        """From wherever `progress` stands to the last step."""
+        try:
+            if not run_loop(self, stop=self.stop, ranks=self.ranks, device=self.runtime.device):
+                with self.stop.noting():
+                    raise self._left()
+        finally:
+            self._close()
+        return self.progress
+
+    @property
+    def finished(self) -> bool:
+        return self.progress.step >= self.progress.steps
+
+    @property
+    def evaluation_due(self) -> bool:
+        step = self.progress.step
+        return step % self.evaluate_every == 0 and not self.finished and step > self._evaluated
+
+    @property
+    def save_due(self) -> bool:
+        return self.finished or self.progress.step % self.save_every == 0
+
+    def fetch(self) -> bool:
+        """The batch of the next step; a phase reads the corpus from the start, in an order of its own."""
+        phase = next(number for number, end in enumerate(self._ends) if self.progress.step < end)
+        if phase != self.progress.phase:
+            self._close()
+            self.progress = msgspec.structs.replace(self.progress, phase=phase, cursor=Cursor())
+        if self._batches is None:
+            loader = self.loader(phase)
+            self._batches = ahead(loader.steps(self.progress.cursor), leave=self._may_leave, close=loader.close)
+        self._fetched = next(self._batches, None)
+        return self._fetched is not None
+
+    def _may_leave(self) -> bool:
+        """Whether to stop between two steps, before all ranks have agreed on it: not where others would wait."""
+        return self.stop.asked and self.ranks.count == 1
+
+    def _close(self) -> None:
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
+
+    def step(self) -> None:
+        assert self._fetched is not None
+        recipe, progress, (batch, cursor) = self.recipe, self.progress, self._fetched
+        rate = learning_rate(recipe.schedule, recipe.optimizer.rate, step=progress.step, steps=progress.steps)
+        report = self.stepper(batch, step=progress.step, rate=rate, limit=recipe.phases[progress.phase].length)
+        self.read()  # the step before this one, while this one is under way
+        self._unread.append(report)
+        self.progress = msgspec.structs.replace(
+            progress,
+            step=progress.step + 1,
+            cursor=cursor,
+            tokens=progress.tokens + report.tokens,
+            seconds=self.clock.seconds,
+        )
+
+    def read(self) -> None:
+        """Check and show the step that was launched last."""
+        while self._unread:
+            report = self._unread.pop()
+            report.check()
+            if self.monitor:
+                self.monitor.step(report)
+
+    def evaluate(self) -> HeldOut | None:
+        return self.held_out(self.progress.phase) if self.monitor else None
+
+    def record(self, scores: HeldOut | None) -> None:
+        self._evaluated = self.progress.step
+        if self.monitor and scores is not None:
+            progress = self.progress
+            self.monitor.held_out(progress.step, scores, seen=progress.tokens, seconds=progress.seconds)
+            self.progress = with_point(progress, scores)
+
+    def save(self) -> None:
+        self.checkpoint(self.progress)
+
+    def _left(self) -> Preempted:
+        """Save where it stands; what to end with."""
+        self.save()
+        return Preempted(
+            f"{self.stop.by or 'another rank'} stopped it; saved at step {self.progress.step:,} of "
+            f"{self.progress.steps:,}; the same command with --resume goes on from there"
+        )
+
+
+def with_point(progress: Progress, result: HeldOut) -> Progress:
+    """Keep a held-out result for the curve, where there is a masked-lm loss and something to hold it against."""
+    if "masked-lm" not in result.scores or not result.guess_loss:
+        return progress
+    point = CurvePoint(
+        step=progress.step,
+        tokens=progress.tokens,
+        seconds=progress.seconds,
+        loss=result.scores["masked-lm"].loss,
+        guess=result.guess_loss,
+    )
+    return msgspec.structs.replace(progress, curve=(*progress.curve, point))
+
+
+def _ends(recipe: Recipe, steps: int) -> list[int]:
+    """The step at which each phase ends."""
+    ends, passed = [], 0
+    for count in steps_of_phases(recipe.phases, steps):
+        passed += count
+        ends.append(passed)
+    return ends
+
+
+def ahead(
+    items: Iterator[T],
+    depth: int = 2,
+    *,
+    leave: Callable[[], bool] = lambda: False,
+    close: Callable[[], None] = lambda: None,
+) -> Generator[T, None, None]:
+    """The same items, made by a thread a little ahead of their use; errors come through, closing ends the thread.
+
+    It ends early when `leave` says so while it waits. `close` must make a thread that waits for an item fail.
+    """
+    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(maxsize=depth)
+    closed = threading.Event()
+
+    def put(item: T | None, fault: BaseException | None) -> None:
+        while not closed.is_set():
+            try:
+                ready.put((item, fault), timeout=0.1)
+                break
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for item in items:
+                put(item, None)
+                if closed.is_set():
+                    return
+            put(None, StopIteration())
+        except BaseException as fault:
+            put(None, fault)
+        finally:
+            if isinstance(items, Generator):
+                items.close()  # here, and not whenever it is collected
+
+    thread = threading.Thread(target=work, name="batches", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item, fault = ready.get(timeout=0.2)
+            except queue.Empty:
+                if leave():
+                    return
+                continue
+            if isinstance(fault, StopIteration):
+                return
+            if fault is not None:
+                raise fault
+            yield item  # type: ignore[misc]
+    finally:
+        closed.set()
+        close()
+        thread.join(timeout=JOIN_S)  # what a worker makes ends with it; a block made in this process is not waited for

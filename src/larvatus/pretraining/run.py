@@ -1,0 +1,389 @@
+"""A pretraining run, from a corpus to a model directory: plan, train or resume, evaluate, save.
+
+    larvatus pretrain bert --size tiny --corpus my_texts/ --out runs/mine
+
+The run directory becomes the model directory: a Hugging Face directory at the end, with `metrics.jsonl` and
+`checkpoints/` beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import msgspec
+import torch
+
+from larvatus.bundle.card import model_card
+from larvatus.bundle.directory import architecture_of, save_bundle
+from larvatus.bundle.huggingface import layout_for
+from larvatus.bundle.huggingface.native import Native
+from larvatus.corpus import Corpus
+from larvatus.corpus.loader import Loader, Reading
+from larvatus.corpus.mixture import epoch_tokens
+from larvatus.corpus.report import language_rows
+from larvatus.corrupt import packed_length
+from larvatus.engine.checkpoint import FOLDER, Checkpoint
+from larvatus.engine.distribution import Ranks, ranks
+from larvatus.engine.optimizer import build_optimizer
+from larvatus.engine.settings import Budget
+from larvatus.engine.snapshot import Made
+from larvatus.engine.speed import flops_per_token, peak_flops
+from larvatus.engine.watch import Metrics, Watcher
+from larvatus.errors import printable
+from larvatus.files import locked, sweep
+from larvatus.network import Network
+from larvatus.nn.memory import saying_what_to_lower
+from larvatus.outputs import remove_run
+from larvatus.pretraining.adapt import extension_of
+from larvatus.pretraining.budget import steps_of_minutes, steps_wanted
+from larvatus.pretraining.card import card_of, results_of, training_facts
+from larvatus.pretraining.checkpoint import (
+    Progress,
+    State,
+    checkpoints_of,
+    refuse_another_run,
+    refuse_what_is_there,
+    restore,
+    save_checkpoint,
+)
+from larvatus.pretraining.domains import Change, Comparison, Measured, changes, facts_of, notes_of, records_of, table_of
+from larvatus.pretraining.evaluation import HeldOut
+from larvatus.pretraining.held_out import corruption_of, held_out
+from larvatus.pretraining.job import Job
+from larvatus.pretraining.loop import Pretraining
+from larvatus.pretraining.monitor import Monitor
+from larvatus.pretraining.prepare import Prepared
+from larvatus.pretraining.size import refuse_what_cannot_fit
+from larvatus.pretraining.step import Stepper
+from larvatus.recipes import recipe_table
+from larvatus.regular_files import only_regular
+from larvatus.rng import derive
+from larvatus.signals import Stop, listening, resumable
+
+KEPT = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard")
+"""What a run keeps in its directory beside the model: none of it may lead elsewhere."""
+LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume goes on from there"
+CURVE_TOKENS = 65_536  # read at each evaluation along the way
+FINAL_TOKENS = 1_048_576
+
+
+def train(job: Job, texts: Callable[[], Prepared], watcher: Watcher) -> dict[int, HeldOut]:
+    """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
+    refuse_what_cannot_fit(job.recipe, job.runtime)
+    with (
+        ranks(job.runtime.device) as group,
+        listening() as stop,
+        resumable(lambda: _way_on(job)),
+        locked(job.out) if group.main else nullcontext(),
+        saying_what_to_lower(LOWER),
+    ):
+        if group.main:
+            only_regular(job.out, KEPT)
+            inputs = [] if job.origin is None else [job.origin.path]
+            refuse_what_is_there(job.out, resume=job.resume, overwrite=job.overwrite, inputs=inputs)
+            if job.overwrite:
+                remove_run(job.out)
+        prepared = group.share(texts)
+        run = Run(job, prepared, ranks=group, stop=stop, watcher=watcher if group.main else Watcher())
+        return run.execute()
+
+
+def _way_on(job: Job) -> str:
+    """How a run that was stopped before its first step, or after its last, goes on."""
+    saved = (job.out / FOLDER).is_dir()
+    return f"the same command{' with --resume' if saved else ''} goes on from what stands in {job.out}"
+
+
+class Run:
+    """A job under way on this rank."""
+
+    def __init__(self, job: Job, prepared: Prepared, *, ranks: Ranks, stop: Stop, watcher: Watcher) -> None:
+        self.job, self.ranks, self.stop, self.watcher = job, ranks, stop, watcher
+        self.news = Watcher() if job.brief else watcher  # for what is no warning
+        if job.runtime.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be asked before it starts
+            torch.use_deterministic_algorithms(True)
+        self.corpus = Corpus.open(prepared.train)
+        self.valid = Corpus.open(prepared.valid) if prepared.valid else None
+        self.tokenizer = self.corpus.tokenizer
+        self.model = self._first_model().to(job.runtime.device)
+        self.comparison = Comparison(domains=prepared.domains, recipe=job.recipe, runtime=job.runtime)
+        self.optimizer = build_optimizer(self.model, job.recipe.optimizer)
+        self.stepper = Stepper(
+            self.model,
+            self.optimizer,
+            job.recipe,
+            runtime=job.runtime,
+            ranks=ranks,
+            seed=job.seed,
+            pad_id=self.tokenizer.id(self.tokenizer.special.pad) or 0,  # any token does: nobody reads what is filled
+        )
+
+    def _first_model(self) -> Network:
+        """The weights of step 0: drawn, or those of the model to go on from."""
+        job = self.job
+        if job.origin is None:
+            refuse_what_cannot_fit(job.recipe, job.runtime, self.tokenizer.size)
+            return Network.build(job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed)
+        first, parts = extension_of(job.out)
+        started = job.origin.start(job.recipe, seed=job.seed, first=first, parts=parts)
+        self.watcher.say(f"from {job.origin.path}: {started}")
+        return started.model
+
+    def execute(self) -> dict[int, HeldOut]:
+        """Train to the end; held-out results by length, when there is held-out text."""
+        self._announce()
+        compared = self.job.origin is not None and self.ranks.main
+        before = self._measure_origin() if compared else {}
+        progress = self._begin()
+        with self.watcher.metrics(self.job.out, tensorboard=self.job.tensorboard) as metrics:
+            with self.stop.noting():
+                progress = self._train(progress, metrics)
+            self.stop.check()
+            results = self._final() if self.ranks.main else {}
+            for length, result in results.items():
+                metrics.write("final", progress.step, {"length": length, **result.to_dict()})
+            rows = changes(before, self.comparison.measure(self.model)) if before else []
+            for record in records_of(rows):
+                metrics.write("domain", progress.step, record)
+            with self.stop.noting():
+                if self.ranks.main:
+                    self._save_bundle(progress, results, rows)
+        if compared:
+            self._show(rows)
+        return results
+
+    def _measure_origin(self) -> dict[str, Measured]:
+        """The model that the run goes on from, as it was, in the vocabulary it had."""
+        job = self.job
+        assert job.origin is not None
+        if not self.comparison.extended:
+            return self.comparison.measure(self.model, before=True)
+        return self.comparison.measure(
+            job.origin.start(job.recipe, seed=job.seed).model.to(job.runtime.device), before=True
+        )
+
+    def _show(self, rows: list[Change]) -> None:
+        """What was gained and what was forgotten."""
+        if rows:
+            self.watcher.show(table_of(rows, extended=self.comparison.extended))
+        for line in notes_of(self.comparison):
+            self.watcher.say(line)
+
+    def _announce(self) -> None:
+        """Two lines before the work: what is read, what is trained."""
+        corpus, recipe = self.corpus, self.job.recipe
+        self.news.say(
+            f"{printable(str(corpus.path))}: {corpus.documents:,} documents · {corpus.sentences:,} sentences"
+            f" · {corpus.words:,} words"
+            f" · vocabulary: {self.tokenizer.size:,} pieces, {corpus.tokens / max(corpus.words, 1):.2f} per word",
+        )
+        if len(corpus.manifest.languages) > 1:
+            for row in language_rows(corpus.manifest.languages, recipe.mixture.alpha):
+                self.news.say(f"  {row}")
+        if without := self._languages_without():
+            names = ", ".join(without)
+            self.news.say(f"no held-out text of {names}: not evaluated; give some with --valid PATH")
+        parameters = sum(p.numel() for p in self.model.parameters())
+        lengths = " then ".join(str(phase.length) for phase in recipe.phases)
+        step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
+        self.news.say(
+            f"{recipe.name}: {parameters / 1e6:.1f}M parameters · length {lengths} · {step} tokens a step · "
+            f"{self.job.runtime}",
+        )
+
+    def _languages_without(self) -> list[str]:
+        """Languages that are trained on and not evaluated, where others are."""
+        return (
+            [] if self.valid is None else sorted(self.corpus.manifest.languages.keys() - self.valid.manifest.languages)
+        )
+
+    def _final(self) -> dict[int, HeldOut]:
+        """Held-out scores at the length of each phase."""
+        results = {}
+        for number, phase in enumerate(self.job.recipe.phases):
+            result = self._evaluate(number, FINAL_TOKENS)
+            if result is not None:
+                results[phase.length] = result
+                self.news.say(f"held out, length {phase.length}: {result}")
+                for language, part in result.languages.items():
+                    self.news.say(f"  {language}: {part}")
+        return results
+
+    def _train(self, progress: Progress, metrics: Metrics) -> Progress:
+        job = self.job
+        monitor = self._monitor(progress, metrics) if self.ranks.main else None
+        training = Pretraining(
+            recipe=job.recipe,
+            runtime=job.runtime,
+            ranks=self.ranks,
+            stepper=self.stepper,
+            loader=self.loader,
+            held_out=lambda phase: self._evaluate(phase, CURVE_TOKENS),
+            checkpoint=lambda reached: self._save_checkpoint(reached, monitor),
+            monitor=monitor,
+            stop=self.stop,
+            evaluate_every=job.evaluate_every or max(1, progress.steps // 10),
+            save_every=job.save_every or max(1, progress.steps // 10),
+            progress=progress,
+        )
+        with monitor or nullcontext():
+            return training.run()
+
+    # — where to begin —
+
+    def _begin(self) -> Progress:
+        """From the newest checkpoint when resuming, else from step 0 with a number of steps that is now fixed."""
+        job = self.job
+        if self.ranks.main:
+            sweep(job.out)
+            sweep(job.out / FOLDER)
+        checkpoints = checkpoints_of(job.out, self.watcher.warn)
+        checkpoint = checkpoints.resume(refuse=self._refuse_another_run, made=self._made())
+        if checkpoint is None:
+            if job.resume:
+                self.news.say("no checkpoint yet: starting at step 0")
+            steps = steps_wanted(job.recipe, job.budget, self._epoch_tokens()) or self._measure()
+            return Progress(steps=steps)
+        restore(checkpoint, self.model, self.optimizer)
+        progress = checkpoint.state.progress
+        if job.fork:
+            progress = msgspec.structs.replace(progress, steps=self._steps_asked() or progress.steps)
+        self.watcher.say(f"resumed from step {progress.step:,} of {progress.steps:,}")
+        return progress
+
+    def _refuse_another_run(self, checkpoint: Checkpoint[State]) -> None:
+        if not self.job.fork:
+            refuse_another_run(checkpoint, self._identity, steps=self._steps_asked())
+
+    def _made(self) -> Made:
+        return Made.here(self.job.runtime, self.ranks.count)
+
+    def _measure(self) -> int:
+        """Minutes into steps; the weights are put back to where they began."""
+        began = time.monotonic()
+        before = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        steps = steps_of_minutes(
+            self.job.recipe, self.job.budget.minutes or 0, stepper=self.stepper, loader=self.loader, began=began
+        )
+        self.model.load_state_dict(before)
+        self.optimizer.state.clear()
+        steps = self.ranks.agree(steps, self.job.runtime.device)
+        if self.ranks.main:
+            self.news.say(f"{self.job.budget.minutes:g} minutes are {steps:,} steps here")
+        return steps
+
+    def _steps_asked(self) -> int | None:
+        """What the command asks for, if it says anything; minutes are not measured again."""
+        asked = self.job.budget != Budget()
+        return steps_wanted(self.job.recipe, self.job.budget, self._epoch_tokens()) if asked else None
+
+    def _epoch_tokens(self) -> int:
+        """As the languages are mixed, which is the size of the corpus where there is one."""
+        return sum(epoch_tokens(self.corpus.manifest.languages, self.job.recipe.mixture).values())
+
+    @functools.cached_property
+    def _identity(self) -> dict[str, object]:
+        origin: dict[str, object] = {}
+        if self.job.origin is not None:
+            domains = {
+                domain.name: Corpus.open(domain.path, verify=False).fingerprint for domain in self.comparison.domains
+            }
+            origin = {"from": self.job.origin.fingerprint, "domains": domains}
+        return {
+            "recipe": recipe_table(self.job.recipe),
+            "seed": self.job.seed,
+            "corpus": self.corpus.fingerprint,
+            "valid": self.valid.fingerprint if self.valid else None,
+            **origin,
+        }
+
+    # — what the loop calls —
+
+    def loader(self, phase: int) -> Loader:
+        """The training text of a phase, packed and masked."""
+        recipe, length = self.job.recipe, self.job.recipe.phases[phase].length
+        seed = derive(self.job.seed, "phase", phase)  # each phase has an order and masks of its own
+        return Loader(
+            self.corpus,
+            packing=recipe.packing,
+            length=packed_length(recipe.corruption, length),
+            corruption=corruption_of(recipe.corruption, self.tokenizer, seed, limit=length),
+            tokens=recipe.batch * length,
+            seed=seed,
+            workers=self.job.runtime.workers,
+            reading=Reading(mixture=recipe.mixture),
+        )
+
+    def _evaluate(self, phase: int, tokens: int) -> HeldOut | None:
+        """On held-out text, `tokens` in all; of each language as much where there are several."""
+        if self.valid is None:
+            return None
+        job = self.job
+        length = job.recipe.phases[phase].length
+        return held_out(self.model, self.valid, job.recipe, length=length, tokens=tokens, runtime=job.runtime)
+
+    def _monitor(self, progress: Progress, metrics: Metrics) -> Monitor:
+        job = self.job
+        return Monitor(
+            metrics,
+            self.watcher,
+            brief=job.out.name if job.brief else None,
+            steps=progress.steps,
+            start=progress.step,
+            flops=flops_per_token(self.model, job.recipe, job.recipe.phases[progress.phase].length),
+            peak=peak_flops(job.runtime.device),
+        )
+
+    def _save_checkpoint(self, progress: Progress, monitor: Monitor | None) -> None:
+        if not self.ranks.main:
+            return
+        path = save_checkpoint(
+            self.job.out,
+            model=self.model,
+            optimizer=self.optimizer,
+            progress=progress,
+            identity=self._identity,
+            made=self._made(),
+            warn=self.watcher.warn,
+        )
+        if monitor:
+            monitor.saved(progress.step, path)
+
+    def _save_bundle(self, progress: Progress, results: dict[int, HeldOut], rows: list[Change]) -> None:
+        job, recipe = self.job, self.job.recipe
+        facts = training_facts(progress, seed=job.seed, runtime=job.runtime)
+        architecture = architecture_of(self.model, recipe.model, recipe.objectives)
+        card = card_of(
+            job.out.name,
+            recipe=recipe,
+            model=self.model,
+            corpus=self.corpus,
+            training=facts,
+            results={**results_of(results), **facts_of(rows)},
+            transformers=layout_for(architecture, pad=self.tokenizer.pad_id).model_type != Native.model_type,
+            parent=str(job.origin.path) if job.origin else None,
+        )
+        save_bundle(
+            job.out,
+            network=self.model,
+            model_config=recipe.model,
+            objective_configs=recipe.objectives,
+            tokenizer=self.tokenizer,
+            recipe=recipe_table(recipe),
+            lineage={**facts, "corpus": self.corpus.fingerprint, **self._parent()},
+            card=model_card(card),
+        )
+
+    def _parent(self) -> dict[str, object]:
+        """Lineage: the model that the run went on from, and its own lineage."""
+        origin = self.job.origin
+        if origin is None:
+            return {}
+        added = len(extension_of(self.job.out)[1])
+        about = {"directory": str(origin.path), "sha256": origin.fingerprint, "lineage": origin.bundle.lineage}
+        return {"parent": {**about, "added pieces": added}}

@@ -1,0 +1,79 @@
+"""Means and deviations over seeds, what is best, and how it is said."""
+
+import itertools
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from larvatus.evaluation.plot import COLOURS, apart, draw
+from larvatus.evaluation.results import ObjectiveScore, Point, Results, RunResult
+from larvatus.evaluation.yardstick import YardstickScore
+
+
+def run(label, seed, loss, *, tokenizer="one", objective="masked-lm"):
+    word = YardstickScore(loss=loss, error=0.1, bits=loss / 3, accuracy=0.1, words=9, pieces=1.2, windowed=0)
+    curve = [Point(step=k, tokens=1000 * k, seconds=6.0 * k, loss=7 - k * loss / 40, guess=7.0) for k in range(1, 11)]
+    return RunResult(
+        label=label,
+        seed=seed,
+        path=label,
+        parameters=1000,
+        vocabulary=700,
+        tokenizer=tokenizer,
+        cased=True,
+        steps=10,
+        tokens=10_000,
+        seconds=60.0,
+        epochs=0.5,
+        length=64,
+        objectives={objective: ObjectiveScore(loss=loss, accuracy=0.2, count=50)},
+        guess_loss=7.0,
+        yardstick=word,
+        curve=tuple(curve),
+    )
+
+
+def row(results, name):
+    return next(row for row in results.rows() if row.name == name)
+
+
+def test_seeds_become_mean_and_sample_deviation():
+    losses = [5.0, 5.5, 4.7]
+    results = Results(runs=tuple(run("a", s, loss) for s, loss in enumerate(losses)), budget="10 steps")
+    found = row(results, "masked-lm loss").values["a"]
+    assert math.isclose(found.mean, np.mean(losses))
+    assert math.isclose(found.deviation, np.std(losses, ddof=1))
+    assert row(results, "steps").values["a"].deviation == 0.0
+
+
+def test_the_best_is_marked_only_where_numbers_compare():
+    one = Results(runs=(run("a", 0, 5.0), run("b", 0, 6.0)), budget="")
+    two = Results(runs=(run("a", 0, 5.0), run("b", 0, 6.0, tokenizer="two")), budget="")
+    assert row(one, "gain over unigram").best == {"a"}
+    assert row(two, "gain over unigram").best == set()
+    assert row(two, "loss a word, nats").best == {"a"}
+    assert row(one, "masked-lm loss").best == set()  # masks may differ
+    assert row(Results(runs=(run("a", 0, 5.0),), budget=""), "loss a word, nats").best == set()
+
+
+def test_any_objective_has_its_lines_and_a_recipe_without_it_a_dash():
+    results = Results(runs=(run("a", 0, 5.0), run("b", 0, 0.4, objective="anything-else")), budget="")
+    assert row(results, "anything-else loss").values["a"] is None
+    assert row(results, "anything-else right").values["b"].mean == 0.2
+    assert row(results, "gain over unigram").values["b"] is None
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=10).map(sorted))
+def test_names_of_lines_keep_apart_and_in_order(heights):
+    placed = apart(heights, gap=0.055)
+    assert all(b - a >= 0.055 - 1e-9 for a, b in itertools.pairwise(placed))
+    assert max(placed) <= 1 + 1e-9
+    if all(b - a >= 0.055 for a, b in itertools.pairwise(heights)):
+        assert placed == heights
+
+
+def test_more_contestants_than_colours_are_drawn(tmp_path):
+    runs = [run(f"recipe {n}", seed, 5.0 + n / 10) for n in range(len(COLOURS) + 2) for seed in (1, 2)]
+    assert draw(Results(runs=tuple(runs), budget="10 steps"), tmp_path / "many.png")
