@@ -34,84 +34,46 @@ WATCHER = "engine/watch.py"
 REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 
 KNOWN: dict[str, str] = {
-    "hidden_circles": """
-        bundle/huggingface/layout.py↔bundle/huggingface/task_heads.py embed/options.py↔embed/standardise/standardise.py
-        embed/senses/morphy.py↔embed/senses/wordnet.py nn/attention.py↔nn/block.py↔nn/lora.py↔nn/transformer.py
-        text/tokenizer.py↔text/tokenizer_files.py
+    "long_files": """
+        labelled/records.py model.py
     """,
     "long_functions": """
-        cli/tasks/evaluate.py:evaluate cli/tasks/finetune.py:finetune cli/train/pretrain.py:pretrain
-        cli/vectors/embed.py:embed cli/vectors/isotropy.py:fit cli/vectors/map.py:word_map
+        cli/tasks/evaluate.py:evaluate cli/tasks/finetune.py:finetune cli/tasks/predict.py:predict
     """,
     "functions_of_many_parameters": """
-        bundle/directory.py:save_bundle cli/cloze/score.py:score cli/tasks/data.py:check_data
-        cli/tasks/evaluate.py:evaluate cli/tasks/finetune.py:finetune cli/tasks/predict.py:predict
-        cli/text/corpus.py:build cli/text/tokenizer.py:train cli/train/ablate.py:ablate cli/train/compare.py:compare
-        cli/train/pretrain.py:pretrain cli/vectors/attention.py:importance cli/vectors/attention.py:show
-        cli/vectors/embed.py:embed cli/vectors/isotropy.py:fit cli/vectors/isotropy.py:show cli/vectors/map.py:word_map
-        cli/vectors/senses.py:build cli/vectors/senses.py:evaluate cli/vectors/senses.py:tag
-        cli/vectors/similar.py:evaluate cli/vectors/similar.py:index cli/vectors/similar.py:words
-        corpus/loader.py:__init__ embed/bulk/bulk.py:embed_files embed/nearest/index.py:build_index
-        embed/nearest/search.py:search tasks/estimator.py:__init__
+        bundle/directory.py:save_bundle cli/tasks/data.py:check_data cli/tasks/evaluate.py:evaluate
+        cli/tasks/finetune.py:finetune cli/tasks/predict.py:predict cli/train/ablate.py:ablate
+        cli/train/compare.py:compare cli/vectors/attention.py:importance cli/vectors/isotropy.py:fit
+        cli/vectors/isotropy.py:show cli/vectors/senses.py:build cli/vectors/senses.py:evaluate
+        cli/vectors/senses.py:tag cli/vectors/similar.py:evaluate cli/vectors/similar.py:index
+        embed/bulk/bulk.py:embed_files embed/nearest/index.py:build_index embed/nearest/search.py:search
+        tasks/estimator.py:__init__
     """,
     "kinds_of_tasks_asked_for": """
-        bundle/huggingface/task_heads.py cli/tasks/evaluate_tables.py cli/tasks/evaluate_task.py cli/tasks/finetuning.py
-        cli/tasks/predict.py tasks/answers/answer.py tasks/answers/evaluation.py tasks/answers/finetune.py
-        tasks/classify/classify.py tasks/estimator.py tasks/evaluation/comparison.py tasks/evaluation/evaluation.py
-        tasks/fit/card.py tasks/fit/features.py tasks/fit/plan.py tasks/fit/pooling.py tasks/fit/run.py
-        tasks/fit/save.py tasks/held_out.py tasks/predict.py tasks/read/words.py tasks/scoring.py
-        tasks/spans/evaluation.py tasks/spans/spans.py tasks/tag/tag.py
-    """,
-    "special_tokens_outside_the_frame": """
-        corpus/loader.py corpus/packing/pieces.py text/tokenizer_files.py
-    """,
-    "rich_below_the_commands": """
-        evaluation/compare.py evaluation/runs.py evaluation/table.py pretraining/adapt.py pretraining/domains.py pretraining/monitor.py
-        pretraining/prepare.py pretraining/run.py
+        tasks/classify/pooling.py tasks/inputs.py tasks/read/words.py tasks/scoring.py
     """,
     "names_that_say_nothing": """
-        batch.py bundle/card.py bundle/contents.py bundle/convert.py bundle/directory.py bundle/heads.py
-        bundle/huggingface/__init__.py bundle/huggingface/albert.py bundle/huggingface/bert.py
-        bundle/huggingface/distilbert.py bundle/huggingface/electra.py bundle/huggingface/layout.py
-        bundle/huggingface/modernbert.py bundle/huggingface/mpnet.py bundle/huggingface/roberta.py
-        bundle/huggingface/task_heads.py bundle/replaced.py bundle/weight_files.py bundle/weights.py cli/cloze/fill.py
-        cli/cloze/score.py cli/last_resort.py cli/options.py cli/streams.py cli/tasks/data.py cli/tasks/evaluate.py
-        cli/tasks/evaluate_tables.py cli/tasks/evaluate_task.py cli/tasks/finetune.py cli/tasks/labelled.py
-        cli/tasks/predict.py cli/text/tokenizer.py cli/vectors/attention.py cli/vectors/isotropy.py cli/vectors/map.py
-        cli/vectors/senses.py cli/vectors/similar.py cloze/predict.py cloze/pseudo_likelihood.py cloze/scores.py
-        corpus/encode.py corpus/format.py corpus/packing/sentence_order.py corpus/shards.py corpus/sources.py
-        corpus/standing.py corpus/store.py corpus/stretches.py corrupt/spans.py embed/bulk/bulk.py embed/bulk/parts.py
-        embed/bulk/tables.py embed/bulk/vector_file.py embed/encoded.py embed/map/clusters.py embed/map/instances.py
-        embed/map/labels.py embed/map/page.py embed/map/picture.py embed/map/word_map.py embed/nearest/concordance.py
-        embed/nearest/index.py embed/nearest/marks.py embed/nearest/search.py embed/passages.py embed/plan.py
-        embed/senses/build.py embed/senses/evaluate.py embed/senses/inventory.py embed/senses/ladder.py
-        embed/senses/neighbours.py embed/senses/running.py embed/senses/semcor.py embed/senses/tagger.py
-        embed/senses/unified.py embed/senses/wordnet.py embed/similarity.py embed/standardise/fit.py
-        embed/standardise/standardise.py embed/vectors.py engine/optimizer.py engine/snapshot.py files.py heads/spans.py
-        heads/tagging.py labelled/check.py labelled/check_questions.py labelled/repeats.py labelled/split.py
-        labelled/surface.py model.py network.py nn/attention.py nn/buckets.py nn/crf.py nn/initialise.py nn/lora.py
-        nn/memory.py nn/relative.py nn/span_scorer.py nn/transformer.py outputs.py pretraining/adapt.py
-        pretraining/adapted_recipe.py pretraining/checkpoint.py pretraining/domains.py pretraining/held_out.py pretraining/origin.py
-        pretraining/prepare.py pretraining/run.py pretraining/text_note.py pretraining/vocabulary_note.py probe/attention.py
-        probe/attention_page.py probe/attention_picture.py probe/cosines.py probe/frequency.py probe/heads.py
-        probe/isotropy.py probe/isotropy_plot.py probe/prune.py ranges.py recipes/reading.py regular_files.py targets.py
-        tasks/answers/answer.py tasks/answers/evaluation.py tasks/answers/finetune.py tasks/answers/passages.py
-        tasks/classify/classify.py tasks/estimator.py tasks/evaluation/comparison.py tasks/evaluation/evaluated.py
-        tasks/evaluation/evaluation.py tasks/evaluation/resampled.py tasks/fit/checkpoint.py tasks/fit/choosing.py
-        tasks/fit/curve.py tasks/fit/features.py tasks/fit/finetune.py tasks/fit/loop.py tasks/fit/plan.py
-        tasks/fit/pooling.py tasks/fit/run.py tasks/fit/trained.py tasks/held_out.py tasks/predict.py
-        tasks/read/sequences.py tasks/read/unknown.py tasks/read/words.py tasks/results.py tasks/scoring.py
-        tasks/spans/decoding.py tasks/spans/evaluation.py tasks/spans/finetune.py tasks/spans/held_out.py
-        tasks/spans/relations.py tasks/spans/sequences.py tasks/spans/spans.py tasks/tag/tag.py text/align.py
-        text/boundaries.py text/embedded.py text/extend.py text/frame.py text/inflections.py text/inputs.py
-        text/languages.py text/new_words.py text/patterns.py text/readers.py text/tag_schemes.py text/tokenizer.py
-        text/tokenizer_files.py text/tokenizer_limits.py text/unigram.py text/validation_split.py text/vocabulary.py
-        vouched.py
+        batch.py bundle/heads.py bundle/huggingface/settings.py bundle/huggingface/task_heads.py bundle/weights.py
+        cli/cloze/fill.py cli/cloze/score.py cli/last_resort.py cli/options.py cli/streams.py cli/tasks/data.py
+        cli/tasks/evaluate_tables.py cli/tasks/evaluate_task.py cli/tasks/finetune.py cli/tasks/predict.py
+        cli/text/tokenizer.py cli/vectors/attention.py cli/vectors/isotropy.py cli/vectors/senses.py
+        cli/vectors/similar.py embed/plan.py files.py heads/head.py heads/spans.py heads/tagging.py labelled/check.py
+        labelled/check_questions.py labelled/reading.py labelled/records.py labelled/repeats.py labelled/split.py
+        labelled/surface.py model.py network.py outputs.py ranges.py regular_files.py settings.py targets.py
+        tasks/answers/answer.py tasks/answers/evaluation.py tasks/answers/held_out.py tasks/answers/options.py
+        tasks/answers/passages.py tasks/answers/task.py tasks/classify/classify.py tasks/classify/evaluation.py
+        tasks/classify/held_out.py tasks/classify/pooling.py tasks/estimator.py tasks/evaluation/comparison.py
+        tasks/evaluation/evaluated.py tasks/evaluation/resampled.py tasks/evaluation/shown.py tasks/fit/choosing.py
+        tasks/fit/features.py tasks/fit/finetune.py tasks/fit/plan.py tasks/fit/trained.py tasks/held_out.py
+        tasks/inputs.py tasks/predict.py tasks/read/sequences.py tasks/read/unknown.py tasks/read/words.py
+        tasks/results.py tasks/scoring.py tasks/spans/decoding.py tasks/spans/evaluation.py tasks/spans/held_out.py
+        tasks/spans/options.py tasks/spans/relations.py tasks/spans/sequences.py tasks/spans/spans.py
+        tasks/spans/task.py tasks/tag/evaluation.py tasks/tag/held_out.py tasks/tag/tag.py tasks/tag/task.py
+        text/align.py vouched.py
     """,
     "words_of_no_field": """
-        cli/options.py cli/tasks/evaluate_task.py cli/vectors/attention.py cli/vectors/isotropy.py cli/vectors/senses.py
-        corpus/mixture.py embed/bulk/bulk.py embed/map/instances.py embed/nearest/search.py embed/passages.py
-        embed/vectors.py engine/settings.py probe/frequency.py probe/isotropy.py tasks/answers/passages.py
+        cli/options.py cli/tasks/evaluate_task.py cli/vectors/attention.py cli/vectors/senses.py settings.py
+        tasks/answers/passages.py
     """,
 }
 
