@@ -37,10 +37,9 @@ from larvatus.rng import stream
 from larvatus.tasks.answers.answer import Decoding
 from larvatus.tasks.answers.held_out import hold_out_questions
 from larvatus.tasks.answers.options import AnswerOptions
-from larvatus.tasks.fit.finetune import Job, Watch
+from larvatus.tasks.fit.finetune import Job, Watch, finetune
 from larvatus.tasks.fit.loop import Epoch, scoring_of
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.registry import finetune
 
 Questions = Dataset[QuestionExample]
 WAYS = {

@@ -34,7 +34,7 @@ from larvatus.labelled.glue import read_glue
 from larvatus.rng import stream
 from larvatus.targets import WordTags
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.fit.features import Examples
+from larvatus.tasks.features import Examples
 from larvatus.tasks.fit.loop import FineTuning, Fitting
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences

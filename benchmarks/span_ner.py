@@ -26,10 +26,9 @@ from larvatus.labelled.records import Dataset, SpannedWords, TaggedExample
 from larvatus.labelled.spanned import read_spanned
 from larvatus.metrics.entities import entity_f1
 from larvatus.metrics.spans import span_f1
-from larvatus.tasks.fit.finetune import Job, Watch
+from larvatus.tasks.fit.finetune import Job, Watch, finetune
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.registry import finetune
 from larvatus.tasks.spans.decoding import decode_spans
 from larvatus.tasks.spans.options import SpanOptions
 from larvatus.tasks.spans.spans import span_candidates, spans_head

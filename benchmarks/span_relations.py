@@ -27,10 +27,9 @@ from larvatus.labelled.problems import Problems
 from larvatus.labelled.records import Dataset, Relation, SpannedWords
 from larvatus.metrics.relations import relation_f1
 from larvatus.nn.relation_scorer import distances, gaps
-from larvatus.tasks.fit.finetune import Job, Watch
+from larvatus.tasks.fit.finetune import Job, Watch, finetune
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.fit.settings import FineTuneConfig
-from larvatus.tasks.registry import finetune
 from larvatus.tasks.spans.held_out import HeldOutSpans
 from larvatus.tasks.spans.options import SpanOptions
 from larvatus.tasks.spans.spans import spans_head

@@ -27,7 +27,7 @@ from larvatus.nn import TransformerConfig, on_device
 from larvatus.nn.lora import parameter_counts
 from larvatus.rng import stream
 from larvatus.targets import ClassTargets
-from larvatus.tasks.fit.features import Features
+from larvatus.tasks.features import Features
 from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
 from larvatus.tasks.scoring import Scoring, head_of
 

@@ -64,7 +64,7 @@ KNOWN: dict[str, str] = {
         tasks/answers/passages.py tasks/answers/task.py tasks/classify/classify.py tasks/classify/evaluation.py
         tasks/classify/held_out.py tasks/classify/pooling.py tasks/estimator.py tasks/evaluation/comparison.py
         tasks/evaluation/evaluated.py tasks/evaluation/resampled.py tasks/evaluation/shown.py tasks/fit/choosing.py
-        tasks/fit/features.py tasks/fit/finetune.py tasks/fit/plan.py tasks/fit/trained.py tasks/held_out.py
+        tasks/features.py tasks/fit/finetune.py tasks/fit/plan.py tasks/fit/trained.py tasks/held_out.py
         tasks/inputs.py tasks/predict.py tasks/read/sequences.py tasks/read/unknown.py tasks/read/words.py
         tasks/results.py tasks/scoring.py tasks/spans/decoding.py tasks/spans/evaluation.py tasks/spans/held_out.py
         tasks/spans/options.py tasks/spans/relations.py tasks/spans/sequences.py tasks/spans/spans.py

@@ -126,11 +126,13 @@ def test_bad_utf8_on_standard_input_names_the_line(run: Make, directory: Path) -
     assert "standard input, line 2: not UTF-8" in str(result.exception)
 
 
-def test_loading_imports_neither_pickle_readers_nor_transformers(directory: Path) -> None:
+def test_loading_imports_neither_pickle_readers_nor_transformers_nor_training(directory: Path) -> None:
     code = (
         "import sys, torch, larvatus.model as m\n"
         "torch.load = None\n"
         f"m.load({str(directory)!r}).fill('the [MASK]')\n"
         "assert 'transformers' not in sys.modules and 'huggingface_hub' not in sys.modules\n"
+        "rooms = ('engine', 'pretraining', 'corpus', 'tasks.fit')\n"
+        "assert not [name for name in sys.modules if name.startswith(tuple(f'larvatus.{room}' for room in rooms))]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -20,8 +20,8 @@ from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.targets import ClassTargets, WordTags
-from larvatus.tasks.fit import features as module
-from larvatus.tasks.fit.features import Features
+from larvatus.tasks import features as module
+from larvatus.tasks.features import Features
 from larvatus.tasks.fit.trained import TrainedConfig, train_mode, trainable
 from larvatus.tasks.scoring import Scoring, head_of
 

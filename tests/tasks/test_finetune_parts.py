@@ -13,7 +13,7 @@ from msgspec import Struct
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
 from larvatus.network import Network
-from larvatus.tasks.fit.features import Features
+from larvatus.tasks.features import Features
 from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig

@@ -17,7 +17,7 @@ from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.nn.lora import merge_lora
 from larvatus.targets import ClassTargets, WordTags
-from larvatus.tasks.fit.features import Features
+from larvatus.tasks.features import Features
 from larvatus.tasks.fit.loop import FineTuning, Fitting
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig

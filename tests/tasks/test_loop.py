@@ -25,11 +25,12 @@ from larvatus.rng import stream
 from larvatus.signals import Stop
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.classify.options import ClassifyOptions, classification_head
-from larvatus.tasks.fit.choosing import Epoch, Scores, gains, stuck
-from larvatus.tasks.fit.features import Examples
+from larvatus.tasks.features import Examples
+from larvatus.tasks.fit.choosing import Epoch, gains, stuck
 from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order, evaluation_places
 from larvatus.tasks.fit.settings import FineTuneConfig
+from larvatus.tasks.held_out import Scores
 from larvatus.tasks.read.sequences import text_sequences, word_sequences
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.tag.tag import TaggedWords

@@ -27,7 +27,7 @@ from larvatus.nn import TransformerConfig, on_device, span_scorer
 from larvatus.nn.relation_scorer import distances, gaps
 from larvatus.objectives import MaskedLMConfig
 from larvatus.targets import WordSpans
-from larvatus.tasks.fit.features import Features
+from larvatus.tasks.features import Features
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch
 from larvatus.tasks.fit.save import contents_hash, save_tuned
 from larvatus.tasks.fit.settings import FineTuneConfig

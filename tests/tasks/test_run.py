@@ -18,8 +18,9 @@ from safetensors.torch import load_file
 
 from larvatus.cli.tasks import finetuning
 from larvatus.tasks.fit.checkpoint import SeedRun
-from larvatus.tasks.fit.choosing import Epoch, Scores
+from larvatus.tasks.fit.choosing import Epoch
 from larvatus.tasks.fit.finetune import _better
+from larvatus.tasks.held_out import Scores
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 

@@ -23,7 +23,7 @@ from larvatus.engine.settings import Runtime
 from larvatus.rng import stream
 from larvatus.targets import WordTags
 from larvatus.tasks.classify.classify import LabelledTexts
-from larvatus.tasks.fit.features import Examples
+from larvatus.tasks.features import Examples
 from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences

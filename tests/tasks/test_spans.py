@@ -23,7 +23,7 @@ from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.objectives import MaskedLMConfig
 from larvatus.targets import WordSpans
-from larvatus.tasks.fit.features import Features
+from larvatus.tasks.features import Features
 from larvatus.tasks.fit.finetune import Job, Watch
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig

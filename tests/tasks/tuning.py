@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from larvatus.tasks.fit.finetune import Job, Tuned
-from larvatus.tasks.registry import finetune
+from larvatus.tasks.fit.finetune import Job, Tuned, finetune
 
 
 def _with(job: Job, options: Any) -> Job:

@@ -32,12 +32,11 @@ from larvatus.errors import DataError, UsageError
 from larvatus.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.metrics.entities import tag_f1
 from larvatus.tasks.classify.options import ClassifyOptions
-from larvatus.tasks.fit.finetune import Job, Tuned
+from larvatus.tasks.fit.finetune import Job, Tuned, finetune
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
 from larvatus.tasks.read.windows import Windows
-from larvatus.tasks.registry import finetune
 from larvatus.tasks.results import Classified, Tagged
 from larvatus.tasks.scoring import score_sequences
 from larvatus.tasks.tag.options import TagOptions

@@ -30,8 +30,21 @@ from larvatus.metrics.calibration import (
     softmax,
 )
 from larvatus.network import Network
-from larvatus.tasks.fit.choosing import Scores
 from larvatus.tasks.scoring import Scoring, head_of
+
+
+class Scores(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is worth on held-out examples."""
+
+    metric: str
+    """The one that decides which weights are kept."""
+    values: dict[str, float]
+    validation_loss: float = math.nan
+    """Mean loss on the held-out examples, as training counts it; NaN where it is not known."""
+
+    @property
+    def main(self) -> float:
+        return self.values[self.metric]
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):

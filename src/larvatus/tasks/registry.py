@@ -1,6 +1,6 @@
 """The tasks: commands, Python, cards, evaluation and prediction read this list, and nothing else lists them.
 
-    TASKS["tag"].finetune(bundle, train, dev, Job())
+    TASKS["tag"].read("train.conll")
     task_of(bundle).evaluate(bundle, data)
 
 Adding a task is a folder with a `task.py`, its line here, and that of its head in `heads/kinds.py`
@@ -19,10 +19,8 @@ from msgspec import Struct
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.heads.head import HeadConfig
-from larvatus.labelled.records import Dataset
 from larvatus.tasks.answers.task import Answers
 from larvatus.tasks.classify.task import Classify
-from larvatus.tasks.fit.finetune import Job, Tuned
 from larvatus.tasks.spans.task import Spans
 from larvatus.tasks.tag.task import Tag
 from larvatus.tasks.task import Task
@@ -58,11 +56,6 @@ def task_of(bundle: Bundle) -> AnyTask:
 def is_tuned(bundle: Bundle) -> bool:
     """Whether a model was fine-tuned for a task."""
     return any(isinstance(config, HeadConfig) for config in bundle.objectives)
-
-
-def finetune(name: str, bundle: Bundle, train: Dataset[Any], dev: Dataset[Any] | None, job: Job = Job()) -> Tuned:
-    """Fine-tune a model for a task."""
-    return task_named(name).finetune(bundle, train, dev, job)
 
 
 def option_names() -> frozenset[str]:

@@ -11,12 +11,12 @@
         def predict(self, bundle, examples, options, scoring): …    # results, by the same `encode`
         def evaluate(self, bundle, data, options): …  # metrics with intervals
 
-`finetune` below is the same for all. Fine-tuning, evaluation and prediction encode text by one function of the folder.
+Fine-tuning, evaluation and prediction encode text by one function of the folder. How the parts make a fine-tuning is
+the same for all tasks (`tasks/fit/finetune.py`), and known only there: a task is loaded without what trains it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -31,12 +31,13 @@ from larvatus.labelled.problems import Problems
 from larvatus.labelled.reading import FileOptions, Paths
 from larvatus.labelled.records import AnyExample, Dataset, Kind, Place
 from larvatus.labelled.unlabelled import TextFormat, read_unlabelled
+from larvatus.network import Network
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.fit.finetune import Encoded, Job, Tuned, parted, tuned_with_head
-from larvatus.tasks.fit.settings import Usual
-from larvatus.tasks.held_out import HeldOut
+from larvatus.tasks.features import Encoded
+from larvatus.tasks.held_out import HeldOut, Scores
 from larvatus.tasks.inputs import Input, PredictOptions
+from larvatus.tasks.job import TaskJob, Usual
 from larvatus.tasks.results import Prediction
 from larvatus.tasks.scoring import Scoring
 
@@ -97,19 +98,19 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     # ---- fine-tuning
 
     def before(
-        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: Job
+        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: TaskJob
     ) -> tuple[Dataset[AnExample], Dataset[AnExample] | None]:
         """What is done with examples before some are held out."""
         return train, dev
 
     def spelt(
-        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: Job
+        self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: TaskJob
     ) -> tuple[Dataset[AnExample], Dataset[AnExample] | None]:
         """What is done with examples afterwards: tags in one scheme."""
         return train, dev
 
     @abstractmethod
-    def head(self, bundle: Bundle, train: Dataset[AnExample], job: Job) -> Any:
+    def head(self, bundle: Bundle, train: Dataset[AnExample], job: TaskJob) -> Any:
         """The settings of the head that these examples and options ask for."""
 
     def is_linear(self, config: Any) -> bool:
@@ -117,39 +118,26 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         return False
 
     @abstractmethod
-    def learn(self, bundle: Bundle, train: Dataset[AnExample], config: Any, job: Job) -> Encoded:
+    def learn(self, bundle: Bundle, train: Dataset[AnExample], config: Any, job: TaskJob) -> Encoded:
         """Examples as training data."""
 
     @abstractmethod
-    def held_out(self, bundle: Bundle, dev: Dataset[AnExample], config: Any, job: Job, *, train: Any) -> HeldOut:
+    def held_out(self, bundle: Bundle, dev: Dataset[AnExample], config: Any, job: TaskJob, *, train: Any) -> HeldOut:
         """Examples that the model is scored on while it learns."""
 
-    def fitted(self, tuned: Tuned, held: Any, job: Job) -> Tuned:
-        """What is fitted to held-out examples after training, besides a temperature: a threshold."""
-        return tuned
+    def fitted(self, model: Network, held: Any, job: TaskJob) -> Scores | None:
+        """Fit to held-out examples what is fitted after training, besides a temperature: a threshold, set in the head.
 
-    def options(self, job: Job) -> AnOptions:
+        Gives the scores under it; None where there is nothing to fit.
+        """
+        return None
+
+    def options(self, job: TaskJob) -> AnOptions:
         """The options of a job, or by default."""
         chosen = self.Options() if job.options is None else job.options
         if not isinstance(chosen, self.Options):
             raise UsageError(f"finetune {self.name} takes {self.Options.__name__}, not {type(chosen).__name__}")
         return chosen  # type: ignore[return-value]
-
-    def finetune(
-        self, bundle: Bundle, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: Job = Job()
-    ) -> Tuned:
-        """From examples to a calibrated model."""
-        self.options(job)
-        train, dev = self.before(train, dev, job)
-        train, dev = parted(train, dev, job)
-        train, dev = self.spelt(train, dev, job)
-        config = self.head(bundle, train, job)
-        settings = job.config.settled(self.defaults, len(train), linear=self.is_linear(config))
-        job = dataclasses.replace(job, config=settings)
-        data = self.learn(bundle, train, config, job)
-        held = self.held_out(bundle, dev, config, job, train=train) if dev else None
-        tuned = tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
-        return tuned if held is None else self.fitted(tuned, held, job)
 
     # ---- prediction
 

@@ -12,9 +12,10 @@ from rich.table import Table
 from larvatus.engine.pace import Pace
 from larvatus.engine.watch import Watcher
 from larvatus.errors import printable
-from larvatus.tasks.fit.choosing import Epoch, Scores, compare
+from larvatus.tasks.fit.choosing import Epoch, compare
 from larvatus.tasks.fit.finetune import Tuned, Watch
 from larvatus.tasks.fit.run import CurvePoint
+from larvatus.tasks.held_out import Scores
 from larvatus.tasks.registry import task_of
 
 LINE_EVERY_S = 30.0

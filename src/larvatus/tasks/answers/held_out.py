@@ -39,8 +39,7 @@ from larvatus.tasks.answers.answer import (
 )
 from larvatus.tasks.answers.options import AnswerOptions
 from larvatus.tasks.answers.passages import Asked, EmptyWindows, answer_tokens, with_answers
-from larvatus.tasks.fit.choosing import Scores
-from larvatus.tasks.held_out import Calibration, judged, known_metric, mean_loss
+from larvatus.tasks.held_out import Calibration, Scores, judged, known_metric, mean_loss
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring, score_sequences
 

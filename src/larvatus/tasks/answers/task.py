@@ -21,16 +21,16 @@ from larvatus.labelled.records import Dataset, Kind, Place, QuestionExample, Tex
 from larvatus.labelled.squad import TABLES, read_questions
 from larvatus.labelled.tables import ending
 from larvatus.labelled.unlabelled import TextFormat
+from larvatus.network import Network
 from larvatus.tasks.answers.answer import Decoding, answer_questions, answerer_of, encode_questions
 from larvatus.tasks.answers.evaluation import AnswerEvaluation, evaluate_answers
 from larvatus.tasks.answers.held_out import HeldOutQuestions, hold_out_questions, metric_of_answers
 from larvatus.tasks.answers.options import AnswerOptions, answering_head
 from larvatus.tasks.answers.passages import AskedAndAnswered, with_answers
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.fit.finetune import Job, Tuned
-from larvatus.tasks.fit.loop import scoring_of
-from larvatus.tasks.fit.settings import Usual
+from larvatus.tasks.held_out import Scores
 from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair
+from larvatus.tasks.job import TaskJob, Usual
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Answer
 from larvatus.tasks.scoring import Scoring
@@ -66,45 +66,43 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
         return read_questions(source, problems=problems)
 
     def before(
-        self, train: Dataset[QuestionExample], dev: Dataset[QuestionExample] | None, job: Job
+        self, train: Dataset[QuestionExample], dev: Dataset[QuestionExample] | None, job: TaskJob
     ) -> tuple[Dataset[QuestionExample], Dataset[QuestionExample] | None]:
         for example in train:
             if not example.known:
                 raise DataError(f"{example.place}: its answer is not given, so nothing can be learnt from it; drop it")
         return train, dev
 
-    def head(self, bundle: Bundle, train: Dataset[QuestionExample], job: Job) -> AnsweringConfig:
+    def head(self, bundle: Bundle, train: Dataset[QuestionExample], job: TaskJob) -> AnsweringConfig:
         config = answering_head(train, self.options(job), natural=natural_head(bundle, "answering"))
         if not config.whole_words:
-            job.watch.say("answers may begin and end inside words, as those of the training examples do")
+            job.say("answers may begin and end inside words, as those of the training examples do")
         return config
 
-    def _windows(self, bundle: Bundle, job: Job) -> Windows:
+    def _windows(self, bundle: Bundle, job: TaskJob) -> Windows:
         return dataclasses.replace(job.windows(bundle), overlap=self.options(job).overlap)
 
     def learn(
-        self, bundle: Bundle, train: Dataset[QuestionExample], config: AnsweringConfig, job: Job
+        self, bundle: Bundle, train: Dataset[QuestionExample], config: AnsweringConfig, job: TaskJob
     ) -> AskedAndAnswered:
         asked = encode_questions(bundle, train.examples, self._windows(bundle, job))
         data = with_answers(asked, train.examples, self.options(job).empty, seed=job.seeds[0])
-        job.watch.say(_described(data))
+        job.say(_described(data))
         return data
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[QuestionExample], config: AnsweringConfig, job: Job, *, train: Any
+        self, bundle: Bundle, dev: Dataset[QuestionExample], config: AnsweringConfig, job: TaskJob, *, train: Any
     ) -> HeldOutQuestions:
         metric = metric_of_answers(config, job.metric)
         windows, options = self._windows(bundle, job), self.options(job)
         return hold_out_questions(bundle, dev, windows, options, null=config.null, metric=metric)
 
-    def fitted(self, tuned: Tuned, held: HeldOutQuestions, job: Job) -> Tuned:
+    def fitted(self, model: Network, held: HeldOutQuestions, job: TaskJob) -> Scores | None:
         """The threshold of no answer fitted, and the scores that it gives."""
-        model, scoring = tuned.bundle.network, scoring_of(job.runtime)
         if not held.null:
-            return tuned
-        head = answerer_of(model).replaced(threshold=held.threshold(model, scoring))
-        bundle = dataclasses.replace(tuned.bundle, objectives=(head.config,))
-        return dataclasses.replace(tuned, bundle=bundle, scores=held.scores(model, scoring))
+            return None
+        answerer_of(model).replaced(threshold=held.threshold(model, job.scoring))
+        return held.scores(model, job.scoring)
 
     def example(self, given: Input, place: Place) -> TextExample:
         return text_or_pair(given, place)

@@ -26,9 +26,8 @@ from larvatus.metrics.correlation import pearson, spearman
 from larvatus.network import Network
 from larvatus.nn.buckets import IGNORE
 from larvatus.tasks.classify.classify import LabelledTexts, Merge, merged
-from larvatus.tasks.fit.choosing import Scores
-from larvatus.tasks.fit.features import Features
-from larvatus.tasks.held_out import Calibration, calibration, known_metric, mean_loss
+from larvatus.tasks.features import Features
+from larvatus.tasks.held_out import Calibration, Scores, calibration, known_metric, mean_loss
 from larvatus.tasks.scoring import Scoring, head_of, score_sequences
 
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from larvatus.bundle.directory import Bundle
 from larvatus.heads import ClassificationConfig
-from larvatus.tasks.fit.trained import What
+from larvatus.tasks.job import What
 
 Pool = Literal["cls", "mean", "max"]
 SAID: dict[Pool, str] = {"cls": "[CLS]", "mean": "the mean of its tokens", "max": "the maximum of its tokens"}

@@ -22,10 +22,8 @@ from larvatus.tasks.classify.held_out import HeldOutTexts, metric_of_texts
 from larvatus.tasks.classify.options import ClassifyOptions, classification_head
 from larvatus.tasks.classify.pooling import Pooling, pooling_of
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.fit.finetune import Job, tell_unknown
-from larvatus.tasks.fit.plan import balance
-from larvatus.tasks.fit.settings import Usual
 from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair
+from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import Scoring
@@ -60,22 +58,22 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
             problems=problems,
         )
 
-    def head(self, bundle: Bundle, train: Dataset[TextExample], job: Job) -> ClassificationConfig:
+    def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskJob) -> ClassificationConfig:
         config, pooling = pooled_head(bundle, train, job, self.options(job))
-        job.watch.say(balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
-        job.watch.say(pooling.describe())
+        job.say(balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
+        job.say(pooling.describe())
         return config
 
     def is_linear(self, config: ClassificationConfig) -> bool:
         return config.dense == "none" and not config.mix
 
     def learn(
-        self, bundle: Bundle, train: Dataset[TextExample], config: ClassificationConfig, job: Job
+        self, bundle: Bundle, train: Dataset[TextExample], config: ClassificationConfig, job: TaskJob
     ) -> LabelledTexts:
         return labelled_texts(bundle, train.examples, config, job.windows(bundle))
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[TextExample], config: ClassificationConfig, job: Job, *, train: Any
+        self, bundle: Bundle, dev: Dataset[TextExample], config: ClassificationConfig, job: TaskJob, *, train: Any
     ) -> HeldOutTexts:
         counts = [train.labels()[label] for label in config.labels]
         metric = metric_of_texts(config, counts, job.metric)
@@ -111,7 +109,7 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
 
 
 def pooled_head(
-    bundle: Bundle, train: Dataset[TextExample], job: Job, options: ClassifyOptions
+    bundle: Bundle, train: Dataset[TextExample], job: TaskJob, options: ClassifyOptions
 ) -> tuple[ClassificationConfig, Pooling]:
     """The head that the texts ask for, and what it reads of a text."""
     natural = natural_head(bundle, "classification")
@@ -120,7 +118,7 @@ def pooled_head(
     pooling = pooling_of(
         bundle,
         labels=config.labels,
-        trained=job.config.trained.what,
+        trained=job.what,
         family=natural.get("pool", "cls"),
         asked=asked,
     )

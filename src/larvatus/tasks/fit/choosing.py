@@ -17,23 +17,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from larvatus.tasks.held_out import Scores
+
 WAIT = 1 / 2
 FEWEST_WAITED = 10
 """Where no patience is given: this share of the planned evaluations, but never fewer than so many."""
-
-
-class Scores(Struct, frozen=True, kw_only=True):
-    """What a model is worth on held-out examples."""
-
-    metric: str
-    """The one that decides which weights are kept."""
-    values: dict[str, float]
-    validation_loss: float = math.nan
-    """Mean loss on the held-out examples, as training counts it; NaN where it is not known."""
-
-    @property
-    def main(self) -> float:
-        return self.values[self.metric]
 
 
 class Epoch(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """A fine-tuning run, from labelled examples to a model directory: head, encode, train, calibrate, score.
 
-    tuned = finetune("classify", bundle, train, dev, Job(seeds=(0, 1, 2)))       # tasks/registry.py
+    tuned = finetune("classify", bundle, train, dev, Job(seeds=(0, 1, 2)))
     tuned.bundle, tuned.scores, tuned.runs
 
 Several seeds train several models, of which the one with the best held-out score is kept; their mean and deviation are
@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -28,17 +28,18 @@ from larvatus.labelled.split import hold_out
 from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.ranges import SEED
 from larvatus.signals import Stop
+from larvatus.tasks.features import Encoded, Examples, Features
 from larvatus.tasks.fit.checkpoint import Keeper, SeedRun
-from larvatus.tasks.fit.choosing import Epoch, Scores, compare, stuck
-from larvatus.tasks.fit.features import Examples, Features
+from larvatus.tasks.fit.choosing import Epoch, compare, stuck
 from larvatus.tasks.fit.loop import FineTuning, Fit, Fitting, scoring_of
 from larvatus.tasks.fit.plan import plan
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import trainable
-from larvatus.tasks.held_out import Calibration, HeldOut, calibrated
-from larvatus.tasks.read.sequences import Sequences
-from larvatus.tasks.read.unknown import Unknown
+from larvatus.tasks.held_out import Calibration, HeldOut, Scores, calibrated
+from larvatus.tasks.job import What
 from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.registry import task_named
+from larvatus.tasks.scoring import Scoring, head_of
 
 Spread = dict[str, tuple[float, float]]
 """Mean and deviation of each metric over the seeds."""
@@ -72,6 +73,19 @@ class Job:
     watch: Watch = field(default_factory=Watch)
     keeper: Keeper | None = None
     """Saves the run under way; without it, a run that is stopped is lost."""
+
+    @property
+    def what(self) -> What:
+        """What of the model is trained."""
+        return self.config.trained.what
+
+    @property
+    def scoring(self) -> Scoring:
+        """Where held-out examples are scored."""
+        return scoring_of(self.runtime)
+
+    def say(self, line: str) -> None:
+        self.watch.say(line)
 
     def windows(self, bundle: Bundle) -> Windows:
         """How the model reads long texts."""
@@ -134,13 +148,6 @@ def spread_of(runs: Sequence[SeedRun]) -> Spread:
     }
 
 
-class Encoded(Examples, Protocol):
-    """Examples, and the sequences that they are read as."""
-
-    @property
-    def sequences(self) -> Sequences: ...
-
-
 def parted(train: Dataset[Any], dev: Dataset[Any] | None, job: Job) -> tuple[Dataset[Any], Dataset[Any] | None]:
     """Training and held-out examples; where none are given, a tenth of the training ones (`data/split.py`)."""
     if dev is not None or not job.hold_out:
@@ -148,15 +155,28 @@ def parted(train: Dataset[Any], dev: Dataset[Any] | None, job: Job) -> tuple[Dat
             raise UsageError("several seeds, patience and a metric want held-out examples; leave out --no-dev")
         return train, dev
     parts = hold_out(train)
-    job.watch.say(f"no held-out examples were given: {parts.said}")
+    job.say(f"no held-out examples were given: {parts.said}")
     return parts.train, parts.held_out
 
 
-def tell_unknown(job: Job, source: str, unknown: Unknown, what: tuple[str, str], fate: str = "count as wrong") -> None:
-    """Say which held-out labels the model will not know, or refuse them."""
-    unknown.check(strict=job.strict)
-    if unknown.names:
-        job.watch.say(f"{source}: {unknown.note(*what, fate=fate)}")
+def finetune(task: str, bundle: Bundle, train: Dataset[Any], dev: Dataset[Any] | None, job: Job = Job()) -> Tuned:
+    """Fine-tune a model for a task: from examples to a calibrated model."""
+    asked = task_named(task)
+    asked.options(job)  # refuses those of other tasks
+    train, dev = asked.before(train, dev, job)
+    train, dev = parted(train, dev, job)
+    train, dev = asked.spelt(train, dev, job)
+    config = asked.head(bundle, train, job)
+    settings = job.config.settled(asked.defaults, len(train), linear=asked.is_linear(config))
+    job = dataclasses.replace(job, config=settings)
+    data = asked.learn(bundle, train, config, job)
+    held = asked.held_out(bundle, dev, config, job, train=train) if dev else None
+    tuned = tuned_with_head(bundle, config, data, job, held=held, train=train, dev=dev)
+    scores = None if held is None else asked.fitted(tuned.bundle.network, held, job)
+    if scores is None:
+        return tuned
+    fitted = dataclasses.replace(tuned.bundle, objectives=(head_of(tuned.bundle.network).config,))
+    return dataclasses.replace(tuned, bundle=fitted, scores=scores)
 
 
 def tuned_with_head(
@@ -170,12 +190,12 @@ def tuned_with_head(
     dev: Any,
 ) -> Tuned:
     """Train the head that the config says, for each seed; keep the best and calibrate it."""
-    scoring = scoring_of(job.runtime)
+    scoring = job.scoring
     trained = trained_parameters(bundle, config, job.config)
     long = data.sequences.parts > 1
     windows = int(long.sum()), int(data.sequences.parts[long].sum())
     for line in plan(bundle, config, job.config, examples=len(data), trained=trained, windows=windows):
-        job.watch.say(line)
+        job.say(line)
     keeper = job.keeper or Keeper(Path(), {})
     features, scored = None, held
     for seed in job.seeds:
@@ -221,7 +241,7 @@ def tuned_with_head(
 def _train(
     fresh: Bundle, data: Examples, job: Job, *, held: HeldOut | None, seed: int, features: Features | None
 ) -> FineTuning:
-    model, scoring = fresh.network, scoring_of(job.runtime)
+    model, scoring = fresh.network, job.scoring
 
     def pause() -> None:
         if job.keeper is not None and job.keeper.due():
@@ -244,7 +264,7 @@ def _train(
     if not training.finished:
         raise Preempted(_stopped(training, job, seed))
     for line in _remarks(training):
-        job.watch.say(line)
+        job.say(line)
     training.keep_best()
     return training
 

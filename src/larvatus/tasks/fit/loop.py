@@ -29,10 +29,11 @@ from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.rng import stream
 from larvatus.signals import Stop
-from larvatus.tasks.fit.choosing import Epoch, Scores, better, gains, patience_of
-from larvatus.tasks.fit.features import Examples, Features
+from larvatus.tasks.features import Examples, Features
+from larvatus.tasks.fit.choosing import Epoch, better, gains, patience_of
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import train_mode, trainable
+from larvatus.tasks.held_out import Scores
 from larvatus.tasks.scoring import Scoring, head_of, loss_of
 
 LOOK_EVERY = 16

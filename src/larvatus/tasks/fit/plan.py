@@ -7,25 +7,12 @@ training: all 22,713,986 parameters · 3 epochs of 9 steps, 32 texts each · pea
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import with_head
 from larvatus.heads.head import HeadConfig
 from larvatus.tasks.fit.settings import FineTuneConfig
-
-SHOWN = 12
-"""Labels of a line."""
-
-
-def balance(counts: Counter[str], name: str, *, of: int) -> str:
-    """How often each class, entity or tag occurs, commonest first, and as a share of how many; empty of none."""
-    if not counts:
-        return ""
-    shares = ", ".join(f"{label} {count:,} ({count / of:.0%})" for label, count in counts.most_common(SHOWN))
-    more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
-    return f"{name}: {shares}{more}"
 
 
 def plan(

@@ -31,9 +31,8 @@ from larvatus.regular_files import is_there, only_regular, refuse_link
 from larvatus.signals import listening, resumable
 from larvatus.tasks.fit.checkpoint import Keeper, refuse_another
 from larvatus.tasks.fit.curve import part
-from larvatus.tasks.fit.finetune import Job, Tuned, Watch, parted
+from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune, parted
 from larvatus.tasks.fit.save import HISTORY, contents_hash, save_tuned
-from larvatus.tasks.registry import TASKS
 from larvatus.vouched import read_vouched, write_vouched
 
 LOWER = (
@@ -60,7 +59,7 @@ class Order:
     """Shares of the training examples to train with as well."""
 
     def finetune(self, train: Any, job: Job) -> Tuned:
-        return TASKS[self.task].finetune(self.bundle, train, self.dev, job)
+        return finetune(self.task, self.bundle, train, self.dev, job)
 
 
 @dataclass(frozen=True)

@@ -10,26 +10,16 @@ in part, were hardly tried.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 from msgspec import Struct
 
 from larvatus.ranges import Clip, Count, CountOrNone, Decay, DropoutRate, LearningRate, Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.fit.trained import TrainedConfig
+from larvatus.tasks.job import Usual
 
 FEWEST, MOST = 3, 20
 """Epochs."""
-
-
-class Usual(NamedTuple):
-    """What a task has where nothing else is said."""
-
-    rate: float
-    head_rate: float
-    steps: int
-    """As many epochs as make so many updates."""
 
 
 RATE = 5e-5

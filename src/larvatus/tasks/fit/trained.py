@@ -18,7 +18,7 @@ task, learn slower: the highest layer has the rate, each below it `layer_decay` 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
@@ -26,8 +26,7 @@ from larvatus.errors import UsageError, did_you_mean
 from larvatus.network import Network
 from larvatus.nn.lora import LoRAConfig, add_lora
 from larvatus.ranges import Factor, LayersOrNone, PositiveShare, check_ranges, shown
-
-What = Literal["all", "head", "last", "lora"]
+from larvatus.tasks.job import What
 
 
 class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

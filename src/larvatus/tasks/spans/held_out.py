@@ -24,8 +24,7 @@ from larvatus.heads.spans import NULL
 from larvatus.metrics.relations import RelationScore, relation_f1
 from larvatus.metrics.spans import Span, SpanScore, span_f1
 from larvatus.network import Network
-from larvatus.tasks.fit.choosing import Scores
-from larvatus.tasks.held_out import Calibration, calibration
+from larvatus.tasks.held_out import Calibration, Scores, calibration
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.spans.decoding import FLOOR, Candidates, SpanTuple, Threshold, calibrate_threshold, decode_spans
 from larvatus.tasks.spans.relations import kept_relations, related

@@ -6,7 +6,6 @@ relations between spans, they are learnt by the same model.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,12 +18,12 @@ from larvatus.labelled.problems import Problems
 from larvatus.labelled.reading import FileOptions, Paths
 from larvatus.labelled.records import Dataset, Kind, Place, SpannedWords, TaggedExample, TextExample
 from larvatus.labelled.spanned import binary, read_spanned
+from larvatus.network import Network
 from larvatus.ranges import digits
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.fit.finetune import Job, Tuned, tell_unknown
-from larvatus.tasks.fit.loop import scoring_of
-from larvatus.tasks.fit.settings import Usual
+from larvatus.tasks.held_out import Scores
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
+from larvatus.tasks.job import TaskJob, Usual, tell_unknown
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Spanned
 from larvatus.tasks.scoring import Scoring
@@ -62,39 +61,37 @@ class Spans(Task[SpannedWords, Spanned, SpanOptions]):
         )
 
     def before(
-        self, train: Dataset[SpannedWords], dev: Dataset[SpannedWords] | None, job: Job
+        self, train: Dataset[SpannedWords], dev: Dataset[SpannedWords] | None, job: TaskJob
     ) -> tuple[Dataset[SpannedWords], Dataset[SpannedWords] | None]:
         if not self.options(job).binary:
             return train, dev
         return binary(train), binary(dev) if dev else None
 
-    def head(self, bundle: Bundle, train: Dataset[SpannedWords], job: Job) -> SpansConfig:
+    def head(self, bundle: Bundle, train: Dataset[SpannedWords], job: TaskJob) -> SpansConfig:
         config = spans_config(train, self.options(job))
         for line in conflicts(train, config.decoding):
-            job.watch.say(line)
+            job.say(line)
         return config
 
-    def learn(self, bundle: Bundle, train: Dataset[SpannedWords], config: SpansConfig, job: Job) -> SpannedTexts:
+    def learn(self, bundle: Bundle, train: Dataset[SpannedWords], config: SpansConfig, job: TaskJob) -> SpannedTexts:
         return encode_spans(bundle, train, config, job)
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[SpannedWords], config: SpansConfig, job: Job, *, train: Any
+        self, bundle: Bundle, dev: Dataset[SpannedWords], config: SpansConfig, job: TaskJob, *, train: Any
     ) -> HeldOutSpans:
         return HeldOutSpans(encode_spans(bundle, dev, config, job), config, metric_of_spans(config, job.metric))
 
-    def fitted(self, tuned: Tuned, held: HeldOutSpans, job: Job) -> Tuned:
+    def fitted(self, model: Network, held: HeldOutSpans, job: TaskJob) -> Scores:
         """The threshold fitted, and the scores that it gives."""
-        model, scoring = tuned.bundle.network, scoring_of(job.runtime)
-        threshold = held.threshold(model, scoring, precision=self.options(job).least_precision)
+        threshold = held.threshold(model, job.scoring, precision=self.options(job).least_precision)
         head = spans_head(model).replaced(threshold=threshold.threshold)
-        job.watch.say(f"threshold {threshold} on held-out ones")
+        job.say(f"threshold {threshold} on held-out ones")
         if head.config.relations is not None:
-            threshold = held.relation_threshold(model, scoring)
+            threshold = held.relation_threshold(model, job.scoring)
             relations = msgspec.structs.replace(head.config.relations, threshold=threshold.threshold)
             head.replaced(relations=relations)
-            job.watch.say(f"threshold of relations {threshold} on held-out ones")
-        bundle = dataclasses.replace(tuned.bundle, objectives=(head.config,))
-        return dataclasses.replace(tuned, bundle=bundle, scores=held.scores(model, scoring))
+            job.say(f"threshold of relations {threshold} on held-out ones")
+        return held.scores(model, job.scoring)
 
     def example(self, given: Input, place: Place) -> TextExample | TaggedExample:
         return text_or_words(given, place)
@@ -113,12 +110,12 @@ class Spans(Task[SpannedWords, Spanned, SpanOptions]):
         return evaluate_spans(bundle, data, options)
 
 
-def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfig, job: Job) -> SpannedTexts:
+def encode_spans(bundle: Bundle, data: Dataset[SpannedWords], config: SpansConfig, job: TaskJob) -> SpannedTexts:
     """Examples to learn from or to be scored on; what of them cannot be learnt is said."""
     windows = job.windows(bundle)
     texts = spanned_texts(bundle.tokenizer, data.examples, config, limit=windows.limit, truncate=windows.truncate)
     for line in texts.notes(config.longest):
-        job.watch.say(f"{data.source}: {line}")
+        job.say(f"{data.source}: {line}")
     tell_unknown(job, data.source, texts.unknown, ("spans", "of types"), "count as missed")
     tell_unknown(job, data.source, texts.unknown_relations, ("relations", "of kinds"), "count as missed")
     return texts

@@ -22,9 +22,8 @@ from larvatus.metrics.entities import tag_f1
 from larvatus.network import Network
 from larvatus.nn.buckets import IGNORE
 from larvatus.targets import WordTags
-from larvatus.tasks.fit.choosing import Scores
-from larvatus.tasks.fit.features import Features
-from larvatus.tasks.held_out import Calibration, calibration, known_metric, mean_loss
+from larvatus.tasks.features import Features
+from larvatus.tasks.held_out import Calibration, Scores, calibration, known_metric, mean_loss
 from larvatus.tasks.scoring import Scoring, head_of, score_sequences
 from larvatus.tasks.tag.tag import TaggedWords, decode, tagger_of, words_read
 

@@ -14,10 +14,8 @@ from larvatus.labelled.reading import FileOptions, Paths
 from larvatus.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.labelled.tagged import read_tagged
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.fit.finetune import Job, tell_unknown
-from larvatus.tasks.fit.plan import balance
-from larvatus.tasks.fit.settings import Usual
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
+from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import Scoring
@@ -53,7 +51,7 @@ class Tag(Task[TaggedExample, Tagged, TagOptions]):
         return read_tagged(source, word=columns.word, tag=columns.tag, problems=problems)
 
     def spelt(
-        self, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: Job
+        self, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: TaskJob
     ) -> tuple[Dataset[TaggedExample], Dataset[TaggedExample] | None]:
         """All tags in the scheme that is learnt."""
         written, repair = scheme_of(train), self.options(job).repair
@@ -61,18 +59,18 @@ class Tag(Task[TaggedExample, Tagged, TagOptions]):
         train = in_scheme(train, scheme, source=written, repair=repair)
         return train, in_scheme(dev, scheme, source=written, repair=repair) if dev else None
 
-    def head(self, bundle: Bundle, train: Dataset[TaggedExample], job: Job) -> TaggingConfig:
+    def head(self, bundle: Bundle, train: Dataset[TaggedExample], job: TaskJob) -> TaggingConfig:
         written, options = scheme_of(train), self.options(job)
         scheme: Scheme = options.scheme or ("BIO" if written == "IOB1" else written)
         config = tagging_head(train, options, scheme=scheme, natural=natural_head(bundle, "tagging"))
-        job.watch.say(_balance(train, scheme))
+        job.say(_balance(train, scheme))
         return config
 
-    def learn(self, bundle: Bundle, train: Dataset[TaggedExample], config: TaggingConfig, job: Job) -> TaggedWords:
+    def learn(self, bundle: Bundle, train: Dataset[TaggedExample], config: TaggingConfig, job: TaskJob) -> TaggedWords:
         return tagged_words(bundle, train.examples, config, job.windows(bundle))
 
     def held_out(
-        self, bundle: Bundle, dev: Dataset[TaggedExample], config: TaggingConfig, job: Job, *, train: Any
+        self, bundle: Bundle, dev: Dataset[TaggedExample], config: TaggingConfig, job: TaskJob, *, train: Any
     ) -> HeldOutTags:
         metric = metric_of_tags(config, job.metric)
         data = tagged_words(bundle, dev.examples, config, job.windows(bundle))

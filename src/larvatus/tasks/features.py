@@ -31,7 +31,7 @@ from larvatus.heads.head import Head
 from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.objectives import Loss
-from larvatus.tasks.read.sequences import gathered
+from larvatus.tasks.read.sequences import Sequences, gathered
 from larvatus.tasks.scoring import Scoring, head_of
 
 
@@ -42,6 +42,13 @@ class Examples(Protocol):
 
     def batch(self, examples: Ints) -> TrainingBatch[Ints]:
         """Some of them, in this order, each of one or more sequences."""
+
+
+class Encoded(Examples, Protocol):
+    """Examples, and the sequences that they are read as."""
+
+    @property
+    def sequences(self) -> Sequences: ...
 
 
 class Features:
