@@ -1,7 +1,8 @@
 """The plan of the house holds (docs/architecture.md): one check a rule, over the syntax trees of src.
 
 What `ruff`, `mypy` and `lint-imports` cannot say. Each check names its offenders. `KNOWN` lists those that stood when a
-rule was made; it only shrinks: a new offender fails, and so does a listed one that offends no more.
+rule was made; it only shrinks: a new offender fails, and so does a listed one that offends no more. `ALLOWED` lists
+those that stay, and why.
 
     PYTHONPATH=src python tests/test_house.py        # prints today's offenders as KNOWN would list them
 """
@@ -33,6 +34,20 @@ FRAME = {
 WATCHER = "engine/watch.py"
 REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 
+ALLOWED: dict[str, dict[str, str]] = {
+    "functions_of_many_parameters": {
+        "tasks/estimator.py:__init__": "scikit-learn clones and searches estimators by their plain parameters",
+    },
+    "names_that_say_nothing": {
+        "files.py": "stays as it is: whether files survive a crash hangs on each of its lines",
+        "text/align.py": "stays as it is: whether words find their tokens hangs on each of its lines",
+        "tasks/classify/evaluation.py:TextEvaluation.found": "users read it: what the model answered, beside `gold`",
+        "tasks/evaluation/evaluated.py:Confused.found": "a key of the JSON that evaluate writes",
+        "tasks/predict.py:Predicted.found": "users read it, beside `example`",
+    },
+}
+"""What offends for a reason, and stays."""
+
 KNOWN: dict[str, str] = {
     "long_files": """
         labelled/records.py model.py
@@ -47,33 +62,18 @@ KNOWN: dict[str, str] = {
         cli/vectors/isotropy.py:show cli/vectors/senses.py:build cli/vectors/senses.py:evaluate
         cli/vectors/senses.py:tag cli/vectors/similar.py:evaluate cli/vectors/similar.py:index
         embed/bulk/bulk.py:embed_files embed/nearest/index.py:build_index embed/nearest/search.py:search
-        tasks/estimator.py:__init__
     """,
     "kinds_of_tasks_asked_for": """
         tasks/classify/pooling.py tasks/inputs.py tasks/read/words.py tasks/scoring.py
     """,
     "names_that_say_nothing": """
-        batch.py bundle/heads.py bundle/huggingface/settings.py bundle/huggingface/task_heads.py bundle/weights.py
         cli/cloze/fill.py cli/cloze/score.py cli/last_resort.py cli/options.py cli/streams.py cli/tasks/data.py
-        cli/tasks/evaluate_tables.py cli/tasks/evaluate_task.py cli/tasks/finetune.py cli/tasks/predict.py
-        cli/text/tokenizer.py cli/vectors/attention.py cli/vectors/isotropy.py cli/vectors/senses.py
-        cli/vectors/similar.py embed/plan.py files.py heads/head.py heads/spans.py heads/tagging.py labelled/check.py
-        labelled/check_questions.py labelled/reading.py labelled/records.py labelled/repeats.py labelled/split.py
-        labelled/surface.py model.py network.py outputs.py ranges.py regular_files.py settings.py targets.py
-        tasks/answers/answer.py tasks/answers/evaluation.py tasks/answers/held_out.py tasks/answers/options.py
-        tasks/answers/passages.py tasks/answers/task.py tasks/classify/classify.py tasks/classify/evaluation.py
-        tasks/classify/held_out.py tasks/classify/pooling.py tasks/estimator.py tasks/evaluation/comparison.py
-        tasks/evaluation/evaluated.py tasks/evaluation/resampled.py tasks/evaluation/shown.py tasks/fit/choosing.py
-        tasks/features.py tasks/fit/finetune.py tasks/fit/plan.py tasks/fit/trained.py tasks/held_out.py
-        tasks/inputs.py tasks/predict.py tasks/read/sequences.py tasks/read/unknown.py tasks/read/words.py
-        tasks/results.py tasks/scoring.py tasks/spans/decoding.py tasks/spans/evaluation.py tasks/spans/held_out.py
-        tasks/spans/options.py tasks/spans/relations.py tasks/spans/sequences.py tasks/spans/spans.py
-        tasks/spans/task.py tasks/tag/evaluation.py tasks/tag/held_out.py tasks/tag/tag.py tasks/tag/task.py
-        text/align.py vouched.py
+        cli/tasks/evaluate_tables.py cli/tasks/evaluate_task.py cli/tasks/evaluate_task.py:_Evaluated.found
+        cli/tasks/finetune.py cli/tasks/predict.py cli/text/tokenizer.py cli/vectors/attention.py
+        cli/vectors/isotropy.py cli/vectors/senses.py cli/vectors/similar.py model.py
     """,
     "words_of_no_field": """
-        cli/options.py cli/tasks/evaluate_task.py cli/vectors/attention.py cli/vectors/senses.py settings.py
-        tasks/answers/passages.py
+        cli/options.py cli/tasks/evaluate_task.py cli/vectors/attention.py cli/vectors/senses.py
     """,
 }
 
@@ -282,7 +282,7 @@ def aliases_of_arrays() -> set[str]:
 
 
 def names_that_say_nothing() -> set[str]:
-    """Variables, parameters and fields are called after what they hold."""
+    """Variables, parameters and fields are called after what they hold. A field is told as `file:Class.field`."""
 
     def given(node: ast.AST) -> str | None:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -291,7 +291,19 @@ def names_that_say_nothing() -> set[str]:
             return node.arg
         return node.name if isinstance(node, ast.MatchAs | ast.MatchStar | ast.ExceptHandler) else None
 
-    return {file for file in files() for node in nodes(file) if given(node) in SAYS_NOTHING}
+    offenders: set[str] = set()
+    for file in files():
+        fields = {
+            statement.target: cls.name
+            for cls in nodes(file)
+            if isinstance(cls, ast.ClassDef)
+            for statement in cls.body
+            if isinstance(statement, ast.AnnAssign)
+        }
+        for node in nodes(file):
+            if (name := given(node)) in SAYS_NOTHING:
+                offenders.add(f"{file}:{fields[node]}.{name}" if node in fields else file)
+    return offenders
 
 
 def words_of_no_field() -> set[str]:
@@ -316,7 +328,7 @@ RULES = (
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_plan_of_the_house_holds(rule) -> None:
-    known = set(KNOWN.get(rule.__name__, "").split())
+    known = {*KNOWN.get(rule.__name__, "").split(), *ALLOWED.get(rule.__name__, {})}
     offenders = rule()
     assert not offenders - known, f"against the plan ({rule.__doc__}): {sorted(offenders - known)}"
     assert not known - offenders, f"no longer against the plan: take out of KNOWN: {sorted(known - offenders)}"
@@ -352,7 +364,8 @@ def listing() -> str:
     """`KNOWN` as it would stand today."""
     entries = []
     for rule in RULES:
-        lines = textwrap.wrap(" ".join(sorted(rule())), 112, break_long_words=False, break_on_hyphens=False)
+        listed = sorted(rule() - ALLOWED.get(rule.__name__, {}).keys())
+        lines = textwrap.wrap(" ".join(listed), 112, break_long_words=False, break_on_hyphens=False)
         if lines:
             entries.append(
                 f'    "{rule.__name__}": """\n' + "".join(f"        {line}\n" for line in lines) + '    """,\n'

@@ -395,8 +395,8 @@ class TrainingBatch(Mapped, Generic[A]):
         sequences_before = edges(np.array([part.tokens.count for part in parts])).tolist()
         targets: dict[Any, Any] = {}
         for kind in parts[0].targets:
-            own = [part.targets[kind] for part in parts]
-            targets[kind] = kind.join(list(zip(own, tokens_before, sequences_before, strict=False)))  # type: ignore[attr-defined]
+            values = [part.targets[kind] for part in parts]
+            targets[kind] = kind.join(list(zip(values, tokens_before, sequences_before, strict=False)))  # type: ignore[attr-defined]
         names = ("ids", "lengths", "positions", "segments", "words")
         words = [(part.tokens.pieces, n) for part, n in zip(parts, tokens_before, strict=False) if part.tokens.pieces]
         pieces = WordPieces.join(words) if words else None

@@ -129,11 +129,11 @@ class Network(nn.Module):
         if self.generator is not None:
             losses["masked-lm"], samples_M = self.generator.sample(batch, accuracy=accuracy, limit=limit)
             batch = replaced(batch, samples_M)
-        own = cast(Mapping[str, Objective], self.objectives)
-        mixes = any(getattr(objective, "mix", None) is not None for objective in own.values())
+        objectives = cast(Mapping[str, Objective], self.objectives)
+        mixes = any(getattr(objective, "mix", None) is not None for objective in objectives.values())
         states = self.encoder(batch.tokens, layers=range(self.encoder.depth + 1) if mixes else None, limit=limit)
         z_ND = states[-1] if mixes else states
-        for name, objective in own.items():
+        for name, objective in objectives.items():
             mixed = getattr(objective, "mix", None) is not None
             losses[name] = objective.loss(
                 torch.stack(states) if mixed else z_ND, batch, self.encoder, accuracy=accuracy

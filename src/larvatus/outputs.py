@@ -59,7 +59,7 @@ def check_directory(
 ) -> None:
     """Refuse a directory in which files of these names would be replaced. Others in it are left alone."""
     inputs = list(inputs)
-    if directory.is_dir() and any(_same(directory, Path(one)) for one in inputs):
+    if directory.is_dir() and any(_same(directory, Path(given)) for given in inputs):
         raise UsageError(f"{directory} is what is read; write to another directory")
     for name in names:
         path = directory / name
@@ -138,7 +138,7 @@ def _refuse(path: Path, *, overwrite: bool, inputs: Iterable[str | Path]) -> Non
         raise ArtefactError(f"{path} is a directory; name a file")
     if not path.is_file():
         raise ArtefactError(f"{path} is a socket or a disk; choose another name")
-    if any(_same(path, one) for one in _files(inputs)):
+    if any(_same(path, file) for file in _files(inputs)):
         raise UsageError(f"{path} is read by this command; choose another name for the output")
     if not overwrite:
         raise ArtefactError(f"{path} is there already; {WAY}")
@@ -146,8 +146,8 @@ def _refuse(path: Path, *, overwrite: bool, inputs: Iterable[str | Path]) -> Non
 
 def _files(inputs: Iterable[str | Path]) -> Iterator[Path]:
     """The files that inputs are or hold."""
-    for one in inputs:
-        name = os.fspath(one)
+    for given in inputs:
+        name = os.fspath(given)
         if name == "-" or "://" in name or "\0" in name:
             continue
         for match in glob.iglob(name, recursive=True) if glob.has_magic(name) and not os.path.lexists(name) else [name]:

@@ -167,8 +167,8 @@ def check_ranges(settings: Any, path: str, error: type[LarvatusError] = UsageErr
 def ranges_of(kind: Any) -> dict[str, tuple[Range, bool]]:
     """The ranges of a class's fields, by name, and whether a field may be None."""
     hints = get_type_hints(kind, include_extras=True)
-    found = {name: (_range(hint), type(None) in get_args(hint)) for name, hint in hints.items()}
-    return {name: (limits, optional) for name, (limits, optional) in found.items() if limits is not None}
+    limits_of = {name: (_range(hint), type(None) in get_args(hint)) for name, hint in hints.items()}
+    return {name: (limits, optional) for name, (limits, optional) in limits_of.items() if limits is not None}
 
 
 def shown(value: Any) -> str:
@@ -197,7 +197,7 @@ def _range(hint: Any) -> Range | None:
     for part in getattr(hint, "__metadata__", ()):
         if isinstance(part, Range):
             return part
-    return next((found for inner in get_args(hint) if (found := _range(inner)) is not None), None)
+    return next((limits for inner in get_args(hint) if (limits := _range(inner)) is not None), None)
 
 
 def _plain(bound: float) -> str:

@@ -42,10 +42,10 @@ def is_there(path: Path, error: type[LarvatusError] = ArtefactError) -> bool:
 
 def size_of(path: Path, error: type[LarvatusError] = ArtefactError) -> int:
     """Bytes of a regular file, which must be there."""
-    found = _status(path, error)
-    if found is None:
+    status = _status(path, error)
+    if status is None:
         raise error(f"{path} is missing")
-    return found.st_size
+    return status.st_size
 
 
 def open_regular(path: Path, error: type[LarvatusError] = ArtefactError) -> io.BufferedReader:
@@ -66,12 +66,12 @@ def read_bytes(path: Path, error: type[LarvatusError] = ArtefactError, *, most: 
     """The contents of a small file."""
     with open_regular(path, error) as file:
         try:
-            found = file.read(most + 1)
+            content = file.read(most + 1)
         except OSError as fault:
             raise error(f"{path} cannot be read: {fault.strerror}") from fault
-    if len(found) > most:
+    if len(content) > most:
         raise error(f"{path} has {size_of(path, error):,} bytes; more than {most:,} are refused")
-    return found
+    return content
 
 
 def read_text(path: Path, error: type[LarvatusError] = ArtefactError, *, most: int = LARGEST) -> str:
@@ -132,14 +132,14 @@ def cached_blob(path: Path) -> bool:
 def _status(path: Path, error: type[LarvatusError]) -> os.stat_result | None:
     """What stands there if it is a regular file, None if nothing does."""
     try:
-        found = os.lstat(path)
-        if stat.S_ISLNK(found.st_mode) and cached_blob(path):
-            found = os.stat(path)
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode) and cached_blob(path):
+            status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as fault:  # ValueError: a NUL in the name
         raise error(f"{path} cannot be read: {getattr(fault, 'strerror', fault)}") from fault
     for is_kind, name, way in _KINDS:
-        if is_kind(found.st_mode):
+        if is_kind(status.st_mode):
             raise error(f"{path} is {name}; {way}")
-    return found
+    return status

@@ -29,8 +29,8 @@ class ClassTargets(Mapped, Generic[A]):
         return len(self.labels)  # type: ignore[arg-type]
 
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> ClassTargets[A]:
-        own: ClassTargets[A] = self.map(lambda array: array[slice(*sequences)])
-        return own
+        part: ClassTargets[A] = self.map(lambda array: array[slice(*sequences)])
+        return part
 
     @classmethod
     def join(cls, parts: Sequence[tuple[ClassTargets[Ints], int, int]]) -> ClassTargets[Ints]:
@@ -83,8 +83,8 @@ class AnswerSpans(Mapped, Generic[A]):
         return len(self.starts)  # type: ignore[arg-type]
 
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> AnswerSpans[A]:
-        own: AnswerSpans[A] = self.map(lambda array: array[slice(*sequences)])
-        return own
+        part: AnswerSpans[A] = self.map(lambda array: array[slice(*sequences)])
+        return part
 
     @classmethod
     def join(cls, parts: Sequence[tuple[AnswerSpans[Ints], int, int]]) -> AnswerSpans[Ints]:
@@ -120,15 +120,15 @@ class WordSpans(Mapped, Generic[A]):
     def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> WordSpans[A]:
         border, gold = edges(self.counts), edges(self.golds)  # type: ignore[arg-type]
         begin = int(border[sequences[0]])
-        own = slice(int(gold[sequences[0]]), int(gold[sequences[1]]))
-        links = slice(*np.searchsorted(self.related[:, 0], [own.start, own.stop]))  # type: ignore[index]
+        place = slice(int(gold[sequences[0]]), int(gold[sequences[1]]))
+        links = slice(*np.searchsorted(self.related[:, 0], [place.start, place.stop]))  # type: ignore[index]
         return WordSpans(
             counts=self.counts[slice(*sequences)],  # type: ignore[index]
-            first=self.first[own] - begin,  # type: ignore[index]
-            last=self.last[own] - begin,  # type: ignore[index]
-            types=self.types[own],  # type: ignore[index]
+            first=self.first[place] - begin,  # type: ignore[index]
+            last=self.last[place] - begin,  # type: ignore[index]
+            types=self.types[place],  # type: ignore[index]
             golds=self.golds[slice(*sequences)],  # type: ignore[index]
-            related=self.related[links] - np.array([own.start, own.start, 0]),  # type: ignore[index]
+            related=self.related[links] - np.array([place.start, place.start, 0]),  # type: ignore[index]
         )
 
     @classmethod
@@ -137,8 +137,8 @@ class WordSpans(Mapped, Generic[A]):
         spans = edges(np.array([part.count for part, _, _ in parts])).tolist()
 
         def end_to_end(name: str, *, moved: bool = False) -> Ints:
-            own = [getattr(part, name) + (n if moved else 0) for (part, _, _), n in zip(parts, before, strict=False)]
-            return np.concatenate(own)
+            arrays = [getattr(part, name) + (n if moved else 0) for (part, _, _), n in zip(parts, before, strict=False)]
+            return np.concatenate(arrays)
 
         return WordSpans(
             counts=end_to_end("counts"),

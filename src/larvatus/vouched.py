@@ -41,15 +41,15 @@ def read_vouched(
     """What `write_vouched` wrote; `way` says what to do where it is not that to the byte."""
     text = read_text(path, error, most=most)
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError) as fault:
         raise error(f"{path} cannot be read as JSON: {fault}; {way}") from fault
-    if not isinstance(found, dict) or CHECKSUM not in found:
+    if not isinstance(record, dict) or CHECKSUM not in record:
         raise error(f"{path} has no checksum: it is damaged, or of another version of Larvatus; {way}")
-    del found[CHECKSUM]
-    if text != _with_checksum(found):
+    del record[CHECKSUM]
+    if text != _with_checksum(record):
         raise error(f"{path} does not match its checksum: it was edited or is damaged; {way}")
-    return found
+    return record
 
 
 def _with_checksum(value: dict[str, Any]) -> str:
@@ -88,12 +88,12 @@ class Ledger:
         lines = read_bytes(path, error, most=LONGEST).split(b"\n")[:-1]  # what follows the last newline was torn
         for number, line in enumerate(lines, start=1):
             try:
-                found = msgspec.json.decode(line, type=_Line)
+                entry = msgspec.json.decode(line, type=_Line)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
                 raise error(f"{path}:{number} is damaged ({fault}); {way}") from fault
-            if line != self._line(bytes(found.record)):
+            if line != self._line(bytes(entry.record)):
                 raise error(f"{path}:{number} does not match its checksum: it was edited or is damaged; {way}")
-            self._add(bytes(found.record))
+            self._add(bytes(entry.record))
 
     def begin(self, records: Iterable[bytes]) -> None:
         """Write it anew with these records; what was torn goes."""

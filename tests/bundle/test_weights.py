@@ -124,13 +124,13 @@ def test_numbers_that_are_not_finite_are_refused_unless_allowed(tmp_path: Path, 
 
 def test_one_error_lists_missing_extra_and_misshapen(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError) as caught:
-        check_fit(tmp_path / "w", found={"a": (2,), "x": (1,)}, wanted={"a": (3,), "b": (1,), "c": ()})
+        check_fit(tmp_path / "w", stored={"a": (2,), "x": (1,)}, wanted={"a": (3,), "b": (1,), "c": ()})
     assert "missing: b, c; extra: x; misshapen: a is [2], not [3]" in str(caught.value)
 
 
 def test_a_long_list_is_shortened(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match=r"missing: t0, .*, t7 and 92 more;"):
-        check_fit(tmp_path / "w", found={}, wanted={f"t{i}": () for i in range(100)})
+        check_fit(tmp_path / "w", stored={}, wanted={f"t{i}": () for i in range(100)})
 
 
 def test_shards_are_found_through_their_index_and_may_not_point_elsewhere(tmp_path: Path) -> None:

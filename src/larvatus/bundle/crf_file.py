@@ -38,6 +38,6 @@ def read_crf(directory: Path, wanted: Mapping[str, Shape], *, allow_nan: bool = 
             "there, in larvatus_head, to tag without"
         )
     shapes = {name.removeprefix(PREFIX): shape for name, shape in wanted.items()}
-    check_fit(path, found={name: entry.shape for name, entry in read_header(path).items()}, wanted=shapes)
+    check_fit(path, stored={name: entry.shape for name, entry in read_header(path).items()}, wanted=shapes)
     tensors = read_tensors(path, allow_nan=allow_nan)
     return {f"{PREFIX}{name}": tensor.to(torch.float32, copy=True) for name, tensor in tensors.items()}

@@ -55,13 +55,13 @@ def with_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundle,
 
 def _known(bundle: Bundle, config: HeadConfig, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What the model has for parameters of the new head: of a head for the same labels all, else by their names."""
-    own = {name: t for name, t in bundle.network.own_state().items() if name.startswith("objectives.")}
+    state = {name: t for name, t in bundle.network.own_state().items() if name.startswith("objectives.")}
     for before in bundle.objectives:
         if isinstance(before, HeadConfig) and config.same_labels(before):
-            return {name: own[name] for name in wanted if name in own}
+            return {name: state[name] for name in wanted if name in state}
     layout = _family(bundle)
     held = dict(bundle.spare)
-    for name, tensor in own.items():
+    for name, tensor in state.items():
         held.update(dict.fromkeys(_theirs(layout, name), tensor))
     other = tuple(f"objectives.{tag(config)}.{part}." for part in ("classifier", "crf"))  # of other labels
     names = {name: _theirs(layout, name) for name in wanted if not name.startswith(other)}

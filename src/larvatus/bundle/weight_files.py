@@ -51,7 +51,7 @@ class WeightFiles:
                 shapes.setdefault(original, shapes[alias])
                 del shapes[alias]
         unused = tuple(sorted(name for name in shapes if name in layout.spare and name not in wanted))
-        check_fit(self.name, found={n: s for n, s in shapes.items() if n not in unused}, wanted=wanted)
+        check_fit(self.name, stored={n: s for n, s in shapes.items() if n not in unused}, wanted=wanted)
         return unused
 
     def read(self, layout: Layout, *, allow_nan: bool) -> dict[str, Tensor]:

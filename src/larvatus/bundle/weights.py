@@ -181,14 +181,14 @@ def stored_bytes(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
-def check_fit(path: Path, *, found: Mapping[str, Shape], wanted: Mapping[str, Shape]) -> None:
+def check_fit(path: Path, *, stored: Mapping[str, Shape], wanted: Mapping[str, Shape]) -> None:
     """One error that lists all that is missing, all that is extra and all that has another shape."""
-    missing = [name for name in wanted if name not in found]
-    extra = [name for name in found if name not in wanted]
+    missing = [name for name in wanted if name not in stored]
+    extra = [name for name in stored if name not in wanted]
     misshapen = [
-        f"{name} is {list(found[name])}, not {list(wanted[name])}"
+        f"{name} is {list(stored[name])}, not {list(wanted[name])}"
         for name in wanted
-        if name in found and tuple(found[name]) != tuple(wanted[name])
+        if name in stored and tuple(stored[name]) != tuple(wanted[name])
     ]
     kinds = {"missing": missing, "extra": extra, "misshapen": misshapen}
     if faults := [f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names]:

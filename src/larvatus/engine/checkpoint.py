@@ -106,7 +106,7 @@ def restore_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     tensors = read_tensors(path)
     check_fit(
         path,
-        found={name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        stored={name: tuple(tensor.shape) for name, tensor in tensors.items()},
         wanted={name: tuple(tensor.shape) for name, tensor in weights.items()},
     )
     with torch.no_grad():

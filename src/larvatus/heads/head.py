@@ -151,8 +151,8 @@ class Head(Trunk):
 
     def loss(self, states: Tensor, batch: TrainingBatch[Tensor], encoder: Encoder, *, accuracy: bool = False) -> Loss:
         """The loss from the encoder's vectors, of all layers where the head mixes them (see `states`)."""
-        found: Loss = self(self.features(states, batch, learning=True), batch, accuracy=accuracy)
-        return found
+        loss: Loss = self(self.features(states, batch, learning=True), batch, accuracy=accuracy)
+        return loss
 
     def replaced(self, **settings: Any) -> Self:
         """Itself with other settings that its weights do not depend on: a temperature, a threshold."""

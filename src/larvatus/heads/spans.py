@@ -84,8 +84,8 @@ class SpansConfig(HeadConfig, tag="spans", frozen=True, kw_only=True, forbid_unk
 
     def describe(self) -> str:
         said = f"{len(self.labels):,} types of spans up to {self.longest} words, {self.decoding}"
-        if (own := self.relations) is not None:
-            said += f"; {len(own.labels):,} relations of spans up to {own.reach} words apart"
+        if (relations := self.relations) is not None:
+            said += f"; {len(relations.labels):,} relations of spans up to {relations.reach} words apart"
         return said
 
 
@@ -105,9 +105,9 @@ class Spans(Head):
             widths=config.widths,
         )
         self.relations: RelationScorer | None = None
-        if (own := config.relations) is not None:
+        if (relations := config.relations) is not None:
             self.relations = RelationScorer(
-                model.hidden, hidden=own.hidden, types=len(config.labels), outputs=len(own.labels) + 1
+                model.hidden, hidden=relations.hidden, types=len(config.labels), outputs=len(relations.labels) + 1
             )
 
     @property
@@ -166,8 +166,8 @@ class Spans(Head):
         total = F.cross_entropy(scores_MK, gold_M, weight=weights_K, reduction="sum", ignore_index=IGNORE)
         count, correct = (gold_M != IGNORE).sum(), (scores_MK.argmax(-1) == gold_M).sum()
         if self.relations is not None and self.config.relations is not None:
-            own = relation_loss(self.relations, self.config.relations, z_WD, targets)
-            total, count, correct = total + own.total, count + own.pairs, correct + own.correct
+            related = relation_loss(self.relations, self.config.relations, z_WD, targets)
+            total, count, correct = total + related.total, count + related.pairs, correct + related.correct
         return Loss(total=total, count=count, correct=correct if accuracy else None, weight=self.config.weight)
 
     def gold(self, targets: WordSpans[Tensor], index: SpanIndex) -> Tensor:

@@ -141,8 +141,8 @@ class Tagging(Head):
         """The loss from the tags' scores of whole words."""
         if self.crf is not None:
             # a chain of tiny operations, each of which a GPU would have to be asked for: the host makes them
-            own = scores_WK.cpu(), targets.tags.cpu(), targets.counts.cpu()
-            total = -self.crf.log_likelihood(*own).sum().to(scores_WK.device)
+            on_cpu = scores_WK.cpu(), targets.tags.cpu(), targets.counts.cpu()
+            total = -self.crf.log_likelihood(*on_cpu).sum().to(scores_WK.device)
         else:
             total = F.cross_entropy(scores_WK, targets.tags, reduction="sum", ignore_index=IGNORE)
         return self._loss(total, scores_WK, targets.tags, accuracy=accuracy)

@@ -46,7 +46,7 @@ def check(
     findings = Findings(shown)
     for name, count in (problems.counts if problems else Counter[str]()).items():
         kept = problems.examples[name] if problems else []
-        findings.add(name, "error", f"{count:,} × {name}: what cannot be read", [str(one) for one in kept], count)
+        findings.add(name, "error", f"{count:,} × {name}: what cannot be read", [str(place) for place in kept], count)
     parts = {"train": train} | ({} if dev is None else {"dev": dev})
     first = train.examples[0]
     scheme = _scheme(train) if first.labels_are == "tags" else None
@@ -67,12 +67,12 @@ def check(
         balance=balance,
         lengths=lengths,
         unit="words" if measure is None else "tokens",
-        findings=tuple(sorted(findings.listed, key=lambda one: one.level)),
+        findings=tuple(sorted(findings.listed, key=lambda finding: finding.level)),
     )
 
 
 def _scheme(train: Examples) -> Scheme:
-    return detect_scheme([one.tags for one in train if one.tags is not None])
+    return detect_scheme([example.tags for example in train if example.tags is not None])
 
 
 def _balance(part: Examples, scheme: Scheme | None) -> dict[str, int]:
@@ -80,8 +80,8 @@ def _balance(part: Examples, scheme: Scheme | None) -> dict[str, int]:
     counts = part.labels()
     if scheme is not None and scheme != "none":
         counts = Counter()
-        for one in part:
-            known = [tag if _is_of(tag, scheme) else "O" for tag in one.tags or ()]
+        for example in part:
+            known = [tag if _is_of(tag, scheme) else "O" for tag in example.tags or ()]
             counts.update(entity.label for entity in read_leniently(known, scheme))
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -92,22 +92,22 @@ def _is_of(tag: str, scheme: Scheme) -> bool:
 
 def _first(part: Examples, label: str) -> str:
     """Where a label occurs first, and what it is."""
-    for one in part:
-        names = set(one.names())
-        if one.labels_are == "tags":  # a type is named by its tags
+    for example in part:
+        names = set(example.names())
+        if example.labels_are == "tags":  # a type is named by its tags
             names |= {tag[2:] for tag in names}
         if label in names:
-            return f"{one.place}: {label!r}"
+            return f"{example.place}: {label!r}"
     return repr(label)
 
 
 def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, dict[str, int]]) -> None:
     train = parts["train"]
-    if all(one.answer() is None for one in train):
+    if all(example.answer() is None for example in train):
         findings.add("no labels", "error", "the examples have no labels; name their column: --label, or --tag", count=1)
         return
     if train.kind == "regression":
-        if len({one.answer() for one in train}) == 1:
+        if len({example.answer() for example in train}) == 1:
             findings.add("one value only", "error", "all labels are the same number: nothing to learn", count=1)
         return
     counts = balance["train"]
@@ -132,16 +132,16 @@ def _labels(findings: Findings, parts: dict[str, Examples], balance: dict[str, d
 
 def _illegal(findings: Findings, part: Examples, scheme: Scheme) -> None:
     tally = findings.tally()
-    for one in part:
-        if scheme == "none" or one.tags is None:
+    for example in part:
+        if scheme == "none" or example.tags is None:
             continue
-        foreign = next((index for index, tag in enumerate(one.tags) if not _is_of(tag, scheme)), None)
+        foreign = next((index for index, tag in enumerate(example.tags) if not _is_of(tag, scheme)), None)
         if foreign is not None:
-            bad = [(foreign, f"{one.tags[foreign]!r} is no tag of the scheme {scheme}")]
+            bad = [(foreign, f"{example.tags[foreign]!r} is no tag of the scheme {scheme}")]
         else:
-            bad = [(illegal.index, illegal.message) for illegal in find_illegal(one.tags, scheme)]
+            bad = [(illegal.index, illegal.message) for illegal in find_illegal(example.tags, scheme)]
         for index, message in bad:
             if tally.add():
-                tally.examples.append(f"{one.place}: word {index + 1}, {one.words[index]!r}: {message}")
+                tally.examples.append(f"{example.place}: word {index + 1}, {example.words[index]!r}: {message}")
     message = f"{many(tally.count, 'tag', 'tags')} of {part.source} out of place in the scheme {scheme}"
     findings.add("illegal tags", "error", message, tally.examples, tally.count)

@@ -24,20 +24,21 @@ def check_questions(findings: Findings, parts: dict[str, Examples]) -> None:
     for name, part in parts.items():
         again = _numbered(part)
         said = f"{many(len(again), 'question', 'questions')} of {name} with the id of an earlier one"
-        places = [f"{one.place}: read as {one.id}" for one in again[: findings.most]]
+        places = [f"{question.place}: read as {question.id}" for question in again[: findings.most]]
         findings.add("repeated ids", "warning", f"{said}; prediction files number them", places, len(again))
-    seen = {one.passage: one for one in questions["train"]}
-    both = [one for one in questions.get("dev", []) if one.passage in seen]
+    seen = {question.passage: question for question in questions["train"]}
+    both = [question for question in questions.get("dev", []) if question.passage in seen]
     said = f"{many(len(both), 'question', 'questions')} of dev about passages of train: scores will flatter"
     places = [
-        f"{one.place}: {in_short(one.passage)} (first at {seen[one.passage].place})" for one in both[: findings.most]
+        f"{question.place}: {in_short(question.passage)} (first at {seen[question.passage].place})"
+        for question in both[: findings.most]
     ]
     findings.add("train passages in dev", "warning", said, places, len(both))
-    for name, own in questions.items():
+    for name, asked in questions.items():
         long = [
-            f"{one.place}: {len(words):,} words: {in_short(text)}"
-            for one in own
-            for text, _ in one.answers[:1]
+            f"{question.place}: {len(words):,} words: {in_short(text)}"
+            for question in asked
+            for text, _ in question.answers[:1]
             if len(words := segment_words(text)) > LONGEST_ANSWER
         ]
         said = f"{many(len(long), 'answer', 'answers')} of {name} of more than {LONGEST_ANSWER} words"
@@ -46,11 +47,11 @@ def check_questions(findings: Findings, parts: dict[str, Examples]) -> None:
 
 def _numbered(part: Dataset[QuestionExample]) -> list[QuestionExample]:
     """Questions whose id was numbered when they were read, since an earlier one has it."""
-    ids = {one.id for one in part}
+    ids = {question.id for question in part}
     numbered = []
-    for one in part:
-        base, _, number = one.id.rpartition("#")
-        written = isinstance(one.place, QuestionPlace) and one.place.id == one.id
+    for question in part:
+        base, _, number = question.id.rpartition("#")
+        written = isinstance(question.place, QuestionPlace) and question.place.id == question.id
         if base in ids and digits(number) is not None and not written:
-            numbered.append(one)
+            numbered.append(question)
     return numbered

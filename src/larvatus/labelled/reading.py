@@ -42,7 +42,7 @@ class FileOptions:
 
     def only(self, *names: str, why: str) -> None:
         """Refuse all names but these."""
-        given = [one.name for one in fields(FileOptions) if one.name not in names]
+        given = [field.name for field in fields(FileOptions) if field.name not in names]
         self.refuse([name for name in given if getattr(self, name) is not None], why=why)
 
     def refuse(self, names: Sequence[str], *, why: str) -> None:

@@ -234,7 +234,7 @@ class SpanExample(AnyExample):
         return {*self.names(), *(f"relation {label}" for label in self.relation_names())}
 
     def contents(self) -> list[Any]:
-        return [self.text, [[one.start, one.end, one.label] for one in self.spans], self.relations]
+        return [self.text, [[span.start, span.end, span.label] for span in self.spans], self.relations]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -28,22 +28,22 @@ def find_repeats(findings: Findings, parts: dict[str, Examples]) -> None:
     folded: dict[bytes, _First] = {}
     tallies = {name: findings.tally() for name in _SAID}
     for name, part in parts.items():
-        for one in part:
-            text = one.reads()
-            before = first.setdefault(_digest(text), (one, name))
-            near = folded.setdefault(_digest(" ".join(text.casefold().split())), (one, name))
-            if before[0] is not one:
+        for example in part:
+            text = example.reads()
+            before = first.setdefault(_digest(text), (example, name))
+            near = folded.setdefault(_digest(" ".join(text.casefold().split())), (example, name))
+            if before[0] is not example:
                 tally = tallies["again" if before[1] == name else "leak"]
                 if tally.add():
-                    tally.examples.append(f"{one.place}: {in_short(text)} (first at {before[0].place})")
-                if before[0].answer() != one.answer() and tallies["other"].add():
-                    labels = f"{before[0].answer_shown()}, then {one.answer_shown()}"
-                    said = f"{one.place}: {in_short(text)} (first at {before[0].place}): {labels}"
+                    tally.examples.append(f"{example.place}: {in_short(text)} (first at {before[0].place})")
+                if before[0].answer() != example.answer() and tallies["other"].add():
+                    labels = f"{before[0].answer_shown()}, then {example.answer_shown()}"
+                    said = f"{example.place}: {in_short(text)} (first at {before[0].place}): {labels}"
                     tallies["other"].examples.append(said)
-            elif near[0] is not one:
+            elif near[0] is not example:
                 tally = tallies["near" if near[1] == name else "near leak"]
                 if tally.add():
-                    tally.examples.append(f"{one.place}: {in_short(text)} (like {near[0].place})")
+                    tally.examples.append(f"{example.place}: {in_short(text)} (like {near[0].place})")
     for kind, (title, message) in _SAID.items():
         count = tallies[kind].count
         texts = message.format(f"{count:,} text{'s' * (count != 1)}", "is" if count == 1 else "are")

@@ -95,7 +95,7 @@ def strata_of(data: Dataset[Any]) -> list[frozenset[str]]:
     if data.kind == "regression":
         numbers = sorted(float(example.label or 0.0) for example in data.examples)
         borders = [numbers[len(numbers) * n // BINS] for n in range(1, BINS)]
-        return [frozenset([f"tenth {bisect_right(borders, float(one.label or 0.0))}"]) for one in data.examples]
+        return [frozenset([f"tenth {bisect_right(borders, float(example.label or 0.0))}"]) for example in data.examples]
     return [frozenset(example.strata()) or frozenset(["(none)"]) for example in data.examples]
 
 
@@ -137,9 +137,9 @@ class _Draw(NamedTuple):
     @classmethod
     def of(cls, owners: Sequence[int], strata: Sequence[frozenset[str]], wanted: int) -> _Draw:
         labels: list[Counter[str]] = [Counter() for _ in range(max(owners, default=-1) + 1)]
-        for owner, own in zip(owners, strata, strict=True):
-            labels[owner].update(own)
-        counts = Counter(name for own in strata for name in own)
+        for owner, stratum in zip(owners, strata, strict=True):
+            labels[owner].update(stratum)
+        counts = Counter(name for stratum in strata for name in stratum)
         shares = {name: wanted * count / len(owners) for name, count in counts.items()}
         sizes = Counter(owners)
         return cls([sizes[unit] for unit in range(len(labels))], labels, counts, shares, wanted, set(), Counter())

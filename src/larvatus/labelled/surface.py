@@ -43,11 +43,11 @@ def _sizes(part: Examples, measure: Measure | None) -> Iterator[int]:
     for start in range(0, len(part), AT_ONCE):
         for_now = part.examples[start : start + AT_ONCE]
         if measure is not None:
-            yield from measure([one.reads() for one in for_now])
+            yield from measure([example.reads() for example in for_now])
             continue
-        for one in for_now:
-            words = one.word_count()
-            yield count_words(one.reads()) if words is None else words
+        for example in for_now:
+            words = example.word_count()
+            yield count_words(example.reads()) if words is None else words
 
 
 def count_words(text: str) -> int:
@@ -60,15 +60,15 @@ def find_odd_characters(findings: Findings, parts: dict[str, Examples]) -> None:
     """Note controls, replacement characters and byte-order marks; and texts that are not in NFC."""
     odd, loose = findings.tally(), findings.tally()
     for part in parts.values():
-        for one in part:
-            text = one.reads()
+        for example in part:
+            text = example.reads()
             if text.isascii() and text.isprintable():
                 continue
             match = _ODD.search(text)
             if match and odd.add():
-                odd.examples.append(f"{one.place}: U+{ord(match.group()):04X} at character {match.start()}")
+                odd.examples.append(f"{example.place}: U+{ord(match.group()):04X} at character {match.start()}")
             if not unicodedata.is_normalized("NFC", text) and loose.add():
-                loose.examples.append(f"{one.place}: {in_short(text)}")
+                loose.examples.append(f"{example.place}: {in_short(text)}")
     said = f"{many(odd.count, 'text holds', 'texts hold')} control or replacement characters: a broken decoding?"
     findings.add("odd characters", "warning", said, odd.examples, odd.count)
     said = f"{many(loose.count, 'text is', 'texts are')} not in Unicode's composed form (NFC); equal words may differ"

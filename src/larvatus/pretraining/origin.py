@@ -86,7 +86,7 @@ class Origin:
             for part, names in heads.items()
         }
         if not fitting["encoder"]:
-            check_fit(self.path, found=_encoder_shapes(given), wanted=_encoder_shapes(wanted))
+            check_fit(self.path, stored=_encoder_shapes(given), wanted=_encoder_shapes(wanted))
         model.load_state_dict({name: given[name] if fitting[_part(name)] else t for name, t in wanted.items()})
         there = dict.fromkeys(map(_part, theirs))
         return Started(

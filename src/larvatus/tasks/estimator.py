@@ -194,9 +194,9 @@ class TextClassifier(_Classifier, _FineTuned):
         if self.pool not in (None, "cls", "mean", "max"):
             raise UsageError(f"pool is cls, mean or max, not {self.pool!r}")
         given = weights if isinstance(weights, dict) else {}
-        own = {names.get(label, str(label)): value for label, value in given.items()}
+        by_name = {names.get(label, str(label)): value for label, value in given.items()}
         pool: Any = self.pool
-        return ClassifyOptions(pool=pool, balanced=weights == "balanced", class_weights=own)
+        return ClassifyOptions(pool=pool, balanced=weights == "balanced", class_weights=by_name)
 
     def predict_proba(self, X: Sequence[Any]) -> Floats:
         """Of every class for every text, in the order of `classes_`: [texts, classes]."""
@@ -204,15 +204,15 @@ class TextClassifier(_Classifier, _FineTuned):
         names = [str(label) for label in self.classes_.tolist()]
         rows = [
             [share[name] for name in names]
-            for share in (cast(Classified, found).probabilities for found in predictor.predict(_texts(X)))
+            for share in (cast(Classified, prediction).probabilities for prediction in predictor.predict(_texts(X)))
         ]
         return np.array(rows, dtype=np.float32).reshape(-1, len(names))
 
     def predict(self, X: Sequence[Any]) -> npt.NDArray[Any]:
         """The class of every text."""
         best = self.predict_proba(X).argmax(1)
-        found: npt.NDArray[Any] = self.classes_[best]
-        return found
+        classes: npt.NDArray[Any] = self.classes_[best]
+        return classes
 
     def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: Any = None) -> float:
         """The share of texts whose class is right."""
@@ -270,8 +270,8 @@ class WordTagger(_FineTuned):
 
     def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tags of every sentence."""
-        found = self._predictor().predict([list(words) for words in X])
-        return [list(cast(Tagged, one).tags) for one in found]
+        predictions = self._predictor().predict([list(words) for words in X])
+        return [list(cast(Tagged, prediction).tags) for prediction in predictions]
 
     def predict_proba(self, X: Sequence[Sequence[str]]) -> list[Floats]:
         """Of every tag for every word that is read, in the order of `classes_`: [words, tags] for each sentence."""
@@ -289,11 +289,11 @@ class WordTagger(_FineTuned):
         """Entity F1 as `conlleval` has it, or accuracy of words where tags spell no entities."""
         scheme = tagger_of(self._predictor().bundle.network).config.scheme
         gold = in_scheme(_tagged(X, y), scheme, source=self.written_, repair=self.repair)
-        tags, found = [example.tags or () for example in gold], self.predict(X)
+        tags, predicted = [example.tags or () for example in gold], self.predict(X)
         if scheme != "none":
-            return tag_f1(tags, found, scheme, reading="lenient").micro.f1
-        pairs = zip(chain.from_iterable(tags), chain.from_iterable(found), strict=True)
-        return float(np.mean([one == other for one, other in pairs]))
+            return tag_f1(tags, predicted, scheme, reading="lenient").micro.f1
+        pairs = zip(chain.from_iterable(tags), chain.from_iterable(predicted), strict=True)
+        return float(np.mean([tag == guess for tag, guess in pairs]))
 
 
 def _texts(X: Sequence[Any]) -> list[Input]:
@@ -307,7 +307,7 @@ def _texts(X: Sequence[Any]) -> list[Input]:
 def _parts(text: Input) -> tuple[str, str | None]:
     if isinstance(text, str):
         return text, None
-    if isinstance(text, tuple) and len(text) == 2 and all(isinstance(one, str) for one in text):
+    if isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text):
         return text[0], text[1]
     raise DataError(f"X holds {type(text).__name__} where a text or a pair of two is wanted: {text!r:.60}")
 

@@ -81,15 +81,15 @@ class Features:
         done = 0
         for first, last in runs(sizes.tokens[order], scoring.budget):
             chosen = order[first:last]
-            found = []
+            parts = []
             for part in data.batch(chosen).cuts(scoring.budget):  # more than one if a single example is longer
                 batch = on_device(part, scoring.device)
                 with scoring.autocast():
                     states = head.states(model.encoder, batch.tokens, limit=int(part.tokens.lengths.max()))
-                    found.append(head.features(states, batch, learning=learning))
-            x = torch.cat(found, dim=-2)
-            own = x if head.mix is None else x.transpose(0, 1)
-            features.rows[features._rows_of(chosen)] = own.float().cpu().numpy()
+                    parts.append(head.features(states, batch, learning=learning))
+            x = torch.cat(parts, dim=-2)
+            rows = x if head.mix is None else x.transpose(0, 1)
+            features.rows[features._rows_of(chosen)] = rows.float().cpu().numpy()
             done += int(sizes.tokens[chosen].sum())
             progress(done, int(sizes.tokens.sum()))
         return features
@@ -119,11 +119,11 @@ class Features:
         units, border = self.sizes.units, edges(self.sizes.units)
         scores = np.zeros((len(self.rows), head.outputs), np.float32)
         for first, last in runs(units, self.scoring.budget):
-            own = slice(int(border[first]), int(border[last]))
+            place = slice(int(border[first]), int(border[last]))
             batch = on_device(_rows_alone(units[first:last]), self.scoring.device)
             with self.scoring.autocast():
-                found = head.logits(self._take(own), batch)
-            scores[own] = found.float().cpu().numpy()
+                logits = head.logits(self._take(place), batch)
+            scores[place] = logits.float().cpu().numpy()
         return scores
 
 

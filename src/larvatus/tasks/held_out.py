@@ -121,8 +121,8 @@ def calibration(
     if min(halves.sum(), (~halves).sum()) < 2:
         return judged(Calibration(fitted=fitted))
     cold = np.empty(logits.shape)
-    for own in (halves, ~halves):
-        cold[own] = logits[own] / fit_temperature(logits[~own], labels[~own], kind=kind)
+    for half in (halves, ~halves):
+        cold[half] = logits[half] / fit_temperature(logits[~half], labels[~half], kind=kind)
     chances = softmax if kind == "softmax" else sigmoid
     before, after = (reliability_of(chances(scores), labels, kind=kind).ece for scores in (logits, cold))
     loss_before, loss_after = (negative_log_likelihood(scores, labels, kind=kind) for scores in (logits, cold))

@@ -47,7 +47,7 @@ def text_or_pair(given: Input, place: Place) -> TextExample:
     """What a model that reads texts or pairs is given."""
     if isinstance(given, str):
         return TextExample(given, None, None, place)
-    if isinstance(given, tuple) and len(given) == 2 and all(isinstance(one, str) for one in given):
+    if isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, str) for part in given):
         return TextExample(given[0], given[1], None, place)
     raise DataError(f"{place} is {type(given).__name__}, not a text or a pair, a tuple of two texts")
 
@@ -56,7 +56,7 @@ def text_or_words(given: Input, place: Place) -> TextExample | TaggedExample:
     """What a model that reads words is given: a text, which is cut into words, or words."""
     if isinstance(given, str):
         return TextExample(given, None, None, place)
-    if not (isinstance(given, list | tuple) and all(isinstance(one, str) for one in given)):
+    if not (isinstance(given, list | tuple) and all(isinstance(part, str) for part in given)):
         raise DataError(f"{place} is {type(given).__name__}, not a text or a list of words")
     if not all(word.strip() for word in given):
         raise DataError(f"{place}: a word is empty; drop it, or give it a visible character")

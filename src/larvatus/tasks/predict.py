@@ -1,8 +1,8 @@
 """Answers of a fine-tuned model for texts that come in any number and of any length.
 
     predictor = Predictor(bundle, PredictOptions(merge="max"))
-    for found in predictor.predict(open("reviews.txt")):
-        print(found.label, found.probability)
+    for prediction in predictor.predict(open("reviews.txt")):
+        print(prediction.label, prediction.probability)
 
 Any iterable goes in and answers come out in its order, a block at a time: memory holds a block (some thousand texts, or
 a megabyte of characters), never the file. The first block is small, so that the first answers come soon. A text longer
@@ -53,12 +53,12 @@ class Totals:
     tokens: int = 0
     read: int = 0
 
-    def add(self, found: Prediction) -> None:
-        own = found.coverage
+    def add(self, prediction: Prediction) -> None:
+        coverage = prediction.coverage
         self.texts += 1
-        self.cut += own.read < own.tokens
-        self.tokens += own.tokens
-        self.read += own.read
+        self.cut += coverage.read < coverage.tokens
+        self.tokens += coverage.tokens
+        self.read += coverage.read
 
     @property
     def unread(self) -> str:
@@ -99,8 +99,9 @@ class Predictor:
         """As `predict`, for examples that know where they come from."""
         for block in blocks(examples):
             with saying_what_to_lower("lower --batch-tokens or --length, or take a smaller --model"):
-                found = self.task.predict(self.bundle, block, self.options, self.scoring)
-            yield from (Predicted(example=example, found=one) for example, one in zip(block, found, strict=True))
+                predictions = self.task.predict(self.bundle, block, self.options, self.scoring)
+            pairs = zip(block, predictions, strict=True)
+            yield from (Predicted(example=example, found=prediction) for example, prediction in pairs)
 
 
 def blocks(examples: Iterable[AnyExample]) -> Iterator[list[AnyExample]]:
@@ -108,12 +109,12 @@ def blocks(examples: Iterable[AnyExample]) -> Iterator[list[AnyExample]]:
     held: list[AnyExample] = []
     size, room = 0, FIRST_BLOCK
     for example in examples:
-        own = len(example.reads())
-        if held and size + own > CHARACTERS_AT_ONCE:
+        length = len(example.reads())
+        if held and size + length > CHARACTERS_AT_ONCE:
             yield held
             held, size = [], 0
         held.append(example)
-        size += own
+        size += length
         if len(held) >= room:
             yield held
             held, size, room = [], 0, min(2 * room, TEXTS_AT_ONCE)

@@ -83,18 +83,18 @@ class Classified:
         return notebook.bars(rows, title=title, note=str(self))
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"text": self.text}
+        record: dict[str, Any] = {"text": self.text}
         if self.pair is not None:
-            found["pair"] = self.pair
+            record["pair"] = self.pair
         if self.value is not None:
-            found["value"] = self.value
+            record["value"] = self.value
         elif self.label is not None:
-            found |= {"label": self.label, "probability": self.probability}
+            record |= {"label": self.label, "probability": self.probability}
         else:
-            found["labels"] = list(self.labels)
+            record["labels"] = list(self.labels)
         if self.probabilities:
-            found["probabilities"] = self.probabilities
-        return {**found, **_read(self.coverage)}
+            record["probabilities"] = self.probabilities
+        return {**record, **_read(self.coverage)}
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         if top is not None and self.probabilities:
@@ -242,12 +242,12 @@ class Answer:
         return notebook.table(("answer", "characters", "score"), rows, title=self.question, note=str(self))
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {name: getattr(self, name) for name in ("question", "text", "start", "end", "score")}
+        record: dict[str, Any] = {name: getattr(self, name) for name in ("question", "text", "start", "end", "score")}
         if self.null_score is not None:
-            found["null_score"] = self.null_score
+            record["null_score"] = self.null_score
         if len(self.others) > 1:
-            found["others"] = [dataclasses.asdict(span) for span in self.others]
-        return {**found, **_read(self.coverage)}
+            record["others"] = [dataclasses.asdict(span) for span in self.others]
+        return {**record, **_read(self.coverage)}
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         """The answer, or where several are asked for, those of the best spans; then the question."""
@@ -288,7 +288,9 @@ class Spanned:
     def inside(self, outer: Entity) -> tuple[Entity, ...]:
         """What stands within an entity."""
         return tuple(
-            one for one in self.entities if one is not outer and outer.start <= one.start and one.end <= outer.end
+            inner
+            for inner in self.entities
+            if inner is not outer and outer.start <= inner.start and inner.end <= outer.end
         )
 
     def _repr_html_(self) -> str:
@@ -297,25 +299,25 @@ class Spanned:
 
     def to_dict(self) -> dict[str, Any]:
         """Head and tail of a relation are numbers of entities, as in labelled data."""
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "text": self.text,
             "entities": [dataclasses.asdict(entity) for entity in self.entities],
         }
         if self.relations:
             at = {entity: number for number, entity in enumerate(self.entities)}
-            found["relations"] = [
-                {"head": at[one.head], "tail": at[one.tail], "label": one.label, "score": one.score}
-                for one in self.relations
+            record["relations"] = [
+                {"head": at[relation.head], "tail": at[relation.tail], "label": relation.label, "score": relation.score}
+                for relation in self.relations
             ]
-        return {**found, **_read(self.coverage)}
+        return {**record, **_read(self.coverage)}
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         """The text with its spans in brackets, inner ones within outer ones: ``[[United Airlines ORG] Holding ORG]``.
 
         Brackets of spans that cross would read as nested ones; they bear numbers: ``[₁the [₂river X]₁ bank Y]₂``.
         """
-        order = sorted(self.entities, key=lambda one: (one.start, -one.end))
-        numbers = {id(one): number for number, one in enumerate(_crossing(order), start=1)}
+        order = sorted(self.entities, key=lambda entity: (entity.start, -entity.end))
+        numbers = {id(entity): number for number, entity in enumerate(_crossing(order), start=1)}
         marks: dict[int, list[tuple[str, Entity]]] = {}
         for entity in reversed(order):  # what opens last closes first
             marks.setdefault(entity.end, []).append(("]", entity))
@@ -344,11 +346,11 @@ def _read(coverage: Coverage) -> dict[str, Any]:
 
 def _crossing(order: Sequence[Entity]) -> list[Entity]:
     """Those that cross another, of entities by their start, longer ones first."""
-    found: dict[int, Entity] = {}
-    for number, one in enumerate(order):
+    crossing: dict[int, Entity] = {}
+    for number, entity in enumerate(order):
         for other in order[number + 1 :]:
-            if other.start >= one.end:
+            if other.start >= entity.end:
                 break
-            if one.start < other.start and one.end < other.end:
-                found |= {id(one): one, id(other): other}
-    return [one for one in order if id(one) in found]
+            if entity.start < other.start and entity.end < other.end:
+                crossing |= {id(entity): entity, id(other): other}
+    return [entity for entity in order if id(entity) in crossing]

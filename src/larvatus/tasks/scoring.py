@@ -94,6 +94,6 @@ def score_sequences(model: Network, sequences: Sequences, scoring: Scoring) -> F
         batch = on_device(sequences.inputs(chosen), scoring.device)
         with scoring.autocast():
             x = features_of(model, batch, head, limit=int(sequences.lengths[chosen[-1]]))
-            found = head.logits(x, batch)
-        scores[gathered(starts[:-1][chosen], counts[chosen])] = found.float().cpu().numpy()
+            logits = head.logits(x, batch)
+        scores[gathered(starts[:-1][chosen], counts[chosen])] = logits.float().cpu().numpy()
     return scores

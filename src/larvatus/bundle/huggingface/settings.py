@@ -18,8 +18,8 @@ from larvatus.ranges import check_ranges
 def convert(value: Mapping[str, Any], to: type[Any], source: Path) -> Any:
     """A settings struct from JSON; what does not fit is named, with the file."""
     try:
-        found = msgspec.convert(value, to)
-        check_ranges(found, "")
-        return found
+        converted = msgspec.convert(value, to)
+        check_ranges(converted, "")
+        return converted
     except (msgspec.ValidationError, RecipeError, UsageError) as fault:
         raise ArtefactError(f"{source}: {fault}") from fault

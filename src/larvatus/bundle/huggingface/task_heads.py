@@ -56,7 +56,7 @@ class TaskHeads:
 
     family: str
     """How the names of its classes begin."""
-    own: Mapping[str, TaskHead]
+    listed: Mapping[str, TaskHead]
     """By our names for them."""
     beside: tuple[str, ...] = (crf_file.PREFIX,)
     """How the names of our parameters begin that are no part of their model, and stand in a file of their own."""
@@ -65,7 +65,7 @@ class TaskHeads:
     def heads(self) -> Mapping[str, TaskHead]:
         """Those that stand in the family's file, and those that heads bring themselves (`HeadConfig.families`)."""
         brought = {name: kind.families[self.family] for name, kind in KINDS.items() if self.family in kind.families}
-        return {**self.own, **brought}
+        return {**self.listed, **brought}
 
     @property
     def architectures(self) -> dict[str, tuple[str, ...]]:
@@ -157,10 +157,10 @@ def _labels(theirs: TaskSettings, source: Path) -> list[str]:
         if not 1 <= count <= MOST_LABELS:
             raise ArtefactError(f"{source}: num_labels = {count:,} is not a number of classes")
         return [f"LABEL_{number}" for number in range(count)]
-    found = theirs.id2label
-    if not found or set(found) != {str(number) for number in range(len(found))}:
+    names = theirs.id2label
+    if not names or set(names) != {str(number) for number in range(len(names))}:
         raise ArtefactError(f"{source}: id2label must name the classes 0, 1, 2 …, each once")
-    labels = [found[str(number)] for number in range(len(found))]
+    labels = [names[str(number)] for number in range(len(names))]
     if len(set(labels)) < len(labels):
         raise ArtefactError(f"{source}: id2label gives the same name to two classes")
     if theirs.num_labels is not None and theirs.num_labels != len(labels):

@@ -109,10 +109,10 @@ def decode(
         spans: list[tuple[float, int, int]] = []
         total = NOWHERE
         for begin, both_T2 in pieces:
-            found, more = best_spans(
+            best, more = best_spans(
                 both_T2[:, 0], both_T2[:, 1], longest=longest, top=top, temperature=config.temperature
             )
-            spans += [(score, first + begin, last + begin) for score, first, last in found]
+            spans += [(score, first + begin, last + begin) for score, first, last in best]
             total = float(np.logaddexp(total, more))
         spans.sort(key=lambda span: (-span[0], span[1], span[2]))
         yield Found(tuple(spans[:top]), total, null)
@@ -128,10 +128,10 @@ def passage_scores(
     """
     rows, parts = edges(asked.sequences.lengths), edges(asked.sequences.parts)
     for number, passage in enumerate(asked.passages):
-        own = range(int(parts[number]), int(parts[number + 1]))
+        windows = range(int(parts[number]), int(parts[number + 1]))
         barred = ~_visible(passage)
         pieces: list[tuple[int, Floats]] = []
-        for sequence in own:
+        for sequence in windows:
             at = int(rows[sequence] + asked.firsts[sequence])
             begin, size = int(asked.begins[sequence]), int(asked.sizes[sequence])
             both_T2 = np.array(scores_N2[at : at + size])
@@ -144,7 +144,7 @@ def passage_scores(
                 pieces.append((begin, both_T2))
         if merge == "context":
             pieces = [(pieces[0][0], np.concatenate([both for _, both in pieces]))]
-        yield pieces, min(float(scores_N2[rows[sequence]].astype(np.float64).sum()) for sequence in own)
+        yield pieces, min(float(scores_N2[rows[sequence]].astype(np.float64).sum()) for sequence in windows)
 
 
 def _visible(passage: Alignment) -> npt.NDArray[np.bool_]:
@@ -153,11 +153,11 @@ def _visible(passage: Alignment) -> npt.NDArray[np.bool_]:
     return np.asarray(seen[passage.spans[:, 1]] > seen[passage.spans[:, 0]])
 
 
-def spans_of(passage: Alignment, found: Found, config: AnsweringConfig, top: int = 1) -> tuple[AnswerSpan, ...]:
+def spans_of(passage: Alignment, decoded: Found, config: AnsweringConfig, top: int = 1) -> tuple[AnswerSpan, ...]:
     """The best spans with their characters and probabilities, each text of the passage once."""
-    total = float(np.logaddexp(found.total, found.null / config.temperature)) if config.null else found.total
+    total = float(np.logaddexp(decoded.total, decoded.null / config.temperature)) if config.null else decoded.total
     made: dict[tuple[int, int], AnswerSpan] = {}
-    for score, first, last in found.spans:
+    for score, first, last in decoded.spans:
         start, end = int(passage.spans[first, 0]), int(passage.spans[last, 1])
         text = passage.text[start:end]
         start, end = end - len(text.lstrip()), start + len(text.rstrip())
@@ -194,19 +194,19 @@ def _words(text: str) -> Ints:
     return segment_words(text)
 
 
-def null_score(found: Found, config: AnsweringConfig) -> float | None:
+def null_score(decoded: Found, config: AnsweringConfig) -> float | None:
     """By how much no answer is ahead of the best span."""
     if not config.null:
         return None
-    return found.null - found.spans[0][0] if found.spans else float("inf")
+    return decoded.null - decoded.spans[0][0] if decoded.spans else float("inf")
 
 
-def chosen_text(passage: Alignment, found: Found, config: AnsweringConfig, threshold: float | None = None) -> str:
+def chosen_text(passage: Alignment, decoded: Found, config: AnsweringConfig, threshold: float | None = None) -> str:
     """The answer alone; empty for none."""
-    against = null_score(found, config)
+    against = null_score(decoded, config)
     if against is not None and against > (config.threshold if threshold is None else threshold):
         return ""
-    spans = spans_of(passage, found, config)
+    spans = spans_of(passage, decoded, config)
     return spans[0].text if spans else ""
 
 
@@ -227,19 +227,19 @@ def answer(
     config = answerer_of(model).config
     scores = score_sequences(model, asked.sequences, scoring)
     answers = []
-    for number, found in enumerate(decode(asked, scores, config, decoding)):
-        spans = spans_of(asked.passages[number], found, config, decoding.top)
-        against = null_score(found, config)
+    for number, decoded in enumerate(decode(asked, scores, config, decoding)):
+        spans = spans_of(asked.passages[number], decoded, config, decoding.top)
+        against = null_score(decoded, config)
         limit = config.threshold if decoding.threshold is None else decoding.threshold
         none = not spans or (against is not None and against > limit)
-        total = float(np.logaddexp(found.total, found.null / config.temperature))
+        total = float(np.logaddexp(decoded.total, decoded.null / config.temperature))
         answers.append(
             Answer(
                 question=questions[number],
                 text="" if none else spans[0].text,
                 start=None if none else spans[0].start,
                 end=None if none else spans[0].end,
-                score=float(np.exp(found.null / config.temperature - total)) if none else spans[0].score,
+                score=float(np.exp(decoded.null / config.temperature - total)) if none else spans[0].score,
                 null_score=against,
                 others=spans,
                 coverage=Coverage(
@@ -256,11 +256,11 @@ def encode_questions(bundle: Bundle, examples: Sequence[QuestionExample], window
     """Questions in windows over their passages, answered or not."""
     return ask(
         bundle.tokenizer,
-        [(one.question, one.passage) for one in examples],
+        [(example.question, example.passage) for example in examples],
         limit=windows.limit,
         truncate=windows.truncate,
         overlap=windows.overlap,
-        places=[one.place for one in examples],
+        places=[example.place for example in examples],
     )
 
 

@@ -53,13 +53,13 @@ class AnswerEvaluation(Evaluation):
     @property
     def predictions(self) -> dict[str, str]:
         """Answers by the ids of their questions, as official scorers read them."""
-        return {one.id: text for one, text in zip(self.data, self.answers, strict=True)}
+        return {example.id: text for example, text in zip(self.data, self.answers, strict=True)}
 
     def shown(self) -> Iterator[Shown]:
         none = sum(not text for text in self.answers)
         yield f"\nscored by the rules of SQuAD {self.version}; {none:,} of {len(self.data):,} questions not answered"
         if self.threshold is not None:
-            best = ", ".join(f"{name} {one.score:.4f} at {one.threshold:.3f}" for name, one in self.best.items())
+            best = ", ".join(f"{name} {each.score:.4f} at {each.threshold:.3f}" for name, each in self.best.items())
             yield f"threshold of no answer {self.threshold:.3f}; the best on these questions: {best}"
 
     def paired(self, other: AnswerEvaluation) -> Paired:
@@ -72,9 +72,9 @@ class AnswerEvaluation(Evaluation):
             "version": self.version,
             "metrics": plain_metrics(self.metrics),
             "threshold": self.threshold,
-            "best": {name: plain(dataclasses.asdict(one)) for name, one in self.best.items()},
+            "best": {name: plain(dataclasses.asdict(each)) for name, each in self.best.items()},
             "questions": len(self.data),
-            "without_answer": sum(one.impossible for one in self.data),
+            "without_answer": sum(example.impossible for example in self.data),
             "not_answered": sum(not text for text in self.answers),
             "read": self.reading.to_dict(),
         }
@@ -85,30 +85,32 @@ def evaluate_answers(
 ) -> AnswerEvaluation:
     """A model that answers questions from passages."""
     config = answerer_of(bundle.network, str(bundle.path)).config
-    hidden = next((one for one in data if not one.known), None)
+    hidden = next((example for example in data if not example.known), None)
     if hidden is not None:
         raise DataError(f"{hidden.place}: its answer is not given, so it cannot be scored; drop it")
-    version: Version = "2.0" if config.null or any(one.impossible for one in data) else "1.1"
+    version: Version = "2.0" if config.null or any(example.impossible for example in data) else "1.1"
     asked = encode_questions(bundle, data.examples, options.windows(bundle))
     bundle.network.to(options.scoring.device)
     held = HeldOutQuestions(asked, data.examples, config.null, "f1")
-    _, found = held.found(bundle.network, options.scoring)
-    answers = held.texts(found, config, None)
-    scores = [question_scores(one.golds, text, version=version) for one, text in zip(data, answers, strict=True)]
+    _, decoded = held.found(bundle.network, options.scoring)
+    answers = held.texts(decoded, config, None)
+    scores = [
+        question_scores(example.golds, text, version=version) for example, text in zip(data, answers, strict=True)
+    ]
     exact, f1 = np.array(scores, np.float64).T
-    rows = resampled_answers(exact, f1, np.array([one.impossible for one in data]), version)
+    rows = resampled_answers(exact, f1, np.array([example.impossible for example in data]), version)
     return AnswerEvaluation(
         model=str(bundle.path),
         data=data,
         version=version,
-        metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
+        metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
         threshold=config.threshold if config.null else None,
-        best={name: held.best(found, config, name) for name in ("f1", "exact-match")} if config.null else {},
+        best={name: held.best(decoded, config, name) for name in ("f1", "exact-match")} if config.null else {},
         reading=reading_of(asked.sequences),
         exact=exact,
         f1=f1,
         answers=tuple(answers),
-        null_scores=tuple(held.against(found, config)) if config.null else (),
+        null_scores=tuple(held.against(decoded, config)) if config.null else (),
     )
 
 
@@ -116,15 +118,15 @@ def resampled_answers(
     exact_E: Doubles, f1_E: Doubles, impossible_E: npt.NDArray[np.bool_], version: Version
 ) -> dict[str, Resampled]:
     """Means over all questions and, in version 2, over those with and without an answer."""
-    found = {"f1": _mean_of(f1_E), "exact-match": _mean_of(exact_E)}
+    means = {"f1": _mean_of(f1_E), "exact-match": _mean_of(exact_E)}
     if version == "1.1":
-        return found
+        return means
     if not impossible_E.all():
-        found["has-answer-f1"] = _mean_of(f1_E, ~impossible_E)
-        found["has-answer-exact"] = _mean_of(exact_E, ~impossible_E)
+        means["has-answer-f1"] = _mean_of(f1_E, ~impossible_E)
+        means["has-answer-exact"] = _mean_of(exact_E, ~impossible_E)
     if impossible_E.any():  # exact match and F1 are the same of these
-        found["no-answer"] = _mean_of(exact_E, impossible_E)
-    return found
+        means["no-answer"] = _mean_of(exact_E, impossible_E)
+    return means
 
 
 def _mean_of(values_E: Doubles, mask_E: npt.NDArray[np.bool_] | None = None) -> Resampled:
@@ -143,10 +145,10 @@ def paired_answers(
 ) -> tuple[dict[str, Resampled], dict[str, Resampled]]:
     """What two models add question by question; under the rules of version 2 where one of them has them."""
     version: Version = "2.0" if "2.0" in (first.version, second.version) else "1.1"
-    impossible = np.array([one.impossible for one in first.data])
+    impossible = np.array([example.impossible for example in first.data])
     rows = []
-    for found in (first, second):
-        pairs = zip(found.data, found.answers, strict=True)
-        exact, f1 = np.array([question_scores(one.golds, text, version=version) for one, text in pairs]).T
+    for evaluation in (first, second):
+        pairs = zip(evaluation.data, evaluation.answers, strict=True)
+        exact, f1 = np.array([question_scores(example.golds, text, version=version) for example, text in pairs]).T
         rows.append(resampled_answers(exact, f1, impossible, version))
     return rows[0], rows[1]

@@ -81,19 +81,19 @@ class HeldOutQuestions:
 
     def predictions(self, model: Network, scoring: Scoring) -> list[str]:
         """The answer to each question, empty for none."""
-        config, found = self.found(model, scoring)
-        return self.texts(found, config, self.decoding.threshold)
+        config, decoded = self.found(model, scoring)
+        return self.texts(decoded, config, self.decoding.threshold)
 
-    def texts(self, found: list[Found], config: AnsweringConfig, threshold: float | None) -> list[str]:
-        both = zip(self.asked.passages, found, strict=True)
-        return [chosen_text(passage, one, config, threshold) for passage, one in both]
+    def texts(self, decoded: list[Found], config: AnsweringConfig, threshold: float | None) -> list[str]:
+        both = zip(self.asked.passages, decoded, strict=True)
+        return [chosen_text(passage, answer, config, threshold) for passage, answer in both]
 
     def scores(self, model: Network, scoring: Scoring) -> Scores:
         scores = score_sequences(model, self.asked.sequences, scoring)
-        config, found = self._decoded(model, scores)
-        values = self._values(self.texts(found, config, self.decoding.threshold))
+        config, decoded = self._decoded(model, scores)
+        values = self._values(self.texts(decoded, config, self.decoding.threshold))
         if config.null:
-            best = self.best(found, config)
+            best = self.best(decoded, config)
             values |= {"best-f1": best.score, "best-threshold": best.threshold}
         head = answerer_of(model)
         return Scores(metric=self.metric, values=values, validation_loss=mean_loss(head, scores, self.targets))
@@ -101,32 +101,32 @@ class HeldOutQuestions:
     def _values(self, texts: list[str]) -> dict[str, float]:
         version = "2.0" if self.null else "1.1"
         scored = [
-            question_scores(one.golds, text, version=version)  # type: ignore[arg-type]
-            for one, text in zip(self.examples, texts, strict=True)
+            question_scores(example.golds, text, version=version)  # type: ignore[arg-type]
+            for example, text in zip(self.examples, texts, strict=True)
         ]
         exact, f1 = np.mean(scored, axis=0).tolist()
         return {"f1": f1, "exact-match": exact}
 
-    def against(self, found: list[Found], config: AnsweringConfig) -> list[float]:
+    def against(self, decoded: list[Found], config: AnsweringConfig) -> list[float]:
         """By how much no answer is ahead of the best span, of each question."""
-        return [float(null_score(one, config) or 0.0) for one in found]
+        return [float(null_score(answer, config) or 0.0) for answer in decoded]
 
-    def best(self, found: list[Found], config: AnsweringConfig, metric: str = "f1") -> BestThreshold:
+    def best(self, decoded: list[Found], config: AnsweringConfig, metric: str = "f1") -> BestThreshold:
         """The threshold of no answer that gives these questions the highest F1, or exact match."""
-        texts = self.texts(found, config, float("inf"))
-        against = {str(n): value for n, value in enumerate(self.against(found, config))}
-        golds = {str(n): one.golds for n, one in enumerate(self.examples)}
+        texts = self.texts(decoded, config, float("inf"))
+        against = {str(n): value for n, value in enumerate(self.against(decoded, config))}
+        golds = {str(n): example.golds for n, example in enumerate(self.examples)}
         which = 0 if metric == "exact-match" else 1
-        scored = {own: question_scores(golds[own], texts[int(own)], version="2.0")[which] for own in golds}
+        scored = {id: question_scores(golds[id], texts[int(id)], version="2.0")[which] for id in golds}
         predictions = {str(n): text for n, text in enumerate(texts)}
-        finite = [one for one in against.values() if np.isfinite(one)]
+        finite = [margin for margin in against.values() if np.isfinite(margin)]
         lowest = min(finite, default=0.0) - 1.0
         return best_threshold(scored, against, golds=golds, predictions=predictions, lowest=lowest)
 
     def threshold(self, model: Network, scoring: Scoring) -> float:
         """The threshold of no answer that gives these questions the highest F1."""
-        config, found = self.found(model, scoring)
-        best = self.best(found, config).threshold
+        config, decoded = self.found(model, scoring)
+        best = self.best(decoded, config).threshold
         return best if np.isfinite(best) else 0.0
 
     def calibration(self, model: Network, scoring: Scoring) -> Calibration:
@@ -135,14 +135,14 @@ class HeldOutQuestions:
         config = head.config
         scores = score_sequences(model, self.asked.sequences, scoring)
         cases: list[tuple[Any, float, float]] = []  # scores of a passage, of the right span, of no answer
-        for one, passage, (pieces, null) in zip(
+        for example, passage, (pieces, null) in zip(
             self.examples, self.asked.passages, passage_scores(self.asked, scores), strict=True
         ):
-            own, both_T2 = answer_tokens(passage, one), pieces[0][1]
-            if one.impossible:
+            tokens, both_T2 = answer_tokens(passage, example), pieces[0][1]
+            if example.impossible:
                 right = null
-            elif 0 < len(own) <= config.longest and own.stop <= len(both_T2):
-                right = float(both_T2[own.start, 0] + both_T2[own.stop - 1, 1])
+            elif 0 < len(tokens) <= config.longest and tokens.stop <= len(both_T2):
+                right = float(both_T2[tokens.start, 0] + both_T2[tokens.stop - 1, 1])
             else:
                 continue
             if np.isfinite(right):
@@ -157,23 +157,23 @@ def _fitted(cases: Sequence[tuple[Any, float, float]], config: AnsweringConfig) 
         return Calibration()
 
     def losses(some: Sequence[tuple[Any, float, float]], heat: float) -> list[float]:
-        found = []
+        each = []
         for both_T2, right, null in some:
             total = best_spans(both_T2[:, 0], both_T2[:, 1], longest=config.longest, top=1, temperature=heat)[1]
             total = float(np.logaddexp(total, null / heat)) if config.null else total
-            found.append(total - right / heat)
-        return found
+            each.append(total - right / heat)
+        return each
 
     def likeliest(some: Sequence[tuple[Any, float, float]]) -> float:
         low, high = np.log(COLDEST), np.log(HOTTEST)
-        found = _lowest(lambda heat: float(np.mean(losses(some, float(np.exp(heat))))), low, high)
-        ends = (abs(found - low) < 0.01, abs(found - high) < 0.01)  # closer the search does not come
-        return COLDEST if ends[0] else HOTTEST if ends[1] else float(np.exp(found))
+        lowest = _lowest(lambda heat: float(np.mean(losses(some, float(np.exp(heat))))), low, high)
+        ends = (abs(lowest - low) < 0.01, abs(lowest - high) < 0.01)  # closer the search does not come
+        return COLDEST if ends[0] else HOTTEST if ends[1] else float(np.exp(lowest))
 
     fitted, halves = likeliest(cases), (cases[::2], cases[1::2])
     if len(halves[1]) < 2:
         return judged(Calibration(fitted=fitted))
-    warm = [loss for own, other in (halves, halves[::-1]) for loss in losses(own, likeliest(other))]
+    warm = [loss for half, other in (halves, halves[::-1]) for loss in losses(half, likeliest(other))]
     return judged(
         Calibration(fitted=fitted, loss_before=float(np.mean(losses(cases, 1.0))), loss_after=float(np.mean(warm)))
     )
@@ -211,9 +211,11 @@ def hold_out_questions(
     metric: str = "f1",
 ) -> HeldOutQuestions:
     """Questions to score a model on."""
-    for one in dev:
-        if not one.known or (one.impossible and not null):
-            said = "its answer is not given" if not one.known else "it has no answer, and the model always gives one"
-            raise DataError(f"{one.place}: {said}, so it cannot be scored; drop it")
+    for example in dev:
+        if not example.known or (example.impossible and not null):
+            said = (
+                "its answer is not given" if not example.known else "it has no answer, and the model always gives one"
+            )
+            raise DataError(f"{example.place}: {said}, so it cannot be scored; drop it")
     asked = encode_questions(bundle, dev.examples, windows)
     return HeldOutQuestions(asked, dev.examples, null, metric, options.decoding, options.empty)

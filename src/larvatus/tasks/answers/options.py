@@ -50,7 +50,7 @@ def answering_head(
     train: Dataset[QuestionExample], options: AnswerOptions, *, natural: Mapping[str, Any]
 ) -> AnsweringConfig:
     """The head that the questions ask for."""
-    impossible = sum(one.impossible for one in train)
+    impossible = sum(example.impossible for example in train)
     if len(train) == impossible:
         raise DataError(f"{train.source}: not one question has an answer, so there is nothing to learn")
     null = options.null if options.null is not None else impossible > 0
@@ -67,8 +67,8 @@ def answering_head(
 def marks_whole_words(train: Dataset[QuestionExample]) -> bool:
     """Whether nearly all answers begin and end where words do."""
     cut = total = 0
-    for one in train:
-        for text, start in one.answers[:1]:
+    for example in train:
+        for text, start in example.answers[:1]:
             total += 1
-            cut += words_at(one.passage, start, start + len(text)) != (None, None)
+            cut += words_at(example.passage, start, start + len(text)) != (None, None)
     return cut <= (1 - WHOLE) * total

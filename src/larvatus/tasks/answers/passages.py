@@ -82,13 +82,13 @@ def ask(
             )
         cut = windows(len(passage), size=room, overlap=None if overlap is None else min(overlap, room - 1))
         count = 1 if truncate else len(cut)
-        own = np.searchsorted(cut.chosen, np.arange(count + 1))
+        borders = np.searchsorted(cut.chosen, np.arange(count + 1))
         if truncate:
-            own[1] = cut.ends[0]
+            borders[1] = cut.ends[0]
         for window in range(count):
             start, end = int(cut.starts[window]), int(cut.ends[window])
             ids += dress.woven(question, passage.ids[start:end])
-            rows.append((len(question), start, end, int(own[window]), int(own[window + 1])))
+            rows.append((len(question), start, end, int(borders[window]), int(borders[window + 1])))
         parts.append(count)
         read.append(int(cut.ends[count - 1]))
     table = np.asarray(rows, np.int64).reshape(-1, 5)
@@ -117,7 +117,7 @@ class EmptyWindows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     weight: Weight = 1.0
     """How much each counts beside one that does."""
     most: CountOrNone | None = None
-    """How many of a passage are learnt from, drawn by lot; None: all."""
+    """How many of a passage are learnt from, drawn at random; None: all."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -169,14 +169,14 @@ def with_answers(
     asked: Asked, examples: Sequence[QuestionExample], empty: EmptyWindows = EmptyWindows(), *, seed: int = 0
 ) -> AskedAndAnswered:
     """Where the answer stands in each sequence. One that a window holds in part is not there."""
-    found = [answer_tokens(passage, one) for passage, one in zip(asked.passages, examples, strict=True)]
+    places = [answer_tokens(passage, example) for passage, example in zip(asked.passages, examples, strict=True)]
     owners = asked.sequences.owners
-    first = np.array([own.start for own in found], np.int64)[owners]
-    after = np.array([own.stop for own in found], np.int64)[owners]
+    first = np.array([place.start for place in places], np.int64)[owners]
+    after = np.array([place.stop for place in places], np.int64)[owners]
     held = (after > first) & (asked.begins <= first) & (after <= asked.begins + asked.sizes)
     shift = asked.firsts - asked.begins
     counts = np.bincount(owners, weights=held, minlength=len(asked))
-    answered = np.array([bool(one.answers) for one in examples], bool)
+    answered = np.array([bool(example.answers) for example in examples], bool)
     return AskedAndAnswered(
         asked=asked,
         starts=np.where(held, first + shift, 0),

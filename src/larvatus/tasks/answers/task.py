@@ -114,7 +114,7 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
             return super().read_plain(name, columns, format, say)
         data = read_questions(name, labelled=False)
         say(data.describe())
-        return (TextExample(one.question, one.passage, None, one.place, one.id) for one in data)
+        return (TextExample(example.question, example.passage, None, example.place, example.id) for example in data)
 
     def predict(
         self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring

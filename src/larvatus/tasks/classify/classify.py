@@ -86,14 +86,16 @@ def unknown_texts(examples: Sequence[TextExample], config: ClassificationConfig)
     if config.kind == "regression":
         return Unknown()
     ids = set(config.labels)
-    found = [(number, label) for number, one in enumerate(examples) for label in _labels(one) if label not in ids]
+    unknown = [
+        (number, label) for number, example in enumerate(examples) for label in _labels(example) if label not in ids
+    ]
     first = ""
-    if found:
-        number, label = found[0]
+    if unknown:
+        number, label = unknown[0]
         first = f"{examples[number].place} is labelled {label!r}, which the model does not know"
         first += did_you_mean(label, ids)
-    total = len(examples) if config.kind == "multi-class" else sum(len(_labels(one)) for one in examples)
-    return Unknown.of(found, total=total, first=first)
+    total = len(examples) if config.kind == "multi-class" else sum(len(_labels(example)) for example in examples)
+    return Unknown.of(unknown, total=total, first=first)
 
 
 def _labels(example: TextExample) -> tuple[str, ...]:
@@ -128,7 +130,7 @@ def classifier_of(model: Network, name: str = "the model") -> Classification:
 
 def texts_of(examples: Sequence[TextExample]) -> list[TextOrPair]:
     """Texts and pairs as the model reads them."""
-    return [one.text if one.pair is None else (one.text, one.pair) for one in examples]
+    return [example.text if example.pair is None else (example.text, example.pair) for example in examples]
 
 
 def encode_texts(bundle: Bundle, examples: Sequence[TextExample], windows: Windows) -> Sequences:
@@ -166,8 +168,8 @@ def class_scores(model: Network, sequences: Sequences, scoring: Scoring, merge: 
 
 def probabilities(head: Classification, scores_EK: Floats) -> Floats:
     """Calibrated probabilities; the number itself for a regression."""
-    found: Floats = head.probabilities(torch.from_numpy(scores_EK)).numpy()
-    return found
+    rows: Floats = head.probabilities(torch.from_numpy(scores_EK)).numpy()
+    return rows
 
 
 def classify(
@@ -180,11 +182,11 @@ def classify(
 ) -> list[Classified]:
     """The answers of a model for texts that are encoded already."""
     head = classifier_of(model)
-    found = probabilities(head, class_scores(model, sequences, scoring, merge))
+    rows = probabilities(head, class_scores(model, sequences, scoring, merge))
     coverage = zip(sequences.tokens.tolist(), sequences.read.tolist(), sequences.parts.tolist(), strict=True)
     return [
         _answer(text, row, Coverage(tokens=tokens, read=read, windows=windows), head.config)
-        for text, row, (tokens, read, windows) in zip(texts, found.tolist(), coverage, strict=True)
+        for text, row, (tokens, read, windows) in zip(texts, rows.tolist(), coverage, strict=True)
     ]
 
 

@@ -112,11 +112,11 @@ def evaluate_texts(
     names = (*config.labels, *unknown.names)
     bundle.network.to(options.scoring.device)
     scores = class_scores(bundle.network, encoded.sequences, options.scoring, options.merge)
-    gold, found = unknown.added_to(encoded.labels, known=len(config.labels)), answers_of(scores, config)
-    if found.ndim == 2:
-        found = np.pad(found, ((0, 0), (0, len(unknown.names))))
-    rows = resampled_classes(gold, found, kind=config.kind, classes=len(names), binary=len(config.labels) == 2)
-    counts, table = _counts(gold, found, config, len(names))
+    gold, answers = unknown.added_to(encoded.labels, known=len(config.labels)), answers_of(scores, config)
+    if answers.ndim == 2:
+        answers = np.pad(answers, ((0, 0), (0, len(unknown.names))))
+    rows = resampled_classes(gold, answers, kind=config.kind, classes=len(names), binary=len(config.labels) == 2)
+    counts, table = _counts(gold, answers, config, len(names))
     known = encoded.labels != IGNORE if config.kind == "multi-class" else np.ones(len(gold), np.bool_)
     return TextEvaluation(
         model=str(bundle.path),
@@ -125,13 +125,13 @@ def evaluate_texts(
         labels=names,
         unknown=unknown.names,
         notes=tuple(line for line in [unknown.note("texts", "labelled with classes")] if line),
-        metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
+        metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
         by_class={label: counts.of(number) for number, label in enumerate(names)} if counts else {},
         confusion=table,
         calibration=_calibration_of_texts(head, encoded.labels[known], scores[known]),
         reading=reading_of(encoded.sequences),
         gold=gold,
-        found=found,
+        found=answers,
         probabilities=probabilities(head, scores),
     )
 
@@ -144,13 +144,13 @@ def answers_of(scores_EK: Floats, config: ClassificationConfig) -> npt.NDArray[n
 
 
 def _counts(
-    gold: npt.NDArray[np.generic], found: npt.NDArray[np.generic], config: ClassificationConfig, classes: int
+    gold: npt.NDArray[np.generic], answers: npt.NDArray[np.generic], config: ClassificationConfig, classes: int
 ) -> tuple[ClassCounts | None, Ints | None]:
     if config.kind == "regression":
         return None, None
     if config.kind == "multi-label":
-        return multi_label(gold, found).counts, None
-    table = confusion(gold, found, classes=classes)
+        return multi_label(gold, answers).counts, None
+    table = confusion(gold, answers, classes=classes)
     return f1_by_class(table), table
 
 
@@ -168,9 +168,9 @@ def _calibration_of_texts(head: Classification, gold: npt.NDArray[np.generic], s
     )
 
 
-def right_answers(found: TextEvaluation) -> npt.NDArray[np.bool_]:
+def right_answers(evaluation: TextEvaluation) -> npt.NDArray[np.bool_]:
     """[E] whether each text has its class, or all its labels."""
-    same = np.asarray(found.gold == found.found)
+    same = np.asarray(evaluation.gold == evaluation.found)
     return same if same.ndim == 1 else np.asarray(same.all(1))
 
 
@@ -183,14 +183,14 @@ def _rows_of_texts(first: TextEvaluation, second: TextEvaluation) -> Rows:
         raise UsageError(f"{first.model} and {second.model} have different labels; compare models of the same")
     names = tuple(dict.fromkeys((*first.labels, *second.labels)))
     place = np.array([names.index(label) for label in second.labels])
-    found: npt.NDArray[np.generic] = second.found
+    answers: npt.NDArray[np.generic] = second.found
     if first.kind == "multi-class":
-        found = place[np.asarray(second.found, np.int64)]
+        answers = place[np.asarray(second.found, np.int64)]
     elif first.kind == "multi-label":
-        found = second.found[:, np.argsort(place)]
-    known = [set(one.labels) - set(one.unknown) for one in (first, second)]
+        answers = second.found[:, np.argsort(place)]
+    known = [set(evaluation.labels) - set(evaluation.unknown) for evaluation in (first, second)]
     binary = len(known[0]) == 2 and known[0] == known[1]
     return (
         resampled_classes(first.gold, first.found, kind=first.kind, classes=len(names), binary=binary),
-        resampled_classes(first.gold, found, kind=first.kind, classes=len(names), binary=binary),
+        resampled_classes(first.gold, answers, kind=first.kind, classes=len(names), binary=binary),
     )

@@ -76,9 +76,9 @@ class HeldOutTexts:
 def class_metrics(gold: npt.NDArray[np.generic], scores: Floats, config: ClassificationConfig) -> dict[str, float]:
     """All metrics of a kind of classification, from scores [E, K]; gold classes from K on are wrong in any case."""
     if config.kind == "regression":
-        found, wanted = scores[:, 0].astype(np.float64), np.asarray(gold, np.float64)
-        error = float(np.sqrt(np.mean((found - wanted) ** 2)))
-        return {"spearman": spearman(found, wanted), "pearson": pearson(found, wanted), "rmse": error}
+        numbers, wanted = scores[:, 0].astype(np.float64), np.asarray(gold, np.float64)
+        error = float(np.sqrt(np.mean((numbers - wanted) ** 2)))
+        return {"spearman": spearman(numbers, wanted), "pearson": pearson(numbers, wanted), "rmse": error}
     if config.kind == "multi-label":
         several = multi_label(gold, np.pad(scores >= 0, ((0, 0), (0, gold.shape[1] - scores.shape[1]))))
         return {

@@ -42,11 +42,11 @@ def pooling_of(
             return Pooling(head.pool, "as the model's own head for these labels")
     if trained != "head":
         return Pooling(family, "as classifiers of its family")
-    own = bundle.pooling
-    if (known := next((pool for pool in SAID if pool == own), None)) is not None:
+    trained_with = bundle.pooling
+    if (known := next((pool for pool in SAID if pool == trained_with), None)) is not None:
         return Pooling(known, "as this sentence encoder was trained")
-    if own:
-        return Pooling("mean", f"since its own pooling ({own}) is not offered")
+    if trained_with:
+        return Pooling("mean", f"since its own pooling ({trained_with}) is not offered")
     if family != "cls":
         return Pooling(family, "as classifiers of its family")
     return Pooling("mean", "since the encoder is frozen and its [CLS] was not trained to stand for a text")

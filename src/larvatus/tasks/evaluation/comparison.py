@@ -69,7 +69,7 @@ class ModelComparison:
         return {
             "first": self.first,
             "second": self.second,
-            "metrics": {name: plain(dataclasses.asdict(one)) for name, one in self.metrics.items()},
+            "metrics": {name: plain(dataclasses.asdict(each)) for name, each in self.metrics.items()},
             "mcnemar": None if self.mcnemar is None else dataclasses.asdict(self.mcnemar),
         }
 
@@ -86,7 +86,7 @@ def compare_evaluations(
     paired = first.paired(second)
     outcomes = None if paired.right is None else _outcomes(*paired.right)
     metrics = {
-        name: _paired(one, paired.second[name], samples=samples, seed=seed) for name, one in paired.first.items()
+        name: _paired(metric, paired.second[name], samples=samples, seed=seed) for name, metric in paired.first.items()
     }
     return ModelComparison(first=first.model, second=second.model, metrics=metrics, mcnemar=outcomes)
 

@@ -40,11 +40,11 @@ class Reading:
     words_read: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        found = {"examples": self.examples, "longer_than_a_window": self.long, "windows": self.windows}
-        found |= {"tokens": self.tokens, "tokens_read": self.read}
+        counts = {"examples": self.examples, "longer_than_a_window": self.long, "windows": self.windows}
+        counts |= {"tokens": self.tokens, "tokens_read": self.read}
         if self.words is None or self.words_read is None:
-            return found
-        return {**found, "words": self.words, "words_read": self.words_read}
+            return counts
+        return {**counts, "words": self.words, "words_read": self.words_read}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,7 +144,7 @@ class Evaluation(ABC):
 
 
 def plain_metrics(metrics: dict[str, Interval]) -> dict[str, Any]:
-    return {name: plain(dataclasses.asdict(one)) for name, one in metrics.items()}
+    return {name: plain(dataclasses.asdict(interval)) for name, interval in metrics.items()}
 
 
 def plain(record: dict[str, Any]) -> dict[str, Any]:
@@ -153,8 +153,8 @@ def plain(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value if known[name] else None for name, value in record.items()}
 
 
-def class_rows(found: dict[str, F1]) -> list[dict[str, Any]]:
-    return [{"label": label, **dataclasses.asdict(one)} for label, one in found.items()]
+def class_rows(scores: dict[str, F1]) -> list[dict[str, Any]]:
+    return [{"label": label, **dataclasses.asdict(score)} for label, score in scores.items()]
 
 
 def most_confused(table: Ints, labels: tuple[str, ...]) -> tuple[Confused, ...]:

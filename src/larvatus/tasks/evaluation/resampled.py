@@ -40,7 +40,7 @@ class Resampled:
 
 def resampled_classes(
     gold: npt.NDArray[np.generic],
-    found: npt.NDArray[np.generic],
+    answers: npt.NDArray[np.generic],
     *,
     kind: Kind,
     classes: int,
@@ -49,7 +49,7 @@ def resampled_classes(
     """Of answers: classes [E], truths [E, K] or numbers [E]. `binary`: whether the model has two classes, of which the
     second has an F1; None: where there are two in all."""
     if kind == "regression":
-        pairs = np.stack([found, gold], axis=1).astype(np.float64)
+        pairs = np.stack([answers, gold], axis=1).astype(np.float64)
         squares = (pairs[:, 0] - pairs[:, 1]) ** 2
         return {
             "spearman": Resampled(pairs, lambda rows: spearman(rows[:, 0], rows[:, 1]), "rows"),
@@ -57,15 +57,15 @@ def resampled_classes(
             "rmse": Resampled(_counted(squares), lambda sums: np.sqrt(_mean(sums))),
         }
     if kind == "multi-label":
-        wrong = np.asarray(gold, np.bool_) != np.asarray(found, np.bool_)
-        rows = sums_of.sums_of(gold, found)
+        wrong = np.asarray(gold, np.bool_) != np.asarray(answers, np.bool_)
+        rows = sums_of.sums_of(gold, answers)
         return {
             "micro-f1": Resampled(rows, sums_of.micro_f1),
             "macro-f1": Resampled(rows, _f1_of_all),
             "exact-match": Resampled(_counted(~wrong.any(1)), _mean),
             "hamming": Resampled(_counted(wrong.mean(1)), _mean),
         }
-    rows = sums_of.class_sums(gold, found, classes=classes)
+    rows = sums_of.class_sums(gold, answers, classes=classes)
     scores: dict[str, Score] = {
         "accuracy": sums_of.accuracy,
         "macro-f1": sums_of.macro_f1,
@@ -82,9 +82,9 @@ def resampled_words(right_E: npt.ArrayLike, words_E: npt.ArrayLike) -> dict[str,
     return {"accuracy": Resampled(rows, _mean)}
 
 
-def resampled_entities(gold: Sequence[Entities], found: Sequence[Entities]) -> dict[str, Resampled]:
+def resampled_entities(gold: Sequence[Entities], answers: Sequence[Entities]) -> dict[str, Resampled]:
     """Of the entities of each sentence."""
-    _, counts = entity_counts(gold, found)
+    _, counts = entity_counts(gold, answers)
     rows = sums_of.sums_of_counts(counts)
     return {
         "entity-f1": Resampled(rows, sums_of.micro_f1),

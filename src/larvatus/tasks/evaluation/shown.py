@@ -51,8 +51,8 @@ def classes(name: str, rows: Mapping[str, F1]) -> Iterator[Shown]:
     yield Table(
         (name, "precision", "recall", "F1", "gold"),
         tuple(
-            (label, f"{one.precision:.4f}", f"{one.recall:.4f}", f"{one.f1:.4f}", f"{one.support:,}")
-            for label, one in shown
+            (label, f"{score.precision:.4f}", f"{score.recall:.4f}", f"{score.f1:.4f}", f"{score.support:,}")
+            for label, score in shown
         ),
     )
     if len(rows) > len(shown):
@@ -77,7 +77,7 @@ def confusion_rows(
     elif confused:
         yield Table(
             ("gold", "taken for", "times", "of its gold"),
-            tuple((one.gold, one.found, f"{one.count:,}", f"{one.share:.1%}") for one in confused[:CONFUSIONS]),
+            tuple((pair.gold, pair.found, f"{pair.count:,}", f"{pair.share:.1%}") for pair in confused[:CONFUSIONS]),
         )
     else:
         yield ""
@@ -85,12 +85,12 @@ def confusion_rows(
 
 def reliability_rows(bins: Reliability) -> Table:
     """How often answers of each probability are right."""
-    found = zip(bins.edges[:-1], bins.edges[1:], bins.count, bins.confidence, bins.accuracy, strict=True)
+    rows = zip(bins.edges[:-1], bins.edges[1:], bins.count, bins.confidence, bins.accuracy, strict=True)
     return Table(
         ("probability", "answers", "mean", "right"),
         tuple(
             (f"{low:.2f} to {high:.2f}", f"{count:,}", f"{sure:.3f}", f"{right:.3f}")
-            for low, high, count, sure, right in found
+            for low, high, count, sure, right in rows
             if count
         ),
         apart=False,

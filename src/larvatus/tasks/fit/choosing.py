@@ -36,11 +36,11 @@ class Epoch(Struct, frozen=True, kw_only=True):
     """Spent training, so far."""
 
 
-def compare(one: Scores | None, other: Scores | None) -> int:
+def compare(first: Scores | None, second: Scores | None) -> int:
     """1 if the first is better, -1 if the second is, 0 if metric and loss are equal. What is not defined is worse."""
-    if one is None or other is None:
-        return (one is not None) - (other is not None)
-    for a, b in ((one.main, other.main), (-one.validation_loss, -other.validation_loss)):
+    if first is None or second is None:
+        return (first is not None) - (second is not None)
+    for a, b in ((first.main, second.main), (-first.validation_loss, -second.validation_loss)):
         if math.isnan(a) or math.isnan(b):
             if math.isnan(a) != math.isnan(b):
                 return 1 if math.isnan(b) else -1
@@ -57,8 +57,8 @@ def better(now: Scores, best: Scores | None) -> bool:
 def gains(now: Scores, before: Sequence[Epoch]) -> bool:
     """Whether the metric is better, or the validation loss lower, than at any evaluation before."""
     past = [epoch.scores for epoch in before if epoch.scores is not None]
-    metric = max((one.main for one in past if not math.isnan(one.main)), default=-math.inf)
-    loss = min((one.validation_loss for one in past if not math.isnan(one.validation_loss)), default=math.inf)
+    metric = max((scores.main for scores in past if not math.isnan(scores.main)), default=-math.inf)
+    loss = min((scores.validation_loss for scores in past if not math.isnan(scores.validation_loss)), default=math.inf)
     return now.main > metric or now.validation_loss < loss
 
 
@@ -70,7 +70,7 @@ def patience_of(asked: int | None, *, evaluations: int) -> int:
 def stuck(history: Sequence[Epoch]) -> str | None:
     """A line for people where the metric never moved from where it began; None where it did, or could not rise."""
     scores = [epoch.scores for epoch in history if epoch.scores is not None]
-    values = {one.main for one in scores}
+    values = {each.main for each in scores}
     if len(scores) < 2 or len(values) > 1 or not scores[0].main < 1:
         return None
     return (

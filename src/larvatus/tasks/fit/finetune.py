@@ -136,15 +136,15 @@ class Tuned:
 
 def spread_of(runs: Sequence[SeedRun]) -> Spread:
     """Mean and deviation of each metric over the seeds, each with its best weights."""
-    found = [run.best.scores.values for run in runs if run.best and run.best.scores]
-    if not found:
+    scores = [run.best.scores.values for run in runs if run.best and run.best.scores]
+    if not scores:
         return {}
     return {
         name: (
-            statistics.fmean(own := [values[name] for values in found]),
-            statistics.stdev(own) if len(own) > 1 else 0.0,
+            statistics.fmean(each := [values[name] for values in scores]),
+            statistics.stdev(each) if len(each) > 1 else 0.0,
         )
-        for name in found[0]
+        for name in scores[0]
     }
 
 
@@ -307,7 +307,7 @@ def _run(seed: int, fit: Fit) -> SeedRun:
     )
 
 
-def _better(one: SeedRun, other: SeedRun) -> bool:
+def _better(first: SeedRun, second: SeedRun) -> bool:
     """By the metric that decides, then by validation loss; of equal seeds the first is kept."""
-    mine, theirs = (run.best.scores if run.best is not None else None for run in (one, other))
+    mine, theirs = (run.best.scores if run.best is not None else None for run in (first, second))
     return compare(mine, theirs) > 0

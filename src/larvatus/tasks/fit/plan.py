@@ -39,7 +39,7 @@ def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
     parts = sorted({name.split(".")[2] for name in taken})
     if "classifier" in parts:
         return f"head: {size}; the model's own, which has the same labels"
-    old = [one for one in bundle.objectives if isinstance(one, HeadConfig)]
+    old = [config for config in bundle.objectives if isinstance(config, HeadConfig)]
     gone = f" in place of the model's own for {len(old[0].labels):,} other labels" if old else ""
-    own = f", {' and '.join(parts)} from the model" if parts else ""
-    return f"head: {size}; a new classifier{gone}{own}"
+    taken_over = f", {' and '.join(parts)} from the model" if parts else ""
+    return f"head: {size}; a new classifier{gone}{taken_over}"

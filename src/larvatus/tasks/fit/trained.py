@@ -63,16 +63,16 @@ class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         >>> TrainedConfig.read("last2").last, TrainedConfig.read("lora16").lora.rank
         (2, 16)
         """
-        found = re.fullmatch(r"(all|head|last(?=\d)|lora)(\d{1,4})?", word, flags=re.ASCII)
-        number = None if found is None or found[2] is None else int(found[2])
-        if found is None or (number is not None and found[1] in ("all", "head")):
+        match = re.fullmatch(r"(all|head|last(?=\d)|lora)(\d{1,4})?", word, flags=re.ASCII)
+        number = None if match is None or match[2] is None else int(match[2])
+        if match is None or (number is not None and match[1] in ("all", "head")):
             known = ["all", "head", "last1", "last2", "lora", "lora16"]
             raise UsageError(f"{shown(word)} is not something to train{did_you_mean(word, known)}")
-        if found[1] == "lora" and number is not None:
+        if match[1] == "lora" and number is not None:
             settings["lora"] = LoRAConfig(rank=number, alpha=2.0 * number)
-        if found[1] == "last":
+        if match[1] == "last":
             settings["last"] = number
-        return cls(what=found[1], **settings)  # type: ignore[arg-type]
+        return cls(what=match[1], **settings)  # type: ignore[arg-type]
 
     @property
     def word(self) -> str:

@@ -86,15 +86,15 @@ class Sequences:
         )
 
     def _pieces(self, sequences: Ints) -> WordPieces[Ints] | None:
-        if (own := self.words) is None:
+        if (pieces := self.words) is None:
             return None
-        counts, pairs = own.counts[sequences], own.pairs[sequences]
-        at = gathered(edges(own.pairs)[:-1][sequences], pairs)
+        counts, pairs = pieces.counts[sequences], pieces.pairs[sequences]
+        at = gathered(edges(pieces.pairs)[:-1][sequences], pairs)
         return WordPieces(
-            rows=own.rows[at] + np.repeat(edges(self.lengths[sequences])[:-1], pairs),
-            words=own.words[at] + np.repeat(edges(counts)[:-1], pairs),
+            rows=pieces.rows[at] + np.repeat(edges(self.lengths[sequences])[:-1], pairs),
+            words=pieces.words[at] + np.repeat(edges(counts)[:-1], pairs),
             counts=counts,
-            starts=own.starts[sequences],
+            starts=pieces.starts[sequences],
             total=int(counts.sum()),
         )
 
@@ -207,7 +207,7 @@ def _pair_windows(
     cuts = [list(_windows(len(text), max(1, size), overlap)) for text, size in zip((first, second), sizes, strict=True)]
     count = max(map(len, cuts))
     for number in range(count):
-        (a, b), (c, d) = (own[number * len(own) // count] for own in cuts)
+        (a, b), (c, d) = (spans[number * len(spans) // count] for spans in cuts)
         yield [first[a:b], second[c:d]]
 
 
@@ -219,7 +219,7 @@ def _windows(total: int, size: int, overlap: int | None) -> Iterator[tuple[int, 
 
 def word_sequences(
     tokenizer: Tokenizer,
-    found: Sequence[Alignment],
+    aligned: Sequence[Alignment],
     *,
     limit: int,
     truncate: bool = False,
@@ -233,20 +233,20 @@ def word_sequences(
     pairs: list[int] = []
     rows: list[Ints] = []
     words: list[Ints] = []
-    for one in found:
-        cut = windows(len(one.ids), size=dress.room(limit), overlap=overlap)
+    for text in aligned:
+        cut = windows(len(text.ids), size=dress.room(limit), overlap=overlap)
         spans = list(zip(cut.starts.tolist(), cut.ends.tolist(), strict=True))[: 1 if truncate else None]
-        made.add([[one.ids[start:end]] for start, end in spans], len(one.ids), whole=len(spans) == len(cut))
-        first_tokens = np.minimum(one.word_tokens[:, 0], max(0, len(one.ids) - 1))
+        made.add([[text.ids[start:end]] for start, end in spans], len(text.ids), whole=len(spans) == len(cut))
+        first_tokens = np.minimum(text.word_tokens[:, 0], max(0, len(text.ids) - 1))
         if len(spans) < len(cut):  # a word that begins within the window is read, if only its beginning
             owners = np.where(first_tokens < spans[0][1], 0, 1)
         else:
-            owners = cut.chosen[first_tokens] if len(one.ids) else np.zeros_like(first_tokens)
+            owners = cut.chosen[first_tokens] if len(text.ids) else np.zeros_like(first_tokens)
         borders = np.searchsorted(owners, np.arange(len(spans) + 1)).tolist()
         for (start, end), (low, high) in zip(spans, pairwise(borders), strict=True):
-            own = np.clip(one.word_tokens[low:high], start, end)
-            sizes = own[:, 1] - own[:, 0]
-            rows.append(gathered(own[:, 0], sizes) - start + dress.opening)
+            places = np.clip(text.word_tokens[low:high], start, end)
+            sizes = places[:, 1] - places[:, 0]
+            rows.append(gathered(places[:, 0], sizes) - start + dress.opening)
             words.append(np.repeat(np.arange(high - low), sizes))
             counts.append(high - low)
             pairs.append(int(sizes.sum()))

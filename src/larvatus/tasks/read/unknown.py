@@ -37,12 +37,12 @@ class Unknown:
     """Of the first: its place and what it is, for an error."""
 
     @classmethod
-    def of(cls, found: Sequence[tuple[int, str]], *, total: int, first: str = "") -> Unknown:
+    def of(cls, unknown: Sequence[tuple[int, str]], *, total: int, first: str = "") -> Unknown:
         """From places and names."""
-        names = tuple(sorted({name for _, name in found}))
+        names = tuple(sorted({name for _, name in unknown}))
         number = {name: at for at, name in enumerate(names)}
-        places = np.array([place for place, _ in found], np.int64)
-        return cls(names, places, np.array([number[name] for _, name in found], np.int64), total, first)
+        places = np.array([place for place, _ in unknown], np.int64)
+        return cls(names, places, np.array([number[name] for _, name in unknown], np.int64), total, first)
 
     def __len__(self) -> int:
         return len(self.places)

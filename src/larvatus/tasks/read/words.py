@@ -1,7 +1,7 @@
 """The words of a text with the tokens that the model reads: one function for training, evaluation and prediction.
 
-    found = align_examples(tokenizer, examples, spacing=config.spacing)
-    found[0].tokens_of_word(2), found[0].chars_of_word(2)         # characters of the text as it was written
+    aligned = align_examples(tokenizer, examples, spacing=config.spacing)
+    aligned[0].tokens_of_word(2), aligned[0].chars_of_word(2)         # characters of the text as it was written
 
 How the model's training data was read is its `spacing`, and texts are read in the same way ever after:
 
@@ -41,16 +41,16 @@ def align_examples(tokenizer: Tokenizer, examples: Sequence[Words], *, spacing: 
     """The tokens of each example, aligned with its words."""
     texts, spans = [], []
     for example in examples:
-        text, own = _located(example)
+        text, located = _located(example)
         refuse_surrogates(text, str(example.place))
         texts.append(text)
-        spans.append(own)
+        spans.append(located)
     written = tokenizer.encode_many(texts, spans)
     if spacing == "spaced":
-        joined = {number: _spaced(one) for number, one in enumerate(written)}
-        other = {number: own for number, own in joined.items() if own[0] != texts[number]}
+        joined = {number: _spaced(alignment) for number, alignment in enumerate(written)}
+        other = {number: spaced for number, spaced in joined.items() if spaced[0] != texts[number]}
         return _respelt(tokenizer, written, written, other)
-    plain = {number for number, one in enumerate(examples) if isinstance(one, TextExample)}
+    plain = {number for number, example in enumerate(examples) if isinstance(example, TextExample)}
     return _apart(tokenizer, written, set(range(len(examples))) - (plain if spacing == "written" else set()))
 
 
@@ -75,9 +75,9 @@ def _located(example: Words) -> tuple[str, Ints]:
     return example.text, segment_words(example.text)
 
 
-def _shared(found: Alignment) -> Bools:
+def _shared(aligned: Alignment) -> Bools:
     """[W] Whether a token serves this word and the one before it, which it touches."""
-    tokens, spans = found.word_tokens, found.word_spans
+    tokens, spans = aligned.word_tokens, aligned.word_spans
     before = np.zeros(len(spans), np.bool_)
     before[1:] = (tokens[1:, 0] < tokens[:-1, 1]) & (spans[1:, 0] == spans[:-1, 1])
     return before
@@ -85,17 +85,17 @@ def _shared(found: Alignment) -> Bools:
 
 def _apart(tokenizer: Tokenizer, written: list[Alignment], chosen: set[int]) -> list[Alignment]:
     """Some texts with a space before each word that would share a token with the one before it."""
-    found, broken = written, {number: np.zeros(len(written[number].word_spans), np.bool_) for number in chosen}
+    aligned, broken = written, {number: np.zeros(len(written[number].word_spans), np.bool_) for number in chosen}
     left = sorted(chosen)
     while left:  # a space may join what was apart
         other = {}
         for number in left:
-            shared = _shared(found[number]) & ~broken[number]
+            shared = _shared(aligned[number]) & ~broken[number]
             if shared.any():
                 broken[number] |= shared
                 other[number] = _with_spaces(written[number], broken[number])
-        found, left = _respelt(tokenizer, written, found, other), [*other]
-    return found
+        aligned, left = _respelt(tokenizer, written, aligned, other), [*other]
+    return aligned
 
 
 def _with_spaces(written: Alignment, before: Bools) -> tuple[str, Ints]:
@@ -110,16 +110,16 @@ def _spaced(written: Alignment) -> tuple[str, Ints]:
 
 
 def _respelt(
-    tokenizer: Tokenizer, written: list[Alignment], found: list[Alignment], other: dict[int, tuple[str, Ints]]
+    tokenizer: Tokenizer, written: list[Alignment], aligned: list[Alignment], other: dict[int, tuple[str, Ints]]
 ) -> list[Alignment]:
-    """`found` with the same words of some texts in other spaces; characters are those of the texts as written."""
-    found = list(found)
+    """`aligned` with the same words of some texts in other spaces; characters are those of the texts as written."""
+    aligned = list(aligned)
     read = tokenizer.encode_many([text for text, _ in other.values()], [spans for _, spans in other.values()])
     for (number, (_, spans)), new in zip(other.items(), read, strict=True):
         old = written[number]
         back = _moved(new.spans.ravel(), spans, old).reshape(-1, 2)
-        found[number] = Alignment(old.text, new.ids, back, new.words, old.word_spans, new.word_tokens)
-    return found
+        aligned[number] = Alignment(old.text, new.ids, back, new.words, old.word_spans, new.word_tokens)
+    return aligned
 
 
 def _moved(places: Ints, word_spans: Ints, written: Alignment) -> Ints:

@@ -95,28 +95,28 @@ def log_odds(share: float) -> float:
     return math.log(share / (1 - share))
 
 
-def decode_spans(found: Candidates, decoding: Decoding, threshold: float) -> Ints:
+def decode_spans(spans: Candidates, decoding: Decoding, threshold: float) -> Ints:
     """Numbers of the candidates that are kept, in the order of the text, outer spans first."""
     line = log_odds(threshold)
-    sure = np.flatnonzero(found.margins >= line)
+    sure = np.flatnonzero(spans.margins >= line)
     if decoding == "nested":
-        sure = _not_crossing(found, sure)
+        sure = _not_crossing(spans, sure)
     elif decoding == "flat":
-        sure = _not_overlapping(found, sure, found.margins - max(line, -700))
-    return sure[np.lexsort((-found.end[sure], found.first[sure]))]
+        sure = _not_overlapping(spans, sure, spans.margins - max(line, -700))
+    return sure[np.lexsort((-spans.end[sure], spans.first[sure]))]
 
 
-def _not_crossing(found: Candidates, sure: Ints) -> Ints:
+def _not_crossing(spans: Candidates, sure: Ints) -> Ints:
     """Best first, of equals the earlier and longer; each is kept unless it crosses one that is."""
-    order = sure[np.lexsort((-found.end[sure], found.first[sure], -found.margins[sure]))]
+    order = sure[np.lexsort((-spans.end[sure], spans.first[sure], -spans.margins[sure]))]
     ends: dict[int, list[int]] = defaultdict(list)  # of kept spans, by their first words
     begins: dict[int, list[int]] = defaultdict(list)  # first words of kept spans, by their ends
     kept = []
     for number in order.tolist():
-        i, j = int(found.first[number]), int(found.end[number])
+        i, j = int(spans.first[number]), int(spans.end[number])
         # one that crosses begins inside and ends beyond, or ends inside and begins before
-        crossed = any(own and own[-1] > j for word in range(i + 1, j) if (own := ends.get(word)))
-        if crossed or any(own and own[0] < i for word in range(i + 1, j) if (own := begins.get(word))):
+        crossed = any(others and others[-1] > j for word in range(i + 1, j) if (others := ends.get(word)))
+        if crossed or any(others and others[0] < i for word in range(i + 1, j) if (others := begins.get(word))):
             continue
         bisect.insort(ends[i], j)
         bisect.insort(begins[j], i)
@@ -124,12 +124,12 @@ def _not_crossing(found: Candidates, sure: Ints) -> Ints:
     return np.array(kept, dtype=np.int64)
 
 
-def _not_overlapping(found: Candidates, sure: Ints, weights: npt.NDArray[np.float64]) -> Ints:
+def _not_overlapping(spans: Candidates, sure: Ints, weights: npt.NDArray[np.float64]) -> Ints:
     """The set without a shared word whose weights sum to most (Kleinberg & Tardos 2005, §6.1)."""
-    order = sure[np.lexsort((found.first[sure], found.end[sure]))]
-    ends = found.end[order]
+    order = sure[np.lexsort((spans.first[sure], spans.end[sure]))]
+    ends = spans.end[order]
     before = np.searchsorted(
-        ends, found.first[order], side="right"
+        ends, spans.first[order], side="right"
     ).tolist()  # those that end where it begins or earlier
     best, taken = [0.0], []
     for number, (weight, earlier) in enumerate(zip(weights[order].tolist(), before, strict=True)):
@@ -162,17 +162,17 @@ class Threshold:
 
 
 def calibrate_threshold(
-    found: Sequence[Candidates], gold: Sequence[set[SpanTuple]], decoding: Decoding, *, precision: float | None = None
+    texts: Sequence[Candidates], gold: Sequence[set[SpanTuple]], decoding: Decoding, *, precision: float | None = None
 ) -> Threshold:
     """The threshold with the best F1; or the lowest that reaches a wished precision. Of equals the nearest to 0.5."""
     if precision is not None and not 0 < precision <= 1:
         raise UsageError(f"the wished precision is a share above 0 and at most 1, not {precision}")
-    tried = [_worth(found, gold, decoding, threshold) for threshold in THRESHOLDS]
+    tried = [_worth(texts, gold, decoding, threshold) for threshold in THRESHOLDS]
     if precision is None:
-        return max(tried, key=lambda one: (one.f1, -abs(one.threshold - 0.5)))
-    enough = [one for one in tried if one.precision >= precision and one.recall > 0]
+        return max(tried, key=lambda threshold: (threshold.f1, -abs(threshold.threshold - 0.5)))
+    enough = [threshold for threshold in tried if threshold.precision >= precision and threshold.recall > 0]
     if not enough:
-        best = max(tried, key=lambda one: (one.precision if one.recall else 0.0, one.recall))
+        best = max(tried, key=lambda threshold: (threshold.precision if threshold.recall else 0.0, threshold.recall))
         raise DataError(
             f"no threshold reaches a precision of {precision} on the held-out spans: the best is {best.precision:.3f}, "
             f"at {best.threshold:g}; ask for less"
@@ -181,12 +181,12 @@ def calibrate_threshold(
 
 
 def _worth(
-    found: Sequence[Candidates], gold: Sequence[set[SpanTuple]], decoding: Decoding, threshold: float
+    texts: Sequence[Candidates], gold: Sequence[set[SpanTuple]], decoding: Decoding, threshold: float
 ) -> Threshold:
     right = predicted = 0
-    for own, wanted in zip(found, gold, strict=True):
-        if len(own):
-            kept = own.spans(decode_spans(own, decoding, threshold))
+    for spans, wanted in zip(texts, gold, strict=True):
+        if len(spans):
+            kept = spans.spans(decode_spans(spans, decoding, threshold))
             predicted += len(kept)
             right += sum(span in wanted for span in kept)
     all_gold = sum(map(len, gold))

@@ -61,7 +61,7 @@ class SpanEvaluation(Evaluation):
 
     def shown(self) -> Iterator[Shown]:
         yield from classes("type", self.by_type)
-        yield from classes("depth", {str(depth): one for depth, one in self.by_depth.items()})
+        yield from classes("depth", {str(depth): score for depth, score in self.by_depth.items()})
         yield from entity_errors("spans", self.errors)
         yield f"{self.decoding} decoding, threshold {self.threshold:g}, spans of up to {self.longest:,} words"
         yield from self.notes
@@ -78,7 +78,7 @@ class SpanEvaluation(Evaluation):
             "longest": self.longest,
             "metrics": plain_metrics(self.metrics),
             "types": class_rows(self.by_type),
-            "depths": [{"depth": depth, **dataclasses.asdict(one)} for depth, one in self.by_depth.items()],
+            "depths": [{"depth": depth, **dataclasses.asdict(score)} for depth, score in self.by_depth.items()],
             "errors": dataclasses.asdict(self.errors),
             "labels": list(self.labels),
             "unknown": list(self.unknown),
@@ -92,7 +92,7 @@ def evaluate_spans(
 ) -> SpanEvaluation:
     """A model that finds spans; of one that only tells whether words are something, types are not asked for."""
     config = spans_head(bundle.network, str(bundle.path)).config
-    bare = next((one for one in data if one.spans is None), None)
+    bare = next((example for example in data if example.spans is None), None)
     if bare is not None:
         raise DataError(f"{bare.place}: its words have no spans to hold the model's against")
     one_type = config.labels == (BINARY,)
@@ -101,9 +101,9 @@ def evaluate_spans(
     texts = spanned_texts(bundle.tokenizer, scored.examples, config, limit=windows.limit, truncate=windows.truncate)
     texts.unknown.check(strict=options.strict)
     bundle.network.to(options.scoring.device)
-    gold, found = HeldOutSpans(texts, config).both(bundle.network, options.scoring)
-    score, rows = span_f1(gold, found), resampled_spans(gold, found)
-    words = sum(len(one.words) for one in scored)
+    gold, answers = HeldOutSpans(texts, config).both(bundle.network, options.scoring)
+    score, rows = span_f1(gold, answers), resampled_spans(gold, answers)
+    words = sum(len(example.words) for example in scored)
     return SpanEvaluation(
         model=str(bundle.path),
         data=data,
@@ -111,7 +111,7 @@ def evaluate_spans(
         decoding=config.decoding,
         threshold=config.threshold,
         longest=config.longest,
-        metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
+        metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
         by_type=score.all.by_type,
         by_depth=score.by_depth,
         errors=score.all.errors,
@@ -127,7 +127,7 @@ def evaluate_spans(
         unknown=texts.unknown.names,
         reading=reading_of(texts.sequences, words=words, words_read=_words_read(texts.encoded)),
         gold_spans=gold,
-        found_spans=found,
+        found_spans=answers,
     )
 
 
@@ -137,10 +137,10 @@ def _words_read(encoded: SpanSequences) -> int:
     return int((encoded.begins + encoded.counts)[last].sum())
 
 
-def resampled_spans(gold: Sequence[Entities], found: Sequence[Entities]) -> dict[str, Resampled]:
+def resampled_spans(gold: Sequence[Entities], answers: Sequence[Entities]) -> dict[str, Resampled]:
     """Of the spans of each text."""
-    plain = resampled_entities(gold, found)
-    rows = _depth_rows(gold, found)
+    plain = resampled_entities(gold, answers)
+    rows = _depth_rows(gold, answers)
     return {
         "span-f1": plain["entity-f1"],
         **{name: plain[name] for name in ("precision", "recall", "macro-f1")},
@@ -149,11 +149,11 @@ def resampled_spans(gold: Sequence[Entities], found: Sequence[Entities]) -> dict
     }
 
 
-def _depth_rows(gold: Sequence[Entities], found: Sequence[Entities]) -> Doubles:
+def _depth_rows(gold: Sequence[Entities], answers: Sequence[Entities]) -> Doubles:
     """[E, 4, depths] gold spans, those found, predicted spans, those right; at least one depth."""
     counted: list[tuple[int, int, int]] = []
-    for text, (own, guess) in enumerate(zip(gold, found, strict=True)):
-        for which, spans, others in ((0, own, set(guess)), (2, guess, set(own))):
+    for text, (right, guess) in enumerate(zip(gold, answers, strict=True)):
+        for which, spans, others in ((0, right, set(guess)), (2, guess, set(right))):
             for span, depth in depths(spans).items():
                 counted.append((text, which, depth - 1))
                 if span in others:
@@ -183,6 +183,6 @@ def paired_spans(first: SpanEvaluation, second: SpanEvaluation) -> tuple[dict[st
     count = len(first.gold_spans)
     rows = resampled_spans([*first.gold_spans, *second.gold_spans], [*first.found_spans, *second.found_spans])
     return (
-        {name: dataclasses.replace(one, rows=one.rows[:count]) for name, one in rows.items()},
-        {name: dataclasses.replace(one, rows=one.rows[count:]) for name, one in rows.items()},
+        {name: dataclasses.replace(metric, rows=metric.rows[:count]) for name, metric in rows.items()},
+        {name: dataclasses.replace(metric, rows=metric.rows[count:]) for name, metric in rows.items()},
     )

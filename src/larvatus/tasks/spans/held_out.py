@@ -70,10 +70,10 @@ class HeldOutSpans:
         """The spans that are found, by text."""
         return _decoded(span_candidates(model, self.data.encoded, scoring), spans_head(model).config)
 
-    def _both(self, found: Sequence[Candidates]) -> tuple[list[set[Span]], list[set[Span]]]:
+    def _both(self, texts: Sequence[Candidates]) -> tuple[list[set[Span]], list[set[Span]]]:
         return (
             [{self._named(span) for span in text} for text in self.data.gold],
-            [{self._named(span) for span in one.spans(np.arange(len(one)))} for one in found],
+            [{self._named(span) for span in spans.spans(np.arange(len(spans)))} for spans in texts],
         )
 
     def _named(self, span: SpanTuple) -> tuple[int, int, str]:
@@ -85,18 +85,18 @@ class HeldOutSpans:
 
     def _given(self, model: Network, scoring: Scoring) -> list[Candidates]:
         """The gold spans, by text, as far as they are looked at."""
-        parts = [_gold_of(one) for one in scored_spans(model, self.data.encoded, scoring, self.data.learnt)]
+        parts = [_gold_of(batch) for batch in scored_spans(model, self.data.encoded, scoring, self.data.learnt)]
         return by_text(parts, len(self.data))
 
-    def _relation_score(self, model: Network, found: Sequence[Candidates]) -> RelationScore:
+    def _relation_score(self, model: Network, texts: Sequence[Candidates]) -> RelationScore:
         head = spans_head(model)
         known = head.config.relations.labels if head.config.relations is not None else ()
         names = (*known, *self.data.unknown_relations.names)
         gold = [{(self._named(a), self._named(b), names[label]) for a, b, label in text} for text in self.data.related]
         guess = []
-        for one in found:
-            spans = [self._named(span) for span in one.spans(np.arange(len(one)))]
-            guess.append({(spans[a], spans[b], names[label]) for a, b, label, _ in kept_relations(head, one)})
+        for kept in texts:
+            spans = [self._named(span) for span in kept.spans(np.arange(len(kept)))]
+            guess.append({(spans[a], spans[b], names[label]) for a, b, label, _ in kept_relations(head, kept)})
         return relation_f1(gold, guess)
 
     def scores(self, model: Network, scoring: Scoring) -> Scores:
@@ -104,17 +104,17 @@ class HeldOutSpans:
         config = spans_head(model).config
         likely, golds = [], []
         total = size = 0.0
-        for one in scored_spans(model, self.data.encoded, scoring, self.data.learnt):
-            sure = sure_spans(one, config)
-            likely.append((one.owners[sure.numbers], sure))
+        for batch in scored_spans(model, self.data.encoded, scoring, self.data.learnt):
+            sure = sure_spans(batch, config)
+            likely.append((batch.owners[sure.numbers], sure))
             if config.relations is not None:
-                golds.append(_gold_of(one))
-            part, count = one.loss()
+                golds.append(_gold_of(batch))
+            part, count = batch.loss()
             total, size = total + part, size + count
-        found = _decoded(by_text(likely, len(self.data)), config)
-        values = span_values(span_f1(*self._both(found)))
+        kept = _decoded(by_text(likely, len(self.data)), config)
+        values = span_values(span_f1(*self._both(kept)))
         if config.relations is not None:
-            strict = self._relation_score(model, found).micro.f1
+            strict = self._relation_score(model, kept).micro.f1
             given = self._relation_score(model, by_text(golds, len(self.data))).micro.f1
             joint = (values["span-f1"] + strict) / 2
             values |= dict(zip(RELATION_METRICS, (joint, strict, given), strict=True))
@@ -135,19 +135,19 @@ class HeldOutSpans:
 
     def threshold(self, model: Network, scoring: Scoring, *, precision: float | None = None) -> Threshold:
         """The threshold with the best F1, or the lowest with a wished precision."""
-        found = span_candidates(model, self.data.encoded, scoring, floor=FLOOR)
+        likely = span_candidates(model, self.data.encoded, scoring, floor=FLOOR)
         return calibrate_threshold(
-            found, [set(text) for text in self.data.gold], self.config.decoding, precision=precision
+            likely, [set(text) for text in self.data.gold], self.config.decoding, precision=precision
         )
 
     def relation_threshold(self, model: Network, scoring: Scoring) -> Threshold:
         """The threshold of relations with the best F1, between the spans that are found."""
         head = spans_head(model)
-        found, gold = [], []
-        for one, text in zip(self._kept(model, scoring), self.data.related, strict=True):
-            spans = one.spans(np.arange(len(one)))
+        pairs, gold = [], []
+        for kept, text in zip(self._kept(model, scoring), self.data.related, strict=True):
+            spans = kept.spans(np.arange(len(kept)))
             number = {span: n for n, span in enumerate(spans)}
-            found.append(related(head, one, floor=FLOOR))
+            pairs.append(related(head, kept, floor=FLOOR))
             # a gold relation of spans that were not found has numbers that nothing else has
             lost = ((-n, -n) for n in range(1, len(text) + 1))
             gold.append(
@@ -156,30 +156,30 @@ class HeldOutSpans:
                     for a, b, label in text
                 }
             )
-        return calibrate_threshold(found, gold, "free")
+        return calibrate_threshold(pairs, gold, "free")
 
 
-def _decoded(found: Sequence[Candidates], config: SpansConfig) -> list[Candidates]:
+def _decoded(texts: Sequence[Candidates], config: SpansConfig) -> list[Candidates]:
     """Those of each text that are kept."""
-    return [one.take(decode_spans(one, config.decoding, config.threshold)) for one in found]
+    return [spans.take(decode_spans(spans, config.decoding, config.threshold)) for spans in texts]
 
 
-def _gold_of(one: ScoredSpans) -> tuple[Ints, Candidates]:
+def _gold_of(scored: ScoredSpans) -> tuple[Ints, Candidates]:
     """The gold spans among those that were scored, with the numbers of their texts."""
-    at = np.flatnonzero(one.gold != NULL)
-    own = Candidates(one.first[at], one.end[at], one.gold[at] - 1, np.zeros(len(at)), at)
-    return one.owners[at], one.with_sides(own)
+    at = np.flatnonzero(scored.gold != NULL)
+    spans = Candidates(scored.first[at], scored.end[at], scored.gold[at] - 1, np.zeros(len(at)), at)
+    return scored.owners[at], scored.with_sides(spans)
 
 
 def span_values(score: SpanScore) -> dict[str, float]:
     """The metrics by name; inner spans are those at depth 2 and deeper, weighted by their number."""
-    micro, inner = score.all.micro, [one for depth, one in score.by_depth.items() if depth > 1]
-    support = sum(one.support for one in inner)
+    micro, inner = score.all.micro, [at_depth for depth, at_depth in score.by_depth.items() if depth > 1]
+    support = sum(at_depth.support for at_depth in inner)
     return {
         "span-f1": micro.f1,
         "precision": micro.precision,
         "recall": micro.recall,
         "macro-f1": score.all.macro.f1,
         "outer-f1": score.by_depth[1].f1 if 1 in score.by_depth else 0.0,
-        "inner-f1": sum(one.f1 * one.support for one in inner) / support if support else 0.0,
+        "inner-f1": sum(at_depth.f1 * at_depth.support for at_depth in inner) / support if support else 0.0,
     }

@@ -97,17 +97,17 @@ def relations_config(train: Dataset[SpannedWords], options: SpanOptions) -> Rela
 
 def natural_reach(train: Dataset[SpannedWords]) -> int:
     """As far as the spans of any relation lie apart: words from the end of one to the beginning of the other."""
-    found = 0
+    reach = 0
     for example in train:
         for head, tail, _ in example.relations:
             a, b = (example.spans or ())[head], (example.spans or ())[tail]
-            found = max(found, b.start - a.end + 1, a.start - b.end + 1)
-    return found
+            reach = max(reach, b.start - a.end + 1, a.start - b.end + 1)
+    return reach
 
 
 def natural_longest(train: Dataset[SpannedWords]) -> int:
     """The shortest L that covers nearly all spans."""
-    lengths = Counter(end - start for one in train for start, end, _ in one.spans or ())
+    lengths = Counter(end - start for example in train for start, end, _ in example.spans or ())
     covered, wanted = 0, COVERED * lengths.total()
     for length in sorted(lengths):
         covered += lengths[length]
@@ -117,18 +117,18 @@ def natural_longest(train: Dataset[SpannedWords]) -> int:
 
 
 def natural_decoding(train: Dataset[SpannedWords]) -> Decoding:
-    return "nested" if any(_pairs(one, "flat") for one in train) else "flat"
+    return "nested" if any(_pairs(example, "flat") for example in train) else "flat"
 
 
 def conflicts(train: Dataset[SpannedWords], decoding: Decoding) -> list[str]:
     """Gold spans that the decoding cannot give together, in a line with the first of them."""
-    found = [(one, pair) for one in train for pair in _pairs(one, decoding)]
-    if not found:
+    pairs = [(each, pair) for each in train for pair in _pairs(each, decoding)]
+    if not pairs:
         return []
-    example, (a, b) = found[0]
+    example, (a, b) = pairs[0]
     words = " and ".join(repr(" ".join(example.words[start:end])) for start, end, _ in (a, b))
     what, way = ("overlap", "nested") if decoding == "flat" else ("cross", "free")
-    said = f"{example.place}: {words} {what}, and {decoding} decoding keeps one of two ({len(found):,} pairs in all)"
+    said = f"{example.place}: {words} {what}, and {decoding} decoding keeps one of two ({len(pairs):,} pairs in all)"
     return [f"{said}; --set decoding={way} keeps both"]
 
 
@@ -136,7 +136,7 @@ def _pairs(example: SpannedWords, decoding: Decoding) -> list[tuple[tuple[int, i
     """Pairs of spans that exclude each other; the same words under two types do not."""
     if decoding == "free":
         return []
-    order = sorted({(start, end, "") for start, end, _ in example.spans or ()}, key=lambda one: (one[0], -one[1]))
+    order = sorted({(start, end, "") for start, end, _ in example.spans or ()}, key=lambda span: (span[0], -span[1]))
     pairs = []
     for number, a in enumerate(order):
         for b in order[number + 1 :]:  # begins later, or is shorter

@@ -34,13 +34,15 @@ def unknown_relations(examples: Sequence[SpannedWords], config: SpansConfig) -> 
     if config.relations is None:
         return Unknown()
     ids = set(config.relations.labels)
-    found = [(n, label) for n, one in enumerate(examples) for _, _, label in one.relations if label not in ids]
+    unknown = [
+        (n, label) for n, example in enumerate(examples) for _, _, label in example.relations if label not in ids
+    ]
     first = ""
-    if found:
-        number, label = found[0]
+    if unknown:
+        number, label = unknown[0]
         first = f"{examples[number].place}: the relation {label!r} is one that the model does not know"
         first += did_you_mean(label, ids)
-    return Unknown.of(found, total=sum(len(one.relations) for one in examples), first=first)
+    return Unknown.of(unknown, total=sum(len(example.relations) for example in examples), first=first)
 
 
 def gold_relations(
@@ -50,11 +52,11 @@ def gold_relations(
     if config.relations is None:
         return frozenset()
     labels = {label: number for number, label in enumerate((*config.relations.labels, *unknown))}
-    found = set()
+    relations = set()
     for head, tail, label in example.relations:
-        a, b = ((one.start, one.end, types[one.label]) for one in ((example.spans or ())[n] for n in (head, tail)))
-        found.add((a, b, labels[label]))
-    return frozenset(found)
+        a, b = ((span.start, span.end, types[span.label]) for span in ((example.spans or ())[n] for n in (head, tail)))
+        relations.add((a, b, labels[label]))
+    return frozenset(relations)
 
 
 def learnt_relations(
@@ -71,16 +73,16 @@ def learnt_relations(
     rows: dict[tuple[int, int], int] = {}
     lost = 0
     known = len(config.relations.labels) if config.relations is not None else 0
-    for own, relations in zip(places, gold, strict=True):
-        for a, b, label in sorted(one for one in relations if one[2] < known):
-            (head_in, head), (tail_in, tail) = own.get(a, (-1, 0)), own.get(b, (-2, 0))
+    for placed, relations in zip(places, gold, strict=True):
+        for a, b, label in sorted(relation for relation in relations if relation[2] < known):
+            (head_in, head), (tail_in, tail) = placed.get(a, (-1, 0)), placed.get(b, (-2, 0))
             pair = int(before[head_in]) + head, int(before[tail_in]) + tail
             if head_in != tail_in or pair in rows:  # in windows of their own, or not learnt; or related twice
                 lost += 1
             else:
                 rows[pair] = label
-    found = [(*pair, label) for pair, label in sorted(rows.items())]
-    return np.array(found, np.int64).reshape(-1, 3), lost
+    triples = [(*pair, label) for pair, label in sorted(rows.items())]
+    return np.array(triples, np.int64).reshape(-1, 3), lost
 
 
 @torch.inference_mode()
@@ -96,7 +98,7 @@ def related(head: Spans, spans: Candidates, *, floor: float | None = None) -> Ca
     order = np.argsort(spans.first, kind="stable")
     device = scorer.bias.device
     sides_nH = torch.from_numpy(spans.vectors[order]).to(device)
-    first_n, last_n = (torch.from_numpy(one[order]).to(device) for one in (spans.first, spans.end - 1))
+    first_n, last_n = (torch.from_numpy(array[order]).to(device) for array in (spans.first, spans.end - 1))
     parts = []
     for heads, tails in _portions(spans.first[order], spans.end[order], config.reach, _portion(sides_nH)):
         heads_P, tails_P = torch.from_numpy(heads).to(device), torch.from_numpy(tails).to(device)
@@ -131,7 +133,7 @@ def kept_relations(head: Spans, spans: Candidates) -> list[tuple[int, int, int, 
     """Head and tail by their numbers among the spans, label, and how sure it is rather than none; in their order."""
     if head.config.relations is None or len(spans) < 2:
         return []
-    found = related(head, spans)
-    sure = np.flatnonzero(found.margins >= log_odds(head.config.relations.threshold))
-    rows = zip(*(one[sure].tolist() for one in (found.first, found.end, found.types, found.scores)), strict=True)
+    pairs = related(head, spans)
+    sure = np.flatnonzero(pairs.margins >= log_odds(head.config.relations.threshold))
+    rows = zip(*(column[sure].tolist() for column in (pairs.first, pairs.end, pairs.types, pairs.scores)), strict=True)
     return sorted(rows)

@@ -60,7 +60,7 @@ class SpanSequences:
     def word_spans(self, chosen: Ints, gold: GoldSpans) -> WordSpans[Ints]:
         """The gold spans of some sequences."""
         counts, golds = self.counts[chosen], gold.counts[chosen]
-        own = gathered(edges(gold.counts)[:-1][chosen], golds)
+        places = gathered(edges(gold.counts)[:-1][chosen], golds)
         words_before = edges(counts)[:-1]
         borders = np.searchsorted(gold.related[:, 0], edges(gold.counts))
         links = np.diff(borders)[chosen]
@@ -68,9 +68,9 @@ class SpanSequences:
         related = gold.related[gathered(borders[:-1][chosen], links)]
         return WordSpans(
             counts=counts,
-            first=gold.first[own] + np.repeat(words_before, golds),
-            last=gold.last[own] + np.repeat(words_before, golds),
-            types=gold.types[own],
+            first=gold.first[places] + np.repeat(words_before, golds),
+            last=gold.last[places] + np.repeat(words_before, golds),
+            types=gold.types[places],
             golds=golds,
             related=related + moved[:, None] * np.array([1, 1, 0]),
         )
@@ -82,28 +82,28 @@ class SpanSequences:
 
 
 def span_sequences(
-    tokenizer: Tokenizer, found: Sequence[Alignment], *, limit: int, longest: int, truncate: bool = False
+    tokenizer: Tokenizer, aligned: Sequence[Alignment], *, limit: int, longest: int, truncate: bool = False
 ) -> SpanSequences:
     """Texts that are aligned with their words. Truncated ones lose the words whose tokens are not read."""
     dress = tokenizer.frame.single
-    sequences = word_sequences(tokenizer, found, limit=limit, truncate=truncate)
+    sequences = word_sequences(tokenizer, aligned, limit=limit, truncate=truncate)
     assert sequences.words is not None
     starts = sequences.words.counts
     nothing = np.empty(0, np.int64)
     begins, counts, pairs, rows, words = [], [], [], [nothing], [nothing]
     number = 0
-    for one in found:
-        cut = windows(len(one.ids), size=dress.room(limit))
+    for text in aligned:
+        cut = windows(len(text.ids), size=dress.room(limit))
         low = 0
         for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True):
             high = low + int(starts[number])
             last = high
             if not truncate:  # words that spans may end at; beyond a cut nothing is read
-                while last < min(high + longest - 1, len(one.word_tokens)) and one.word_tokens[last, 1] <= end:
+                while last < min(high + longest - 1, len(text.word_tokens)) and text.word_tokens[last, 1] <= end:
                     last += 1
-            own = np.clip(one.word_tokens[low:last], start, end)
-            sizes = own[:, 1] - own[:, 0]
-            rows.append(gathered(own[:, 0], sizes) - start + dress.opening)
+            tokens = np.clip(text.word_tokens[low:last], start, end)
+            sizes = tokens[:, 1] - tokens[:, 0]
+            rows.append(gathered(tokens[:, 0], sizes) - start + dress.opening)
             words.append(np.repeat(np.arange(last - low), sizes))
             begins.append(low)
             counts.append(last - low)

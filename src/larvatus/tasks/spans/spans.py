@@ -139,10 +139,10 @@ def spanned_texts(
     places: list[dict[SpanTuple, tuple[int, int]]] = [{} for _ in examples]
     longer = cut = doubled = 0
     borders = edges(encoded.sequences.parts).tolist()
-    for number, own in enumerate(gold):
+    for number, labelled in enumerate(gold):
         seen: set[tuple[int, int]] = set()
         mine = np.arange(borders[number], borders[number + 1])
-        for start, end, label in sorted(own):
+        for start, end, label in sorted(labelled):
             if label >= len(config.labels):
                 continue
             if end - start > config.longest:
@@ -170,18 +170,18 @@ def spanned_texts(
 def unknown_types(examples: Sequence[SpannedWords], labels: Sequence[str]) -> Unknown:
     """Spans of types that are none of the model's."""
     ids = set(labels)
-    found: list[tuple[int, str]] = []
+    unknown: list[tuple[int, str]] = []
     first = ""
     for number, example in enumerate(examples):
         for start, end, label in example.spans or ():
             if label not in ids:
-                found.append((number, label))
+                unknown.append((number, label))
                 words = " ".join(example.words[start:end])
                 first = first or (
                     f"{example.place}: {words!r} is of the type {label!r}, which the model does not know"
                     f"{did_you_mean(label, ids)}"
                 )
-    return Unknown.of(found, total=sum(len(one.spans or ()) for one in examples), first=first)
+    return Unknown.of(unknown, total=sum(len(each.spans or ()) for each in examples), first=first)
 
 
 def spans_head(model: Network, name: str = "the model") -> Spans:
@@ -203,9 +203,9 @@ class ScoredSpans:
     loss: Callable[[], tuple[float, float]]
     """Sum of the losses of these spans, and of relations between the gold ones, and what it is to be divided by."""
 
-    def with_sides(self, found: Candidates) -> Candidates:
+    def with_sides(self, spans: Candidates) -> Candidates:
         """Some of the spans, ready to be related."""
-        return found if self.sides is None else replace(found, vectors=self.sides(found.numbers, found.types))
+        return spans if self.sides is None else replace(spans, vectors=self.sides(spans.numbers, spans.types))
 
 
 @torch.inference_mode()
@@ -256,8 +256,8 @@ def _loss(
 
 @torch.inference_mode()
 def _sides(scorer: RelationScorer, z_WD: torch.Tensor, first: Ints, last: Ints, numbers: Ints, types: Ints) -> Floats:
-    own = (torch.from_numpy(one).to(z_WD.device) for one in (first[numbers], last[numbers], types))
-    sides: Floats = scorer.project(z_WD, *own).float().cpu().numpy()
+    tensors = (torch.from_numpy(array).to(z_WD.device) for array in (first[numbers], last[numbers], types))
+    sides: Floats = scorer.project(z_WD, *tensors).float().cpu().numpy()
     return sides
 
 
@@ -267,23 +267,23 @@ def span_candidates(
     """Spans of each example that are at least as sure as `floor` (the head's own threshold, where none is given)."""
     config = spans_head(model).config
     parts = []
-    for one in scored_spans(model, encoded, scoring):
-        found = sure_spans(one, config, floor)
-        parts.append((one.owners[found.numbers], found))
+    for batch in scored_spans(model, encoded, scoring):
+        spans = sure_spans(batch, config, floor)
+        parts.append((batch.owners[spans.numbers], spans))
     return by_text(parts, len(encoded.sequences))
 
 
-def sure_spans(one: ScoredSpans, config: SpansConfig, floor: float | None = None) -> Candidates:
+def sure_spans(batch: ScoredSpans, config: SpansConfig, floor: float | None = None) -> Candidates:
     """Those at least as sure as `floor`; at the head's own threshold they are ready to be related, too."""
     least = config.threshold if floor is None else floor
-    found = candidates(one.first, one.end, one.scores, temperature=config.temperature, floor=least)
-    return one.with_sides(found) if floor is None else found
+    spans = candidates(batch.first, batch.end, batch.scores, temperature=config.temperature, floor=least)
+    return batch.with_sides(spans) if floor is None else spans
 
 
 def by_text(parts: Sequence[tuple[Ints, Candidates]], texts: int) -> list[Candidates]:
     """Spans of several batches, each with the numbers of their texts, text by text."""
-    owners = np.concatenate([own for own, _ in parts]) if parts else np.empty(0, np.int64)
-    joined = Candidates.join([found for _, found in parts])
+    owners = np.concatenate([numbers for numbers, _ in parts]) if parts else np.empty(0, np.int64)
+    joined = Candidates.join([spans for _, spans in parts])
     order = np.argsort(owners, kind="stable")
     borders = np.searchsorted(owners[order], np.arange(texts + 1)).tolist()
     return [joined.take(order[low:high]) for low, high in pairwise(borders)]
@@ -300,47 +300,47 @@ def given_spans(
     NULL is out of the question. None for a span that is longer than the head looks at, or that no window holds.
     """
     config = spans_head(model).config
-    answers: list[list[dict[str, float] | None]] = [[None] * len(own) for own in given]
+    answers: list[list[dict[str, float] | None]] = [[None] * len(pairs) for pairs in given]
     places: dict[tuple[int, int, int], list[int]] = {}
-    for text, own in enumerate(given):
-        for number, (first, end) in enumerate(own):
+    for text, pairs in enumerate(given):
+        for number, (first, end) in enumerate(pairs):
             places.setdefault((text, first, end), []).append(number)
-    room = 1 + max((end for own in given for _, end in own), default=0)  # so that a number says a span
+    room = 1 + max((end for pairs in given for _, end in pairs), default=0)  # so that a number says a span
     wanted = np.array([(text * room + first) * room + end for text, first, end in places], np.int64)
-    for one in scored_spans(model, encoded, scoring):
-        keys = np.where(one.end < room, (one.owners * room + one.first) * room + one.end, -1)
+    for batch in scored_spans(model, encoded, scoring):
+        keys = np.where(batch.end < room, (batch.owners * room + batch.first) * room + batch.end, -1)
         for row in np.flatnonzero(np.isin(keys, wanted)).tolist():
-            scores = one.scores[row, NULL + 1 :].astype(np.float64) / config.temperature
+            scores = batch.scores[row, NULL + 1 :].astype(np.float64) / config.temperature
             shares = np.exp(scores - scores.max())
-            found = dict(zip(config.labels, (shares / shares.sum()).tolist(), strict=True))
-            text = int(one.owners[row])
-            for number in places[text, int(one.first[row]), int(one.end[row])]:
-                answers[text][number] = found
+            by_type = dict(zip(config.labels, (shares / shares.sum()).tolist(), strict=True))
+            text = int(batch.owners[row])
+            for number in places[text, int(batch.first[row]), int(batch.end[row])]:
+                answers[text][number] = by_type
     return answers
 
 
-def spans(model: Network, found: Sequence[Alignment], encoded: SpanSequences, *, scoring: Scoring) -> list[Spanned]:
+def spans(model: Network, texts: Sequence[Alignment], encoded: SpanSequences, *, scoring: Scoring) -> list[Spanned]:
     """The answers of a model for texts that are aligned and encoded already."""
     head, sequences = spans_head(model), encoded.sequences
     config = head.config
     names = config.relations.labels if config.relations is not None else ()
     answers = []
-    for number, (one, own) in enumerate(zip(found, span_candidates(model, encoded, scoring), strict=True)):
-        kept = decode_spans(own, config.decoding, config.threshold)
+    for number, (text, likely) in enumerate(zip(texts, span_candidates(model, encoded, scoring), strict=True)):
+        kept = decode_spans(likely, config.decoding, config.threshold)
         coverage = Coverage(
             tokens=int(sequences.tokens[number]),
             read=int(sequences.read[number]),
             windows=int(sequences.parts[number]),
         )
         entities = []
-        for (first, end, label), score in zip(own.spans(kept), own.scores[kept].tolist(), strict=True):
-            start, stop = int(one.word_spans[first, 0]), int(one.word_spans[end - 1, 1])
+        for (first, end, label), score in zip(likely.spans(kept), likely.scores[kept].tolist(), strict=True):
+            start, stop = int(text.word_spans[first, 0]), int(text.word_spans[end - 1, 1])
             entities.append(
-                Entity(text=one.text[start:stop], label=config.labels[label], start=start, end=stop, score=score)
+                Entity(text=text.text[start:stop], label=config.labels[label], start=start, end=stop, score=score)
             )
         relations = [
             Relation(head=entities[a], tail=entities[b], label=names[label], score=score)
-            for a, b, label, score in kept_relations(head, own.take(kept))
+            for a, b, label, score in kept_relations(head, likely.take(kept))
         ]
-        answers.append(Spanned(text=one.text, entities=tuple(entities), relations=tuple(relations), coverage=coverage))
+        answers.append(Spanned(text=text.text, entities=tuple(entities), relations=tuple(relations), coverage=coverage))
     return answers

@@ -56,7 +56,7 @@ class Spans(Task[SpannedWords, Spanned, SpanOptions]):
         return read_spanned(
             source,
             word=_number(columns.word, "--word"),
-            tags=None if columns.tag is None else [_number(one, "--tag") or 1 for one in columns.tag.split(",")],
+            tags=None if columns.tag is None else [_number(column, "--tag") or 1 for column in columns.tag.split(",")],
             problems=problems,
         )
 

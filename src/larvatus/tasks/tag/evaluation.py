@@ -96,7 +96,7 @@ class TagEvaluation(Evaluation):
             "unknown": list(self.unknown),
             "notes": list(self.notes),
             "confusion": self.confusion.tolist(),
-            "confused": [dataclasses.asdict(one) for one in self.confused],
+            "confused": [dataclasses.asdict(pair) for pair in self.confused],
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
             "read": self.reading.to_dict(),
         }
@@ -141,13 +141,13 @@ def evaluate_tags(
     bundle.network.to(options.scoring.device)
     scores = score_sequences(bundle.network, encoded.sequences, options.scoring)
     counts = words_read(encoded.sequences)
-    found = decode(head, scores, counts)
-    table = confusion(gold, found, classes=len(names))
-    answered, words_E = cut_up(found, counts, config), [len(example.words) for example in spelt]
+    answers = decode(head, scores, counts)
+    table = confusion(gold, answers, classes=len(names))
+    answered, words_E = cut_up(answers, counts, config), [len(example.words) for example in spelt]
     written = [example.tags or () for example in spelt]
     gold_entities, found_entities = ([read_leniently(tags, scheme) for tags in both] for both in (written, answered))
     gold_strict, found_strict = ([read_entities(tags, scheme) for tags in both] for both in (written, answered))
-    right = np.add.reduceat(np.append(found == gold, False).astype(np.int64), edges(counts)[:-1])
+    right = np.add.reduceat(np.append(answers == gold, False).astype(np.int64), edges(counts)[:-1])
     right[counts == 0] = 0  # of an empty stretch reduceat gives its first element
     rows = resampled_words(right, words_E)
     if scheme != "none":
@@ -161,14 +161,14 @@ def evaluate_tags(
         labels=names,
         unknown=unknown.names,
         notes=tuple(line for line in [unknown.note("words", "tagged with tags")] if line),
-        metrics={name: one.interval(samples=options.samples, seed=options.seed) for name, one in rows.items()},
+        metrics={name: metric.interval(samples=options.samples, seed=options.seed) for name, metric in rows.items()},
         by_type=entities.by_type if entities else {},
         errors=entities.errors if entities else None,
         by_tag={label: by_tag.of(number) for number, label in enumerate(names)},
         confusion=table,
         confused=most_confused(table, names),
         calibration=_calibration_of_tags(
-            head, gold[known], found[known], tag_probabilities(head, scores, counts)[known]
+            head, gold[known], answers[known], tag_probabilities(head, scores, counts)[known]
         ),
         reading=reading_of(encoded.sequences, words=sum(words_E), words_read=int(counts.sum())),
         right=right,
@@ -233,18 +233,18 @@ def _calibration_of_tags(head: Tagging, gold_W: Ints, found_W: Ints, p_WK: Float
 
 def _rows_of_tags(first: TagEvaluation, second: TagEvaluation) -> Rows:
     """Accuracy where both write tags alike, entities where both spell any."""
-    one: dict[str, Resampled] = {}
-    other: dict[str, Resampled] = {}
+    of_first: dict[str, Resampled] = {}
+    of_second: dict[str, Resampled] = {}
     if first.scheme == second.scheme:
-        one, other = resampled_words(first.right, first.words), resampled_words(second.right, second.words)
+        of_first, of_second = resampled_words(first.right, first.words), resampled_words(second.right, second.words)
     if "none" not in (first.scheme, second.scheme):  # counted in one go, so that both have the same types
         count = len(first.words)
         entities = resampled_tags(
             ([*first.gold_entities, *second.gold_entities], [*first.found_entities, *second.found_entities]),
             ([*first.gold_strict, *second.gold_strict], [*first.found_strict, *second.found_strict]),
         )
-        one |= {name: dataclasses.replace(all_of, rows=all_of.rows[:count]) for name, all_of in entities.items()}
-        other |= {name: dataclasses.replace(all_of, rows=all_of.rows[count:]) for name, all_of in entities.items()}
-    if not one:
+        of_first |= {name: dataclasses.replace(all_of, rows=all_of.rows[:count]) for name, all_of in entities.items()}
+        of_second |= {name: dataclasses.replace(all_of, rows=all_of.rows[count:]) for name, all_of in entities.items()}
+    if not of_first:
         raise UsageError(f"{first.model} and {second.model} write tags otherwise and have no metric in common")
-    return one, other
+    return of_first, of_second

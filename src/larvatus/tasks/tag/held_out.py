@@ -74,13 +74,13 @@ def _without_gaps(scores: Floats, targets: WordTags[Ints]) -> tuple[Floats, Word
 
 
 def tag_metrics(
-    gold: Ints, found: Ints, counts_E: Ints, config: TaggingConfig, *, more: tuple[str, ...] = ()
+    gold: Ints, answers: Ints, counts_E: Ints, config: TaggingConfig, *, more: tuple[str, ...] = ()
 ) -> dict[str, float]:
     """Accuracy of words, and of entities where tags spell any; `more` are gold tags that the model does not know."""
     known = gold != IGNORE
-    values = {"accuracy": float((gold == found)[known].mean()) if known.any() else float("nan")}
+    values = {"accuracy": float((gold == answers)[known].mean()) if known.any() else float("nan")}
     if config.scheme != "none":
-        wanted, given = (tags_of(tags, counts_E, config, more=more) for tags in (gold, found))
+        wanted, given = (tags_of(tags, counts_E, config, more=more) for tags in (gold, answers))
         score = tag_f1(wanted, given, config.scheme, reading="lenient")
         values |= {
             "entity-f1": score.micro.f1,

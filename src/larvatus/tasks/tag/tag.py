@@ -68,18 +68,18 @@ def tag_array(examples: Sequence[TaggedExample], sequences: Sequences, labels: S
 def unknown_tags(examples: Sequence[TaggedExample], sequences: Sequences, labels: Sequence[str]) -> Unknown:
     """The tags of words that are read which are none of the model's."""
     ids = set(labels)
-    found: list[tuple[int, str]] = []
+    unknown: list[tuple[int, str]] = []
     first, before = "", 0
     for example, count in zip(examples, words_read(sequences).tolist(), strict=True):
         for word, tag in enumerate((example.tags or ())[:count]):
             if tag not in ids:
-                found.append((before + word, tag))
+                unknown.append((before + word, tag))
                 first = first or (
                     f"{example.place}: word {word + 1} ({example.words[word]}) is tagged {tag!r}, which the model "
                     f"does not know{did_you_mean(tag, ids)}"
                 )
         before += count
-    return Unknown.of(found, total=before, first=first)
+    return Unknown.of(unknown, total=before, first=first)
 
 
 def tagger_of(model: Network, name: str = "the model") -> Tagging:
@@ -131,8 +131,8 @@ def decode(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Ints:
     e_WK, lengths_E = torch.from_numpy(scores_WK), torch.from_numpy(counts_E)
     allowed = allowed_by(head.config)
     if head.crf is not None:
-        found: Ints = head.crf.viterbi(e_WK, lengths_E, allowed=allowed).numpy()
-        return found
+        best_path: Ints = head.crf.viterbi(e_WK, lengths_E, allowed=allowed).numpy()
+        return best_path
     best = e_WK.argmax(-1) if allowed is None else constrained_viterbi(e_WK, lengths_E, allowed)
     return np.asarray(best.numpy(), dtype=np.int64)
 
@@ -143,8 +143,8 @@ def tag_probabilities(head: Tagging, scores_WK: Floats, counts_E: Ints) -> Float
     e_WK = torch.from_numpy(scores_WK) / head.config.temperature
     if head.crf is None:
         return torch.softmax(e_WK, -1).numpy()
-    found: Floats = head.crf.marginals(e_WK, torch.from_numpy(counts_E)).float().numpy()
-    return found
+    marginals: Floats = head.crf.marginals(e_WK, torch.from_numpy(counts_E)).float().numpy()
+    return marginals
 
 
 def tag(model: Network, texts: Sequence[Alignment], sequences: Sequences, *, scoring: Scoring) -> list[Tagged]:
@@ -156,25 +156,25 @@ def tag(model: Network, texts: Sequence[Alignment], sequences: Sequences, *, sco
     sure = tag_probabilities(head, scores, counts)[np.arange(len(tags)), tags]
     borders = edges(counts)
     answers = []
-    for number, one in enumerate(texts):
-        own = slice(int(borders[number]), int(borders[number + 1]))
+    for number, text in enumerate(texts):
+        place = slice(int(borders[number]), int(borders[number + 1]))
         coverage = Coverage(
             tokens=int(sequences.tokens[number]),
             read=int(sequences.read[number]),
             windows=int(sequences.parts[number]),
         )
-        answers.append(_answer(one, tags[own].tolist(), sure[own].tolist(), coverage, head.config))
+        answers.append(_answer(text, tags[place].tolist(), sure[place].tolist(), coverage, head.config))
     return answers
 
 
-def _answer(one: Alignment, tags: list[int], sure: list[float], coverage: Coverage, config: TaggingConfig) -> Tagged:
+def _answer(text: Alignment, tags: list[int], sure: list[float], coverage: Coverage, config: TaggingConfig) -> Tagged:
     outside = "O" if "O" in config.labels else config.labels[0]
     words = []
-    for number, (start, end) in enumerate(one.word_spans.tolist()):
+    for number, (start, end) in enumerate(text.word_spans.tolist()):
         read = number < len(tags)
         words.append(
             TaggedWord(
-                text=one.text[start:end],
+                text=text.text[start:end],
                 tag=config.labels[tags[number]] if read else outside,
                 start=start,
                 end=end,
@@ -182,7 +182,7 @@ def _answer(one: Alignment, tags: list[int], sure: list[float], coverage: Covera
                 read=read,
             )
         )
-    return Tagged(text=one.text, words=tuple(words), entities=_entities(one.text, words, config), coverage=coverage)
+    return Tagged(text=text.text, words=tuple(words), entities=_entities(text.text, words, config), coverage=coverage)
 
 
 def _entities(text: str, words: Sequence[TaggedWord], config: TaggingConfig) -> tuple[Entity, ...]:
@@ -190,9 +190,9 @@ def _entities(text: str, words: Sequence[TaggedWord], config: TaggingConfig) -> 
     tags, scheme = [word.tag for word in words], config.scheme
     if scheme == "none":  # models of others do not say: by the letters of their tags
         scheme = detect_scheme([config.labels])
-    found = []
+    entities = []
     for first, last, label in read_leniently(tags, scheme):
         start, end = words[first].start, words[last - 1].end
         score = min(word.probability for word in words[first:last])
-        found.append(Entity(text=text[start:end], label=label, start=start, end=end, score=score))
-    return tuple(found)
+        entities.append(Entity(text=text[start:end], label=label, start=start, end=end, score=score))
+    return tuple(entities)

@@ -102,5 +102,5 @@ def _balance(train: Dataset[TaggedExample], scheme: Scheme) -> str:
         counts, name = train.labels(), "tags"
     else:
         name = "entities"
-        counts = Counter(entity.label for one in train for entity in read_entities(one.tags or (), scheme))
+        counts = Counter(entity.label for example in train for entity in read_entities(example.tags or (), scheme))
     return balance(counts, name, of=counts.total()) or f"{len(train):,} examples, no {name}"
