@@ -22,7 +22,8 @@ from larvatus.engine.settings import Runtime
 from larvatus.heads import TaggingConfig
 from larvatus.labelled.bio_levels import levels_of
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.records import Dataset, SpannedWords, TaggedExample
+from larvatus.labelled.records import Dataset, TaggedExample
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.labelled.spanned import read_spanned
 from larvatus.metrics.entities import entity_f1
 from larvatus.metrics.spans import span_f1

@@ -24,7 +24,8 @@ from larvatus.engine.settings import Runtime
 from larvatus.labelled.conllu import Sentence, sentences
 from larvatus.labelled.entity_brackets import read_brackets
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.records import Dataset, Relation, SpannedWords
+from larvatus.labelled.records import Dataset
+from larvatus.labelled.span_records import Relation, SpannedWords
 from larvatus.metrics.relations import relation_f1
 from larvatus.nn.relation_scorer import distances, gaps
 from larvatus.tasks.fit.finetune import Job, Watch, finetune

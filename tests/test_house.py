@@ -50,21 +50,17 @@ ALLOWED: dict[str, dict[str, str]] = {
 
 KNOWN: dict[str, str] = {
     "long_files": """
-        labelled/records.py model.py
+        model.py
     """,
     "long_functions": """
         cli/tasks/evaluate.py:evaluate cli/tasks/finetune.py:finetune cli/tasks/predict.py:predict
     """,
     "functions_of_many_parameters": """
-        bundle/directory.py:save_bundle cli/tasks/data.py:check_data cli/tasks/evaluate.py:evaluate
-        cli/tasks/finetune.py:finetune cli/tasks/predict.py:predict cli/train/ablate.py:ablate
-        cli/train/compare.py:compare cli/vectors/attention.py:importance cli/vectors/isotropy.py:fit
-        cli/vectors/isotropy.py:show cli/vectors/senses.py:build cli/vectors/senses.py:evaluate
-        cli/vectors/senses.py:tag cli/vectors/similar.py:evaluate cli/vectors/similar.py:index
-        embed/bulk/bulk.py:embed_files embed/nearest/index.py:build_index embed/nearest/search.py:search
-    """,
-    "kinds_of_tasks_asked_for": """
-        tasks/classify/pooling.py tasks/inputs.py tasks/read/words.py tasks/scoring.py
+        cli/tasks/data.py:check_data cli/tasks/evaluate.py:evaluate cli/tasks/finetune.py:finetune
+        cli/tasks/predict.py:predict cli/train/ablate.py:ablate cli/train/compare.py:compare
+        cli/vectors/attention.py:importance cli/vectors/isotropy.py:fit cli/vectors/isotropy.py:show
+        cli/vectors/senses.py:build cli/vectors/senses.py:evaluate cli/vectors/senses.py:tag
+        cli/vectors/similar.py:evaluate cli/vectors/similar.py:index
     """,
     "names_that_say_nothing": """
         cli/cloze/fill.py cli/cloze/score.py cli/last_resort.py cli/options.py cli/streams.py cli/tasks/data.py
@@ -201,12 +197,12 @@ def kinds_of_tasks() -> frozenset[str]:
         classes = [node for node in tree(file).body if isinstance(node, ast.ClassDef)]
         if file.startswith("heads/") or file in {"tasks/results.py", *REGISTRY}:
             kinds |= {cls.name for cls in classes}
-        elif file == "labelled/records.py":
+        elif file in {"labelled/records.py", "labelled/span_records.py"}:
             kinds |= {cls.name for cls in classes if "Example" in cls.name or cls.name == "SpannedWords"}
         elif file.startswith("tasks/"):
             bases = {cls.name: " ".join(ast.unparse(base) for base in cls.bases) for cls in classes}
             kinds |= {name for name in bases if name.endswith("Evaluation") or "Task[" in bases[name]}
-    return frozenset(kinds - {"Trunk", "HeadConfig"})
+    return frozenset(kinds - {"Trunk", "Head", "HeadConfig"})
 
 
 def asked_classes(node: ast.AST) -> set[str]:

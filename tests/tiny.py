@@ -59,7 +59,6 @@ def save_tiny(tiny_tokenizer: Tokenizer) -> Callable[..., Path]:
         save_bundle(
             directory,
             network=network,
-            model_config=network.encoder.config,
             objective_configs=objectives,
             tokenizer=tiny_tokenizer,
             recipe={"name": "bert"},

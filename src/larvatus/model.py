@@ -276,9 +276,7 @@ class Model:
         )
         place = open_place([paths] if isinstance(paths, str) else paths)
         marked = instance(query, word=word) if isinstance(query, str) else query
-        return search(
-            self.encoder, self.tokenizer, marked, place, options, model=self.fingerprint, find=self.standardiser
-        )
+        return search(self, marked, place, options)
 
     def map(
         self,
@@ -341,7 +339,6 @@ class Model:
             save_bundle(
                 out,
                 network=self.network.cpu(),
-                model_config=bundle.model,
                 objective_configs=bundle.objectives,
                 tokenizer=self.tokenizer,
                 recipe=bundle.recipe,

@@ -81,7 +81,6 @@ def save(directory: Path, bundle: Bundle) -> Path:
     save_bundle(
         directory,
         network=bundle.network,
-        model_config=bundle.model,
         objective_configs=bundle.objectives,
         tokenizer=bundle.tokenizer,
         recipe=None,

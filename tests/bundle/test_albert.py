@@ -88,7 +88,6 @@ def save_ours(
     save_bundle(
         path,
         network=network,
-        model_config=network.encoder.config,
         objective_configs=objectives,
         tokenizer=tokenizer,
         recipe={"name": "albert"},

@@ -61,7 +61,6 @@ def make(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> Make:
         save_bundle(
             tmp_path / "source",
             network=network,
-            model_config=config,
             objective_configs=heads,
             tokenizer=tokenizer,
             recipe={"name": "tiny"},
@@ -188,11 +187,9 @@ def test_a_number_too_large_for_float16_is_refused(
     source, network, tokenizer = make()
     with torch.no_grad():
         network.encoder.embeddings.words.weight[3, 3] = 1e5
-    config = network.encoder.config
     save_bundle(
         source,
         network=network,
-        model_config=config,
         objective_configs=FILLS,
         tokenizer=tokenizer,
         recipe=None,

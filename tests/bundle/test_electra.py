@@ -75,7 +75,6 @@ def save_ours(path: Path, made: Network, tokenizer: Tokenizer, objectives: Any =
     save_bundle(
         path,
         network=made,
-        model_config=made.encoder.config,
         objective_configs=objectives,
         tokenizer=tokenizer,
         recipe={"name": "electra"},

@@ -103,7 +103,6 @@ def save(directory: Path, model: TransformerConfig, tokenizer: Tokenizer) -> Net
     save_bundle(
         directory,
         network=network,
-        model_config=model,
         objective_configs=[MaskedLMConfig()],
         tokenizer=tokenizer,
         recipe={"name": "modern"},

@@ -61,7 +61,6 @@ def test_what_we_save_transformers_loads_with_equal_logits(tmp_path: Path, token
     save_bundle(
         tmp_path / "ours",
         network=network,
-        model_config=config,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=tokenizer,
         recipe=None,

@@ -97,7 +97,6 @@ def save_ours(path: Path, network: Network, tokenizer: Tokenizer) -> Path:
     save_bundle(
         path,
         network=network,
-        model_config=network.encoder.config,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=tokenizer,
         recipe={"name": "roberta"},

@@ -155,7 +155,6 @@ def test_scores_equal_those_over_transformers_roberta(byte_level: Tokenizer, tmp
     save_bundle(
         tmp_path,
         network=made,
-        model_config=shape,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=byte_level,
         recipe={"name": "roberta"},

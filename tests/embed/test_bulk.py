@@ -32,7 +32,6 @@ def directory(wordpiece, tmp_path_factory) -> Path:
     save_bundle(
         path,
         network=wordpiece.network,
-        model_config=wordpiece.encoder.config,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=wordpiece.tokenizer,
         recipe=None,

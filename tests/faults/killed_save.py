@@ -47,7 +47,6 @@ def save(directory: Path, number: int, hidden: int = 8) -> None:
     save_bundle(
         directory,
         network=network,
-        model_config=model,
         objective_configs=HEADS,
         tokenizer=tokenizer(),
         recipe=None,

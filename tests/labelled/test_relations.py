@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from larvatus.errors import DataError
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.records import Dataset, Place, Relation, Span, SpanExample, SpannedWords
+from larvatus.labelled.records import Dataset, Place
+from larvatus.labelled.span_records import Relation, Span, SpanExample, SpannedWords
 from larvatus.labelled.spanned import ann_lines, binary, read_spanned, to_characters, to_words
 from larvatus.labelled.standoff import span_lines
 from larvatus.labelled.tagged import read_spans

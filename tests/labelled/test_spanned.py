@@ -10,7 +10,8 @@ from larvatus.errors import DataError
 from larvatus.labelled.bio_levels import level_lines, levels_of
 from larvatus.labelled.entity_brackets import bracket_lines
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.records import Dataset, Place, Span, SpanExample, SpannedWords
+from larvatus.labelled.records import Dataset, Place
+from larvatus.labelled.span_records import Span, SpanExample, SpannedWords
 from larvatus.labelled.spanned import ann_lines, binary, read_spanned, to_characters, to_words
 from larvatus.labelled.standoff import span_lines
 from larvatus.text.tag_schemes import Entity

@@ -17,7 +17,8 @@ from sklearn.model_selection import GroupShuffleSplit, StratifiedShuffleSplit
 from larvatus.errors import DataError, UsageError
 from larvatus.labelled.groups import with_groups
 from larvatus.labelled.read import read_questions, read_tagged, read_texts
-from larvatus.labelled.records import Dataset, Place, QuestionExample, SpannedWords, TaggedExample, TextExample
+from larvatus.labelled.records import Dataset, Place, QuestionExample, TaggedExample, TextExample
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.labelled.spanned import read_spanned
 from larvatus.labelled.split import hold_out
 from larvatus.text.tag_schemes import Entity

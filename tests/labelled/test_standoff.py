@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from larvatus.errors import DataError
 from larvatus.labelled.problems import Problems
 from larvatus.labelled.read import read_spans, read_tagged
-from larvatus.labelled.records import Place, Span, SpanExample
+from larvatus.labelled.records import Place
+from larvatus.labelled.span_records import Span, SpanExample
 from larvatus.labelled.spans_and_tags import to_spans, to_tagged
 from larvatus.labelled.standoff import span_lines
 from larvatus.text.words import segment_words

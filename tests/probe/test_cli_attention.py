@@ -37,7 +37,6 @@ def saved(tmp_path_factory, tiny_model, tiny_tokenizer):
         save_bundle(
             path,
             network=made,
-            model_config=made.encoder.config,
             objective_configs=heads,
             tokenizer=tiny_tokenizer,
             recipe=None,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from larvatus.errors import DataError, UsageError
 from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig
-from larvatus.labelled.records import Dataset, Place, QuestionExample, SpannedWords
+from larvatus.labelled.records import Dataset, Place, QuestionExample
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.metrics.spans import span_f1
 from larvatus.tasks.answers.evaluation import evaluate_answers, resampled_answers
 from larvatus.tasks.evaluation.comparison import compare_evaluations

@@ -81,7 +81,6 @@ def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, bundle: Bundle) -
     save_bundle(
         tmp_path / "saved",
         network=found.bundle.network,
-        model_config=found.bundle.model,
         objective_configs=found.bundle.objectives,
         tokenizer=found.bundle.tokenizer,
         recipe=None,

@@ -19,6 +19,7 @@ from larvatus.bundle.sentence_pooling import read_pooling
 from larvatus.errors import ArtefactError
 from larvatus.heads import ClassificationConfig
 from larvatus.tasks.classify.pooling import pooling_of
+from larvatus.tasks.classify.task import Classify
 from tests import made_up as made
 from tests.made_up import QUICK, Call
 
@@ -84,8 +85,9 @@ def test_what_is_read_of_a_text_by_what_learns(tiny_directory: Path) -> None:
     other = pooling_of(dataclasses.replace(plain, pooling="weightedmean"), trained="head", **asked)
     assert (other.pool, "weightedmean" in other.why) == ("mean", True)
     own = dataclasses.replace(plain, objectives=(ClassificationConfig(labels=("a", "b"), pool="cls"),))
-    assert pooling_of(own, trained="head", **asked).pool == "cls"  # its head was made for that
-    assert pooling_of(own, trained="head", labels=("c", "d"), family="cls").pool == "mean"
+    head = Classify().head_in(own)
+    assert pooling_of(own, trained="head", head=head, **asked).pool == "cls"  # its head was made for that
+    assert pooling_of(own, trained="head", head=head, labels=("c", "d"), family="cls").pool == "mean"
 
 
 @pytest.mark.parametrize(

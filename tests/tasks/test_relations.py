@@ -20,7 +20,8 @@ from larvatus.cli.tasks.predict import shown
 from larvatus.errors import DataError, UsageError
 from larvatus.heads import SpansConfig
 from larvatus.heads.relations import RelationsConfig
-from larvatus.labelled.records import Dataset, Place, Relation, SpannedWords
+from larvatus.labelled.records import Dataset, Place
+from larvatus.labelled.span_records import Relation, SpannedWords
 from larvatus.labelled.spanned import read_spanned
 from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device, span_scorer
@@ -86,7 +87,6 @@ def bundle(tmp_path_factory) -> Bundle:
     save_bundle(
         directory,
         network=model,
-        model_config=shape,
         objective_configs=(MaskedLMConfig(),),
         tokenizer=tokenizer,
         recipe={"name": "bert"},

@@ -18,7 +18,8 @@ from torch.testing import assert_close
 from larvatus.bundle.directory import Bundle, load_bundle, save_bundle
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.heads import SpansConfig
-from larvatus.labelled.records import Dataset, Place, SpannedWords
+from larvatus.labelled.records import Dataset, Place
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.objectives import MaskedLMConfig
@@ -78,7 +79,6 @@ def save(directory: Path, model: Network, objectives: Any, tokenizer: Tokenizer)
     save_bundle(
         directory,
         network=model,
-        model_config=model.encoder.config,
         objective_configs=objectives,
         tokenizer=tokenizer,
         recipe={"name": "bert"},

@@ -16,7 +16,8 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from larvatus.errors import DataError
 from larvatus.heads import ClassificationConfig, SpansConfig, TaggingConfig
 from larvatus.heads.relations import RelationsConfig
-from larvatus.labelled.records import Dataset, Place, Relation, SpannedWords, TextExample
+from larvatus.labelled.records import Dataset, Place, TextExample
+from larvatus.labelled.span_records import Relation, SpannedWords
 from larvatus.metrics.bootstrap import Interval
 from larvatus.nn.buckets import IGNORE
 from larvatus.tasks.classify.classify import labelled_texts

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 
 from larvatus.heads import AnsweringConfig, ClassificationConfig, SpansConfig, TaggingConfig
 from larvatus.heads.relations import RelationsConfig
-from larvatus.labelled.records import Place, QuestionExample, Relation, SpannedWords
+from larvatus.labelled.records import Place, QuestionExample
+from larvatus.labelled.span_records import Relation, SpannedWords
 from larvatus.network import Network
 from larvatus.tasks.answers.held_out import HeldOutQuestions
 from larvatus.tasks.answers.passages import EmptyWindows, ask

@@ -183,7 +183,6 @@ def test_the_commands_agree(taggers: dict[str, Bundle], tmp_path: Path, larvatus
     save_bundle(
         tmp_path / "model",
         network=bundle.network,
-        model_config=bundle.model,
         objective_configs=bundle.objectives,
         tokenizer=bundle.tokenizer,
         recipe=None,

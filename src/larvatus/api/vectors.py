@@ -92,12 +92,10 @@ def embed_files(
         number=chosen.dtype,
     )
     return write_vectors(
-        loaded.encoder,
-        loaded.tokenizer,
+        loaded,
         [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus],
         Path(out),
         options,
-        model=loaded.fingerprint,
         resume=chosen.resume,
         overwrite=chosen.overwrite,
         progress=progress,

@@ -103,7 +103,6 @@ def save_bundle(
     directory: Path,
     *,
     network: Network,
-    model_config: EncoderConfig,
     objective_configs: Sequence[ObjectiveConfig],
     tokenizer: Tokenizer,
     recipe: dict[str, Any] | None,
@@ -115,11 +114,11 @@ def save_bundle(
 
     `family` is the layout to write it in, where that can express it (the one its parent was read in).
     """
-    architecture = architecture_of(network, model_config, objective_configs)
+    architecture = architecture_of(network, objective_configs)
     bundle = Bundle(
         path=directory,
         network=network,
-        model=model_config,
+        model=architecture.model,
         objectives=architecture.objectives,
         tokenizer=tokenizer,
         recipe=recipe,
@@ -140,7 +139,7 @@ def write_bundle(
     models = {"": _Written(bundle.network, bundle.architecture, layout, card)}
     if (generator := bundle.network.generator) is not None:
         heads = [cast(ObjectiveConfig, head.config) for head in generator.heads.values()]
-        of_generator = architecture_of(generator, cast(EncoderConfig, generator.encoder.config), heads)
+        of_generator = architecture_of(generator, heads)
         fitting = layout_for(of_generator, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
         written = _Written(generator, of_generator, fitting, GENERATOR_CARD)
         models = {GENERATOR: written, **models}  # the outer manifest is last
@@ -191,13 +190,11 @@ class _Written:
         return {name: t for name, t in self.network.own_state().items() if not name.startswith(dropped)}
 
 
-def architecture_of(
-    network: Network, model_config: EncoderConfig, objective_configs: Sequence[ObjectiveConfig]
-) -> Architecture:
+def architecture_of(network: Network, objective_configs: Sequence[ObjectiveConfig]) -> Architecture:
     """What a model is by itself, without the generator it was trained with."""
     configs = [config for config in objective_configs if tag(config) in network.objectives]
     return Architecture(
-        model=model_config,
+        model=cast(EncoderConfig, network.encoder.config),
         objectives=tuple(
             msgspec.structs.replace(config, generator=0.0) if isinstance(config, ReplacedTokensConfig) else config
             for config in configs

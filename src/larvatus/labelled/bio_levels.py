@@ -16,7 +16,8 @@ from itertools import islice
 from larvatus.errors import DataError
 from larvatus.labelled.conll import SAMPLE, layout_of, read_conll
 from larvatus.labelled.problems import Problems, fault
-from larvatus.labelled.records import SpannedWords, TaggedExample, shown
+from larvatus.labelled.records import TaggedExample, shown
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.text.lines import numbered_lines
 from larvatus.text.tag_schemes import Entity, Scheme, detect_scheme, find_illegal, read_leniently, write_tags
 

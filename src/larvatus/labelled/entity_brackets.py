@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator
 from larvatus.errors import DataError
 from larvatus.labelled.conllu import Sentence, located, pairs, sentences
 from larvatus.labelled.problems import Problems, fault
-from larvatus.labelled.records import Place, SpannedWords, shown
+from larvatus.labelled.records import Place, shown
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.text.lines import numbered_lines
 from larvatus.text.tag_schemes import Entity
 

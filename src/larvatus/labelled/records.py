@@ -2,9 +2,9 @@
 
 TextExample("A plane takes off.", "An air plane is taking off.", 5.0, Place("train.tsv", 2))
 TaggedExample(("Mt.", "Sanitas"), ("B-LOC", "I-LOC"), Place("train.conll", 1))
-SpanExample("Mt. Sanitas", (Span(0, 11, "LOC"),), Place("train.jsonl", 1))
 QuestionExample("q1", "What is high?", "Mt. Sanitas is high.", (("Mt. Sanitas", 0),), False, None, Place("dev.json", 1))
-SpannedWords(("Mt.", "Sanitas"), (Entity(0, 2, "LOC"),), Place("train.conllu", 1))
+
+Those with spans are in `span_records.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from larvatus.errors import DataError
 from larvatus.files import as_text
 from larvatus.ranges import digits
 from larvatus.text.align import join_words
-from larvatus.text.tag_schemes import Entity
 
 Kind = Literal["multi-class", "multi-label", "regression"]
 Label = str | float | tuple[str, ...]
@@ -77,6 +76,14 @@ class AnyExample:
         """Its words, where it comes cut into words."""
         return None
 
+    def located(self) -> tuple[str, tuple[tuple[int, int], ...]] | None:
+        """The text and the characters of each word in it; None where it does not come cut into words."""
+        return None
+
+    def plain_text(self) -> TextExample | None:
+        """Itself, where it is a text or a pair that is not cut into words."""
+        return None
+
     def answer(self) -> object:
         """What it is labelled with; None: nothing."""
         raise NotImplementedError
@@ -120,6 +127,9 @@ class TextExample(AnyExample):
     def reads(self) -> str:
         """The text, with its pair after a tab."""
         return self.text if self.pair is None else f"{self.text}\t{self.pair}"
+
+    def plain_text(self) -> TextExample | None:
+        return self
 
     def answer(self) -> object:
         return self.label
@@ -169,7 +179,7 @@ class TaggedExample(AnyExample):
         return self.tags
 
     def answer_shown(self) -> str:
-        return _some(self.tags or ())
+        return some_of(self.tags or ())
 
     def key(self) -> Hashable:
         return self.words
@@ -185,69 +195,9 @@ class TaggedExample(AnyExample):
         return text, tuple((start, end) for start, end in spans.tolist())
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Span:
-    """Characters [start, end) of a text, and what they are."""
-
-    start: int
-    end: int
-    label: str
-
-
-class Relation(NamedTuple):
-    """What a span, the head, is to another of its text, the tail; each is the number of a span of the example."""
-
-    head: int
-    tail: int
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class SpanExample(AnyExample):
-    """A text and labelled spans of its characters, sorted; they may nest, overlap or be none."""
-
-    labels_are: ClassVar = "spans"
-    stratified: ClassVar = "type"
-
-    text: str
-    spans: tuple[Span, ...]
-    place: Place
-    id: str | None = None
-    relations: tuple[Relation, ...] = ()
-
-    def __post_init__(self) -> None:
-        _refuse_relations(self.relations, len(self.spans), self.place)
-
-    def names(self) -> Iterable[str]:
-        return [span.label for span in self.spans]
-
-    def relation_names(self) -> Iterable[str]:
-        return [label for _, _, label in self.relations]
-
-    def reads(self) -> str:
-        return self.text
-
-    def answer(self) -> object:
-        return self.spans
-
-    def strata(self) -> set[str]:
-        return {*self.names(), *(f"relation {label}" for label in self.relation_names())}
-
-    def contents(self) -> list[Any]:
-        return [self.text, [[span.start, span.end, span.label] for span in self.spans], self.relations]
-
-
-def _some(names: Sequence[str]) -> str:
+def some_of(names: Sequence[str]) -> str:
     """The first names in a line."""
     return " ".join(names[:8]) + (" …" if len(names) > 8 else "")
-
-
-def _refuse_relations(relations: tuple[Relation, ...], spans: int, place: Place) -> None:
-    for head, tail, label in relations:
-        if not (0 <= head < spans and 0 <= tail < spans):
-            raise DataError(f"{place}: the relation {label!r} joins spans {head} and {tail}, but there are {spans:,}")
-        if head == tail:
-            raise DataError(f"{place}: the relation {label!r} joins span {head} with itself; give it two spans")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -306,68 +256,6 @@ class QuestionExample(AnyExample):
 
     def contents(self) -> list[Any]:
         return [self.question, self.passage, self.answers, self.impossible]
-
-
-@dataclass(frozen=True, slots=True)
-class SpannedWords(AnyExample):
-    """The words of a text and labelled spans of them, sorted; they may nest, overlap or be none."""
-
-    labels_are: ClassVar = "spans"
-    stratified: ClassVar = "type"
-
-    words: tuple[str, ...]
-    spans: tuple[Entity, ...] | None
-    """Words [start, end) and what they are; None where nobody knows."""
-    place: Place
-    text: str | None = None
-    """The text as it was written; None: words with single spaces between them."""
-    places: tuple[tuple[int, int], ...] | None = None
-    """Characters of each word in `text`, start and end; None where `text` is."""
-    id: str | None = None
-    relations: tuple[Relation, ...] = ()
-
-    def __post_init__(self) -> None:
-        _refuse_relations(self.relations, len(self.spans or ()), self.place)
-        if (self.text is None) != (self.places is None) or len(self.places or self.words) != len(self.words):
-            raise DataError(f"{self.place}: a text goes with the characters of each of its words; give both or neither")
-        for start, end, label in self.spans or ():
-            if not 0 <= start < end <= len(self.words):
-                said = f"span {start} to {end} ({label})"
-                raise DataError(f"{self.place}: {said} is empty or outside its text of {len(self.words):,} words")
-
-    def names(self) -> Iterable[str]:
-        return [span.label for span in self.spans or ()]
-
-    def relation_names(self) -> Iterable[str]:
-        return [label for _, _, label in self.relations]
-
-    def reads(self) -> str:
-        return self.text if self.text is not None else " ".join(self.words)
-
-    def word_count(self) -> int | None:
-        return len(self.words)
-
-    def answer(self) -> object:
-        return self.spans
-
-    def answer_shown(self) -> str:
-        return _some([f"{start}–{end} {label}" for start, end, label in self.spans or ()])
-
-    def key(self) -> Hashable:
-        return self.words
-
-    def strata(self) -> set[str]:
-        return {*self.names(), *(f"relation {label}" for label in self.relation_names())}
-
-    def contents(self) -> list[Any]:
-        return [self.words, self.spans, *([self.relations] if self.relations else [])]
-
-    def located(self) -> tuple[str, tuple[tuple[int, int], ...]]:
-        """The text and the characters of each word in it: as written, or with single spaces between words."""
-        if self.text is not None and self.places is not None:
-            return self.text, self.places
-        text, spans = join_words(self.words)
-        return text, tuple((start, end) for start, end in spans.tolist())
 
 
 Example = TypeVar("Example", bound=AnyExample)

@@ -16,7 +16,8 @@ from typing import Any
 
 from larvatus.errors import DataError
 from larvatus.labelled.problems import Problems, fault
-from larvatus.labelled.records import Place, Relation
+from larvatus.labelled.records import Place
+from larvatus.labelled.span_records import Relation
 
 _HEADS, _TAILS, _LABELS = ("head", "from_id", "from"), ("tail", "to_id", "to"), ("label", "type")
 

@@ -29,8 +29,9 @@ from larvatus.errors import DataError
 from larvatus.labelled.bio_levels import read_levels
 from larvatus.labelled.entity_brackets import read_brackets
 from larvatus.labelled.problems import Problems, fault
-from larvatus.labelled.records import Dataset, Span, SpanExample, SpannedWords, shown
+from larvatus.labelled.records import Dataset, shown
 from larvatus.labelled.relations import renumbered
+from larvatus.labelled.span_records import Span, SpanExample, SpannedWords
 from larvatus.labelled.tagged import format_of, read_spans
 from larvatus.labelled.texts import Paths, names_of
 from larvatus.text.tag_schemes import Entity

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from larvatus.labelled.problems import Problems, fault
-from larvatus.labelled.records import Span, SpanExample, TaggedExample
+from larvatus.labelled.records import TaggedExample
+from larvatus.labelled.span_records import Span, SpanExample
 from larvatus.text.tag_schemes import Entity, Scheme, detect_scheme, read_leniently, write_tags
 from larvatus.text.words import segment_words
 

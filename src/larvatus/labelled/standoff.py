@@ -18,8 +18,9 @@ from typing import Any
 
 from larvatus.errors import DataError
 from larvatus.labelled.problems import Problems, fault
-from larvatus.labelled.records import Place, Row, Span, SpanExample, shown
+from larvatus.labelled.records import Place, Row, shown
 from larvatus.labelled.relations import brat_relations, relation_records, row_relations
+from larvatus.labelled.span_records import Span, SpanExample
 from larvatus.labelled.tables import Table
 from larvatus.ranges import digits
 from larvatus.text.archives import BROKEN, COMPRESSIONS

@@ -20,7 +20,8 @@ from larvatus.labelled.columns import named_column
 from larvatus.labelled.conll import Lines, read_conll
 from larvatus.labelled.conllu import read_conllu
 from larvatus.labelled.problems import Problems, cause, fault
-from larvatus.labelled.records import Dataset, SpanExample, TaggedExample, shown
+from larvatus.labelled.records import Dataset, TaggedExample, shown
+from larvatus.labelled.span_records import SpanExample
 from larvatus.labelled.spans_and_tags import to_tagged
 from larvatus.labelled.standoff import brat_documents, read_brat, read_span_rows, span_key
 from larvatus.labelled.tables import Table, TableOptions, ending, open_table

@@ -357,7 +357,7 @@ class Run:
     def _save_bundle(self, progress: Progress, results: dict[int, HeldOut], rows: list[Change]) -> None:
         job, recipe = self.job, self.job.recipe
         facts = training_facts(progress, seed=job.seed, runtime=job.runtime)
-        architecture = architecture_of(self.model, recipe.model, recipe.objectives)
+        architecture = architecture_of(self.model, recipe.objectives)
         card = card_of(
             job.out.name,
             recipe=recipe,
@@ -371,7 +371,6 @@ class Run:
         save_bundle(
             job.out,
             network=self.model,
-            model_config=recipe.model,
             objective_configs=recipe.objectives,
             tokenizer=self.tokenizer,
             recipe=recipe_table(recipe),

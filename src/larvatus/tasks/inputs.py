@@ -65,11 +65,12 @@ def text_or_words(given: Input, place: Place) -> TextExample | TaggedExample:
 
 def readable(example: TextExample | TaggedExample) -> TextExample:
     """A text or pair that has something to read; a fault names its place."""
-    if not isinstance(example, TextExample):
+    plain = example.plain_text()
+    if plain is None:
         raise DataError(f"{example.place} holds words already cut, which a tagger reads; the model classifies texts")
-    for text in (example.text, example.pair):
+    for text in (plain.text, plain.pair):
         if text is not None:
             refuse_surrogates(text, str(example.place))
             if not text.strip():
                 raise DataError(f"{example.place} is empty: there is nothing to classify; leave it out")
-    return example
+    return plain

@@ -113,6 +113,10 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     def head(self, bundle: Bundle, train: Dataset[AnExample], job: TaskJob) -> Any:
         """The settings of the head that these examples and options ask for."""
 
+    def head_in(self, bundle: Bundle) -> Any | None:
+        """The settings of the head that a model has for this task already."""
+        return next((config for config in bundle.objectives if isinstance(config, self.Head)), None)
+
     def is_linear(self, config: Any) -> bool:
         """Whether the head is a single linear layer over one vector of a text, which may learn faster alone."""
         return False

@@ -142,13 +142,10 @@ def _show_nearest(
     skipped = Skipped()
     with Counting("instances") as progress:
         nearest = search(
-            loaded.encoder,
-            loaded.tokenizer,
+            loaded,
             marked,
             open_place(where),
             asked,
-            model=loaded.fingerprint,
-            find=loaded.standardiser,
             progress=progress,
             skipped=skipped,
         )
@@ -195,8 +192,7 @@ def index(
     chosen, skipped = DocumentFilter(wanted), Skipped()
     with Counting("instances") as progress, resumable("the same command with --resume goes on"):
         built = build_index(
-            loaded.encoder,
-            loaded.tokenizer,
+            loaded,
             passages(corpus, passage_options, skipped, chosen),
             chosen,
             out,

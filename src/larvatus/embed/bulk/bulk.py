@@ -1,6 +1,6 @@
 """Vectors of a corpus that need not fit into memory: files of text in, one file of vectors out.
 
-    embed_files(encoder, tokenizer, ["texts/"], Path("vectors.parquet"), BulkOptions(…), model=fingerprint)
+    embed_files(lv.load("runs/mine"), ["texts/"], Path("vectors.parquet"), BulkOptions(…))
 
 Text streams through the model in blocks of some hundred thousand characters, cut by the text alone, so a run that was
 killed and goes on computes the same batches and ends with the same file. Memory holds one block (or one document, where
@@ -22,6 +22,7 @@ from larvatus import files
 from larvatus.corpus.sources import fingerprint, left_out
 from larvatus.embed.bulk.parts import Number, Parts, Piece, Stand, rows, schema
 from larvatus.embed.bulk.tables import assemble, check_format
+from larvatus.embed.embedder import Embedder
 from larvatus.embed.fingerprints import settings_hash
 from larvatus.embed.layers import LayerMix
 from larvatus.embed.nearest.marks import read_marks
@@ -30,12 +31,10 @@ from larvatus.embed.passages import breaks_lines
 from larvatus.embed.results import Vectors
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
-from larvatus.nn.encoder import Encoder
 from larvatus.nn.memory import saying_what_to_lower
 from larvatus.outputs import check_outputs
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.text.sentences import Mode, sentence_spans
-from larvatus.text.tokenizer import Tokenizer
 
 CHARACTERS = 1 << 18
 """Of a block, and so of a part: about 50,000 words."""
@@ -63,18 +62,17 @@ class BulkSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def embed_files(
-    encoder: Encoder,
-    tokenizer: Tokenizer,
+    model: Embedder,
     paths: Sequence[str],
     out: Path,
     options: BulkOptions,
     *,
-    model: str,
     resume: bool = False,
     overwrite: bool = False,
     progress: Callable[[Stand], None] = lambda _: None,
 ) -> BulkSummary:
-    """Write the vectors of all units of all files. `model` says which weights these are, see `model_fingerprint`."""
+    """Write the vectors of all units of all files."""
+    encoder, tokenizer = model.encoder, model.tokenizer
     check_format(out)
     if LayerMix.read(options.embed.layers, layers=encoder.depth).stacked:
         raise UsageError("a file holds one vector a unit, and layers = all gives several; name one layer or a mix")
@@ -84,7 +82,7 @@ def embed_files(
     inputs = fingerprint(paths)
     if inputs is None and resume:
         raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
-    parts = Parts(directory, _settings(options, model, inputs) | {"tokenizer": settings_hash(tokenizer)})
+    parts = Parts(directory, _settings(options, model.fingerprint, inputs) | {"tokenizer": settings_hash(tokenizer)})
     kind = schema(encoder.width, options.number)
     skipped = Skipped()
     with files.locked(directory), _removed_when_empty(directory):

@@ -30,15 +30,14 @@ from numpy.lib.format import open_memmap
 
 from larvatus import files
 from larvatus.embed.bulk.parts import Parts, Piece, Stand
+from larvatus.embed.embedder import Embedder
 from larvatus.embed.layers import LayerMix, Layers
 from larvatus.embed.nearest.concordance import DocumentFilter, find_instances, key
 from larvatus.embed.nearest.nearest import Block, Row
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import ArtefactError, DataError, UsageError, did_you_mean
-from larvatus.nn.encoder import Encoder
 from larvatus.regular_files import is_there, only_regular
-from larvatus.text.tokenizer import Tokenizer
 
 NAME, VECTORS, ROWS, PLACES, WORDS, STANDARDISE = (
     "index.json", "vectors.npy", "rows.arrow", "rows.npy", "words.arrow", "standardise.safetensors",
@@ -75,8 +74,7 @@ class IndexDescription(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def build_index(
-    encoder: Encoder,
-    tokenizer: Tokenizer,
+    model: Embedder,
     pieces: Iterable[Piece],
     chosen: DocumentFilter,
     out: Path,
@@ -90,6 +88,7 @@ def build_index(
 
     `settings` is all that it depends on: model, inputs, words, …
     """
+    encoder, tokenizer = model.encoder, model.tokenizer
     if LayerMix.read(options.layers, layers=encoder.depth).stacked:
         raise UsageError("an index needs one vector for each instance, and layers = all gives several; name a mix")
     directory = out.with_name(out.name + ".parts")

@@ -1,7 +1,7 @@
 """Concordance by meaning: the instances of a word that are nearest to one that you show.
 
     place = open_place(["texts/"])                       # text, an index directory, or a file of `embed --unit word`
-    neighbours = search(encoder, tokenizer, query, place, SearchOptions(top=10), model=fingerprint, find=…)
+    neighbours = search(lv.load("runs/mine"), query, place, SearchOptions(top=10))
 
 What an index or a file was computed with (layers, pooling, standardisation) is taken from it; the model must be the
 same.
@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from larvatus.embed.bulk.vector_file import VectorFile
+from larvatus.embed.embedder import Embedder
 from larvatus.embed.layers import Layers
 from larvatus.embed.nearest.concordance import DocumentFilter, Wanted, instances_in_text
 from larvatus.embed.nearest.index import NAME, Index
@@ -24,16 +25,12 @@ from larvatus.embed.passages import PassageOptions, passages
 from larvatus.embed.similarity import Instance, instance_vectors
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import ArtefactError, DataError, UsageError
-from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Count, check_ranges
 from larvatus.regular_files import is_there
 from larvatus.text.readers import Skipped
-from larvatus.text.tokenizer import Tokenizer
 
 Place = Index | VectorFile | list[str]
 """Where to search: an index, a file of vectors, or paths of text."""
-Find = Callable[[str], Standardiser | None]
-"""Gives the standardiser of a name."""
 
 
 class SearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,20 +61,18 @@ def open_place(paths: Sequence[str]) -> Place:
 
 
 def search(
-    encoder: Encoder,
-    tokenizer: Tokenizer,
+    model: Embedder,
     query: Instance,
     place: Place,
     options: SearchOptions,
     *,
-    model: str,
-    find: Find,
     progress: Callable[[int], None] = lambda _: None,
     skipped: Skipped | None = None,
 ) -> Concordance:
-    """The nearest instances. `model` is the fingerprint of this one, `find` looks up a standardiser by name."""
+    """The nearest instances."""
     need_library()
-    asked = embed_options(place, options, model=model, find=find)
+    encoder, tokenizer = model.encoder, model.tokenizer
+    asked = embed_options(place, options, model)
     word = None if options.any_word else options.word or query.word
     vector = instance_vectors(encoder, tokenizer, [query], asked)[0]
     chosen = DocumentFilter(Wanted.of(None if word is None else [word]))
@@ -97,7 +92,7 @@ def search(
     return neighbours
 
 
-def embed_options(place: Place, options: SearchOptions, *, model: str, find: Find) -> EmbedOptions:
+def embed_options(place: Place, options: SearchOptions, model: Embedder) -> EmbedOptions:
     """What the query's vector must be like, so that it compares with what is searched."""
     if isinstance(place, list):
         return EmbedOptions(
@@ -108,8 +103,8 @@ def embed_options(place: Place, options: SearchOptions, *, model: str, find: Fin
         standardiser = place.standardiser
     else:
         made, layers, pool = place.settings["model"], place.settings["layers"], place.settings["pool"]
-        standardiser = _standardiser_of(place, find)
-    if made != model:
+        standardiser = _standardiser_of(place, model)
+    if made != model.fingerprint:
         raise ArtefactError(f"{place.path} was computed with another model; name that with --model, or build it anew")
     if isinstance(layers, list):
         layers = [float(weight) for weight in layers]
@@ -124,11 +119,11 @@ def embed_options(place: Place, options: SearchOptions, *, model: str, find: Fin
     return EmbedOptions(unit="span", layers=layers, pool=pool, standardise=standardiser)
 
 
-def _standardiser_of(file: VectorFile, find: Find) -> Standardiser | None:
+def _standardiser_of(file: VectorFile, model: Embedder) -> Standardiser | None:
     used = file.settings.get("standardise")
     if used is None:
         return None
-    standardiser = find(used["name"])
+    standardiser = model.standardiser(used["name"])
     if standardiser is None or standardiser.checksum != used["sha256"]:
         raise ArtefactError(f"the standardiser {used['name']} is not that of {file.path}; embed the corpus again")
     return standardiser

@@ -32,14 +32,19 @@ class Pooling(NamedTuple):
 
 
 def pooling_of(
-    bundle: Bundle, *, labels: Sequence[str], trained: What, family: Pool, asked: Pool | None = None
+    bundle: Bundle,
+    *,
+    labels: Sequence[str],
+    trained: What,
+    family: Pool,
+    head: ClassificationConfig | None = None,
+    asked: Pool | None = None,
 ) -> Pooling:
-    """`family` is what classifiers of the model's family read; `asked` overrules all."""
+    """`family` is what classifiers of the model's family read, `head` the model's own; `asked` overrules all."""
     if asked is not None:
         return Pooling(asked, "as asked")
-    for head in bundle.objectives:
-        if isinstance(head, ClassificationConfig) and head.labels == tuple(labels):
-            return Pooling(head.pool, "as the model's own head for these labels")
+    if head is not None and head.labels == tuple(labels):
+        return Pooling(head.pool, "as the model's own head for these labels")
     if trained != "head":
         return Pooling(family, "as classifiers of its family")
     trained_with = bundle.pooling

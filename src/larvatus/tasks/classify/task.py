@@ -59,7 +59,7 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
         )
 
     def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskJob) -> ClassificationConfig:
-        config, pooling = pooled_head(bundle, train, job, self.options(job))
+        config, pooling = pooled_head(bundle, train, job, self.options(job), present=self.head_in(bundle))
         job.say(balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
         job.say(pooling.describe())
         return config
@@ -109,7 +109,12 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
 
 
 def pooled_head(
-    bundle: Bundle, train: Dataset[TextExample], job: TaskJob, options: ClassifyOptions
+    bundle: Bundle,
+    train: Dataset[TextExample],
+    job: TaskJob,
+    options: ClassifyOptions,
+    *,
+    present: ClassificationConfig | None,
 ) -> tuple[ClassificationConfig, Pooling]:
     """The head that the texts ask for, and what it reads of a text."""
     natural = natural_head(bundle, "classification")
@@ -120,6 +125,7 @@ def pooled_head(
         labels=config.labels,
         trained=job.what,
         family=natural.get("pool", "cls"),
+        head=present,
         asked=asked,
     )
     if pooling.pool == config.pool or options.dense is not None:

@@ -49,7 +49,7 @@ def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
     """Write the model, its card, and the history of its training."""
     bundle = tuned.bundle
     train, dev = facts_of(tuned.train), facts_of(tuned.dev) if tuned.dev is not None else None
-    architecture = architecture_of(bundle.network, bundle.model, bundle.objectives)
+    architecture = architecture_of(bundle.network, bundle.objectives)
     layout = layout_for(
         architecture, pad=bundle.tokenizer.pad_id, vocabulary=bundle.tokenizer.kind, family=bundle.family
     )
@@ -72,7 +72,6 @@ def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
     save_bundle(
         out,
         network=bundle.network.cpu(),
-        model_config=bundle.model,
         objective_configs=bundle.objectives,
         tokenizer=bundle.tokenizer,
         recipe=bundle.recipe,

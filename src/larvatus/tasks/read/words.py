@@ -27,7 +27,8 @@ import numpy as np
 
 from larvatus.arrays import Bools, Ints
 from larvatus.errors import DataError, UsageError
-from larvatus.labelled.records import SpannedWords, TaggedExample, TextExample
+from larvatus.labelled.records import TaggedExample, TextExample
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.text.align import Alignment, join_words
 from larvatus.text.surrogates import refuse_surrogates
 from larvatus.text.tokenizer import Tokenizer
@@ -50,7 +51,7 @@ def align_examples(tokenizer: Tokenizer, examples: Sequence[Words], *, spacing: 
         joined = {number: _spaced(alignment) for number, alignment in enumerate(written)}
         other = {number: spaced for number, spaced in joined.items() if spaced[0] != texts[number]}
         return _respelt(tokenizer, written, written, other)
-    plain = {number for number, example in enumerate(examples) if isinstance(example, TextExample)}
+    plain = {number for number, example in enumerate(examples) if example.plain_text() is not None}
     return _apart(tokenizer, written, set(range(len(examples))) - (plain if spacing == "written" else set()))
 
 
@@ -67,12 +68,12 @@ def spacing_of(examples: Sequence[TaggedExample]) -> Spacing:
 
 def _located(example: Words) -> tuple[str, Ints]:
     """The text and the characters of each word."""
-    if not isinstance(example, TextExample):
-        text, located = example.located()
-        return text, np.asarray(located, dtype=np.int64).reshape(-1, 2)
-    if example.pair is not None:
+    if (cut := example.located()) is not None:
+        return cut[0], np.asarray(cut[1], dtype=np.int64).reshape(-1, 2)
+    plain = example.plain_text()
+    if plain is None or plain.pair is not None:
         raise DataError(f"{example.place} is a pair, but the model tags the words of one text")
-    return example.text, segment_words(example.text)
+    return plain.text, segment_words(plain.text)
 
 
 def _shared(aligned: Alignment) -> Bools:

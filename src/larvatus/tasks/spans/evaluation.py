@@ -24,7 +24,8 @@ from larvatus.batch import edges
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.heads.spans import Decoding
-from larvatus.labelled.records import Dataset, SpannedWords
+from larvatus.labelled.records import Dataset
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.labelled.spanned import BINARY, binary
 from larvatus.metrics.classification import F1, divide
 from larvatus.metrics.entities import Entities, EntityErrors

@@ -13,7 +13,8 @@ from larvatus.errors import DataError
 from larvatus.heads import SpansConfig
 from larvatus.heads.relations import RelationsConfig
 from larvatus.heads.spans import Decoding
-from larvatus.labelled.records import Dataset, SpannedWords
+from larvatus.labelled.records import Dataset
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.nn.span_scorer import Representation
 from larvatus.nn.word_pool import WordPool
 from larvatus.ranges import DropoutRate, PositiveShare, PositiveWeight, Size, SizeOrNone, check_ranges

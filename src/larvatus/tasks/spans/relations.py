@@ -18,7 +18,7 @@ from larvatus.arrays import Ints
 from larvatus.batch import edges, runs
 from larvatus.errors import did_you_mean
 from larvatus.heads import Spans, SpansConfig
-from larvatus.labelled.records import SpannedWords
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.nn.relation_scorer import distances, gaps
 from larvatus.nn.span_scorer import BUDGET
 from larvatus.tasks.read.sequences import gathered

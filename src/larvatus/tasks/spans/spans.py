@@ -22,7 +22,7 @@ from larvatus.batch import TrainingBatch, edges
 from larvatus.errors import did_you_mean
 from larvatus.heads import Spans, SpansConfig
 from larvatus.heads.spans import NULL
-from larvatus.labelled.records import SpannedWords
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.nn.relation_scorer import RelationScorer

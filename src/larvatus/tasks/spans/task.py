@@ -16,7 +16,8 @@ from larvatus.errors import UsageError
 from larvatus.heads import SpansConfig
 from larvatus.labelled.problems import Problems
 from larvatus.labelled.reading import FileOptions, Paths
-from larvatus.labelled.records import Dataset, Kind, Place, SpannedWords, TaggedExample, TextExample
+from larvatus.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
+from larvatus.labelled.span_records import SpannedWords
 from larvatus.labelled.spanned import binary, read_spanned
 from larvatus.network import Network
 from larvatus.ranges import digits
