@@ -82,13 +82,13 @@ def _rows_of_places(
     opening, closing = (np.arange(len(gap)) for gap in dress.gaps)
     parts = []
     for number, (text, cut) in enumerate(zip(texts, cuts, strict=True)):
-        windows_of_text = begins[first_window[number] : first_window[number + 1]]
+        window_begins = begins[first_window[number] : first_window[number + 1]]
         if len(cut) == 1:
-            parts.append(windows_of_text[0] + np.arange(len(text.ids) + dress.specials))
+            parts.append(window_begins[0] + np.arange(len(text.ids) + dress.specials))
             continue
-        tokens = windows_of_text[cut.chosen] + np.arange(len(text.ids)) - cut.starts[cut.chosen] + len(opening)
-        last = windows_of_text[-1] + (cut.ends[-1] - cut.starts[-1]) + len(opening)
-        parts.append(np.concatenate([windows_of_text[0] + opening, tokens, last + closing]))
+        tokens = window_begins[cut.chosen] + np.arange(len(text.ids)) - cut.starts[cut.chosen] + len(opening)
+        last = window_begins[-1] + (cut.ends[-1] - cut.starts[-1]) + len(opening)
+        parts.append(np.concatenate([window_begins[0] + opening, tokens, last + closing]))
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 

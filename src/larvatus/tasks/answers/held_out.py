@@ -157,12 +157,12 @@ def _fitted(cases: Sequence[tuple[Any, float, float]], config: AnsweringConfig) 
         return Calibration()
 
     def losses(some: Sequence[tuple[Any, float, float]], heat: float) -> list[float]:
-        each = []
+        values = []
         for both_T2, right, null in some:
             total = best_spans(both_T2[:, 0], both_T2[:, 1], longest=config.longest, top=1, temperature=heat)[1]
             total = float(np.logaddexp(total, null / heat)) if config.null else total
-            each.append(total - right / heat)
-        return each
+            values.append(total - right / heat)
+        return values
 
     def likeliest(some: Sequence[tuple[Any, float, float]]) -> float:
         low, high = np.log(COLDEST), np.log(HOTTEST)
