@@ -35,7 +35,7 @@ REGISTRY = {"tasks/task.py", "tasks/registry.py"}
 
 KNOWN: dict[str, str] = {
     "long_files": """
-        labelled/records.py model.py
+        labelled/records.py
     """,
     "long_functions": """
         cli/tasks/evaluate.py:evaluate cli/tasks/finetune.py:finetune cli/tasks/predict.py:predict
@@ -59,7 +59,7 @@ KNOWN: dict[str, str] = {
         cli/text/tokenizer.py cli/vectors/attention.py cli/vectors/isotropy.py cli/vectors/senses.py
         cli/vectors/similar.py embed/plan.py files.py heads/head.py heads/spans.py heads/tagging.py labelled/check.py
         labelled/check_questions.py labelled/reading.py labelled/records.py labelled/repeats.py labelled/split.py
-        labelled/surface.py model.py network.py outputs.py ranges.py regular_files.py settings.py targets.py
+        labelled/surface.py network.py outputs.py ranges.py regular_files.py settings.py targets.py
         tasks/answers/answer.py tasks/answers/evaluation.py tasks/answers/held_out.py tasks/answers/options.py
         tasks/answers/passages.py tasks/answers/task.py tasks/classify/classify.py tasks/classify/evaluation.py
         tasks/classify/held_out.py tasks/classify/pooling.py tasks/estimator.py tasks/evaluation/comparison.py
@@ -346,6 +346,26 @@ def test_circles_are_seen(graph, expected) -> None:
 )
 def test_questions_after_a_class_are_seen(code, expected) -> None:
     assert set().union(*map(asked_classes, ast.walk(ast.parse(code)))) == expected
+
+
+def named_files(text: str) -> set[str]:
+    """Files and folders that a page names: `engine/step.py`, `nn/`."""
+    return set(re.findall(r"`([\w./-]+(?:\.(?:py|toml|md)|/))`", text))
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    root = SOURCE.parents[1]
+    names = named_files((root / "docs" / "architecture.md").read_text(encoding="utf-8"))
+    every = [path.relative_to(SOURCE) for path in SOURCE.rglob("*")]
+    beside = {path.name + "/" * (not path.suffix) for path in every}  # "`adapted_recipe.py`": its folder stands before
+    missing = {
+        name
+        for name in names - {"tasks/NAME/", "generator/"}
+        if not (name in beside or any((place / name).exists() for place in (SOURCE, root)))
+    }
+    assert not missing
+    rooms = {path.name for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert {name.rstrip("/") for name in names} >= rooms - {"__init__.py", "__main__.py"}, "a room that no line names"
 
 
 def listing() -> str:
