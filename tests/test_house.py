@@ -353,9 +353,10 @@ def named_files(text: str) -> set[str]:
     return set(re.findall(r"`([\w./-]+(?:\.(?:py|toml|md)|/))`", text))
 
 
-def test_files_that_the_architecture_names_exist() -> None:
+def test_files_that_the_architecture_and_the_equations_name_exist() -> None:
     root = SOURCE.parents[1]
-    names = named_files((root / "docs" / "architecture.md").read_text(encoding="utf-8"))
+    pages = (root / "docs" / f"{page}.md" for page in ("architecture", "chapter"))
+    names = named_files(" ".join(page.read_text(encoding="utf-8") for page in pages))
     every = [path.relative_to(SOURCE) for path in SOURCE.rglob("*")]
     beside = {path.name + "/" * (not path.suffix) for path in every}  # "`adapted_recipe.py`": its folder stands before
     missing = {

@@ -152,7 +152,7 @@ class EncoderModel:
         options = EmbedOptions(standardise=self.standardiser(standardise), **settings)
         if isinstance(texts, str):
             texts, spans = [texts], None if spans is None else [spans]
-        return list(embed_texts(self.encoder, self.tokenizer, texts, options, spans=spans))
+        return list(embed_texts(self.encoder, self.tokenizer, list(texts), options, spans=spans))
 
     def similarity(
         self,

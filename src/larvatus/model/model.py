@@ -219,12 +219,13 @@ class Model(EncoderModel):
     def __repr__(self) -> str:
         model = self.bundle.model
         parameters = sum(p.numel() for p in self.network.parameters())
+        attention = f"{model.heads} heads, " if hasattr(model, "heads") else ""  # not every encoder has them
         heads = ", ".join(self.network.heads) or "no heads"
         return (
-            f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {model.heads} heads, "
+            f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {attention}"
             f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}>"
         )
 
 
 def _each(texts: str | Sequence[str]) -> Sequence[str]:
-    return [texts] if isinstance(texts, str) else texts
+    return [texts] if isinstance(texts, str) else list(texts)
