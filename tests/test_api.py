@@ -1,6 +1,5 @@
-"""Python first: whatever a command does is one call, on files or on what is in memory; examples of docstrings run."""
+"""Python first: whatever a command does is one call, on files or on what is in memory."""
 
-import doctest
 import subprocess
 import sys
 
@@ -10,44 +9,10 @@ import pyarrow
 import pytest
 
 import larvatus as lv
-import larvatus.api.pretraining
-import larvatus.api.tasks
-import larvatus.api.text
-import larvatus.api.vectors
-import larvatus.model
 from larvatus.errors import UsageError
 from larvatus.labelled.in_memory import rows_of
 
-SENTENCES = "The river ran past the bank of the town. Number {} was seen there. Nobody knew why the boat lay there.\n\n"
-SMALL = ("model.layers=1", "model.hidden=32", "model.heads=2", "batch=4", "tokenizer.size=80")
 EXAMPLES = [("good fine good", "pos"), ("bad poor bad", "neg")] * 8
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    path = tmp_path_factory.mktemp("texts") / "texts.txt"
-    path.write_text("".join(SENTENCES.format(number) for number in range(60)))
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def classifier(tiny_directory):
-    return lv.finetune("classify", tiny_directory, train=EXAMPLES, epochs=8, rate=0.01, device="cpu")
-
-
-@pytest.mark.parametrize(
-    "module", [larvatus.model, larvatus.api.pretraining, larvatus.api.tasks, larvatus.api.text, larvatus.api.vectors]
-)
-def test_the_examples_of_docstrings_run(module, tiny_directory, texts, tmp_path, classifier):
-    """What examples may name: texts, a folder, a tiny model, its directory and vocabulary, a fine-tuned classifier."""
-    model = lv.load(tiny_directory)
-    given = {"texts": texts, "folder": tmp_path, "directory": tiny_directory, "model": model, "classifier": classifier}
-    given |= {"vocabulary": model.tokenizer, "small": {"settings": SMALL}}
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
-    for test in doctest.DocTestFinder().find(module, extraglobs=given):
-        runner.run(test)
-    assert runner.failures == 0
-    assert runner.tries > 0
 
 
 @pytest.mark.parametrize("kind", ["pandas", "arrow", "datasets", "rows"])
@@ -91,6 +56,17 @@ def test_one_text_or_many(tiny_directory):
     assert np.array_equal(model.embed("the river"), model.embed(["the river"])[0])
     assert model.score("the river").words == model.score(["the river"])[0].words
     assert model.embed([]).shape == (0, 16)
+    assert model.embed(["the river", "a town"], layers="all").shape == (2, 3, 16)
+    assert model.embed([], layers="all").shape == (0, 3, 16)
+    series = pandas.Series(["the river", "a town"], index=[7, 8])
+    assert np.array_equal(model.embed(series), matrix)
+    assert np.array_equal(model.embed(text for text in series), matrix)
+    both = model.attention(["the river", "a bank"])
+    assert np.array_equal(model.attention("a bank").weights, both[1].weights)
+    marked, plain = model.embed("the *bank*", unit="span"), model.embed("the bank", unit="span", spans=[(4, 8)])
+    assert np.array_equal(marked, plain)
+    with pytest.raises(UsageError, match="1 was given, give 2 or more"):
+        model.similarities("the *river*")
     with pytest.raises(UsageError, match="embed has no setting 'normalize'; did you mean normalise"):
         model.embed("the river", normalize=True)
 
@@ -98,7 +74,7 @@ def test_one_text_or_many(tiny_directory):
 def test_a_loaded_model_imports_no_training():
     code = (
         "import sys, larvatus.model; "
-        "rooms = ('engine', 'pretrain', 'corpus', 'tasks.fit', 'api', 'evaluate'); "
+        "rooms = ('engine', 'pretraining', 'corpus', 'tasks.fit', 'api', 'evaluation'); "
         "print([m for m in sys.modules for room in rooms if (m + '.').startswith(f'larvatus.{room}.')])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

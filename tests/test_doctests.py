@@ -1,14 +1,17 @@
-"""The examples of docstrings do what they show.
+"""The examples of docstrings do what they show, and the public interface documents every argument with one.
 
-Those that are written as `>>>` sessions, in every module that has one; on data of a few words. They run in a folder
-that holds what people have: `runs/mine`, a tiny model; `my_texts/`; `reviews.jsonl` and `train.conll`, labelled. The
-names `lv` (larvatus) and `model` (the loaded `runs/mine`) are there.
+Examples run in a folder that holds what people have: `runs/mine`, a tiny model with a standardiser `z`; `my_texts/`;
+`reviews.jsonl` and `train.conll`, labelled. They may use these names: `lv` (larvatus), `model` (`runs/mine`, loaded),
+its `directory` and `vocabulary`, `classifier` (a model fine-tuned to say pos or neg), `texts` (a file of sixty
+documents), `folder` (an empty one), `small` (settings that make a run take a second).
 """
 
 from __future__ import annotations
 
 import doctest
-from collections.abc import Callable
+import inspect
+import re
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,10 +19,16 @@ from typing import Any
 import pytest
 
 import larvatus as lv
+from larvatus.embed.standardise.fit import FitOptions, fit_standardiser
+from larvatus.embed.standardise.standardise import standardiser_path
 from tests.made_up import classes, sentences, tags
 
 SOURCE = Path(__file__).parents[1] / "src"
 WITH_EXAMPLES = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
+DOCUMENTS = "The river ran past the bank of the town. Number {} was seen there. Nobody knew why the boat lay there.\n\n"
+LABELLED = [("good fine good", "pos"), ("bad poor bad", "neg")] * 8
+OF_RESULTS = {"to_dict", "pieces", "inside"}  # the same in all: for JSON, for a terminal, what stands within an entity
+SMALL = ("model.layers=1", "model.hidden=32", "model.heads=2", "batch=4", "tokenizer.size=80")
 
 
 def module_name(path: Path) -> str:
@@ -33,17 +42,97 @@ def clone(
     folder = tmp_path_factory.mktemp("clone")
     save_tiny(folder / "runs" / "mine", tiny_model(seed=3))
     (folder / "my_texts").mkdir()
+    (folder / "empty").mkdir()
     lines = [" ".join(words).capitalize() + "." for words in sentences(400)]
     (folder / "my_texts" / "rivers.txt").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "documents.txt").write_text("".join(map(DOCUMENTS.format, range(60))), encoding="utf-8")
     classes(folder / "reviews.jsonl")
     tags(folder / "train.conll")
     return folder
 
 
+@pytest.fixture(scope="module")
+def names(clone: Path) -> dict[str, Any]:
+    directory = clone / "runs" / "mine"
+    model = lv.load(directory, device="cpu")
+    z = fit_standardiser(
+        model.encoder, model.tokenizer, [str(clone / "my_texts")], FitOptions(), name="z", model=model.fingerprint
+    )
+    z.save(standardiser_path(directory, "z"))
+    return {
+        "lv": lv,
+        "model": model,
+        "directory": directory,
+        "vocabulary": model.tokenizer,
+        "classifier": lv.finetune("classify", directory, train=LABELLED, epochs=2, rate=0.01, device="cpu"),
+        "texts": str(clone / "documents.txt"),
+        "folder": clone / "empty",
+        "small": {"settings": SMALL},
+    }
+
+
 @pytest.mark.parametrize("path", WITH_EXAMPLES, ids=module_name)
-def test_examples_of_docstrings_do_what_they_show(path: Path, clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_of_docstrings_do_what_they_show(
+    path: Path, clone: Path, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(clone)
-    names = {"lv": lv, "model": lv.load("runs/mine", device="cpu")}
-    result = doctest.testmod(import_module(module_name(path)), optionflags=doctest.ELLIPSIS, extraglobs=names)
+    flags = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
+    result = doctest.testmod(import_module(module_name(path)), optionflags=flags, extraglobs=names)
     assert result.attempted
     assert not result.failed
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Functions, classes and methods that `larvatus` offers by name."""
+    for name in lv.__all__:
+        thing = getattr(lv, name)
+        if inspect.isfunction(thing):
+            yield name, thing
+        elif inspect.isclass(thing):
+            yield name, thing
+            for method, member in inspect.getmembers(thing, inspect.isroutine):
+                ours = str(getattr(member, "__module__", "")).startswith("larvatus.")
+                if ours and not method.startswith("_") and method not in OF_RESULTS:
+                    yield f"{name}.{method}", member
+
+
+def test_the_page_of_the_python_interface_lists_all_of_it() -> None:
+    page = (SOURCE.parent / "docs" / "api.md").read_text(encoding="utf-8")
+    assert {f"larvatus.{name}" for name in lv.__all__} - {"larvatus.__version__"} == set(
+        re.findall(r"^::: (\S+)", page, re.M)
+    )
+
+
+def written_as_init(thing: Any) -> bool:
+    return inspect.isclass(thing) and "__init__" in vars(thing) and "__dataclass_fields__" not in vars(thing)
+
+
+@pytest.mark.parametrize(("name", "thing"), [pytest.param(*entry, id=entry[0]) for entry in public()])
+def test_the_public_interface_documents_every_argument(name: str, thing: Any) -> None:
+    """Classes that are records document their fields where they stand; the others, and functions, under Args."""
+    said = inspect.getdoc(thing) or ""
+    assert said, f"{name} has no docstring"
+    if inspect.isclass(thing) and not written_as_init(thing):
+        return
+    _, _, arguments = said.partition("\nArgs:\n")
+    lacking = [
+        argument
+        for argument in inspect.signature(thing).parameters
+        if argument != "self" and not re.search(rf"^ +\*{{0,2}}{argument}: ", arguments, re.MULTILINE)
+    ]
+    assert not lacking, f"{name} does not document {lacking}"
+
+
+WITH_AN_EXAMPLE = [
+    *(name for name in lv.__all__ if inspect.isfunction(getattr(lv, name))),
+    *(f"Model.{name}" for name in vars(lv.Model) | vars(lv.Model.__base__ or object) if not name.startswith("_")),
+    *("Model", "TextClassifier", "WordTagger", "Standardiser", "TokenBatch", "Tokenizer"),
+]
+
+
+@pytest.mark.parametrize("name", WITH_AN_EXAMPLE)
+def test_what_is_called_has_an_example(name: str) -> None:
+    owner, _, method = name.partition(".")
+    thing = getattr(getattr(lv, owner), method) if method else getattr(lv, owner)
+    if callable(thing):  # properties say what they hold
+        assert ">>> " in (inspect.getdoc(thing) or "")

@@ -1,4 +1,4 @@
-"""Names for the kinds of NumPy arrays that the house passes around.
+"""Names for the kinds of NumPy arrays that the house passes around, and records of arrays.
 
     def edges(lengths: Ints) -> Ints: ...
 
@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,3 +20,21 @@ Bits = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
+
+
+class Mapped:
+    """Frozen records of arrays: `map` applies one function (to a device, to torch) to each array."""
+
+    def map(self, function: Callable[[Any], Any]) -> Any:
+        """The same record with one function applied to each of its arrays.
+
+        Args:
+            function: Such as `torch.from_numpy`.
+        """
+        fields: dict[str, Any] = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if value is not None:
+                value = value.map(function) if isinstance(value, Mapped) else function(value)
+            fields[field.name] = value
+        return type(self)(**fields)

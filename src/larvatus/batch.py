@@ -1,24 +1,11 @@
 """`TokenBatch`, the currency of the house: the tokens of all sequences laid end to end. Nothing is padded.
 
-    ids        [N]   token ids                        ┐
-    positions  [N]   place of each token in its sequence   │ N tokens of B sequences
-    segments   [N]   0 for the first text, 1 for the second │
-    words      [N]   index of the word a token belongs to within its sequence; -1 for special tokens
-    lengths    [B]   tokens of each sequence, so N = lengths.sum()
-    pieces           which tokens each word is made of, where words are asked for (`WordPieces`)
-
 `TrainingBatch` adds what the objectives are to predict. Both hold NumPy arrays while they are made (corpus, corruption)
 and torch tensors while they are used (nn, objectives): `batch.map(torch.from_numpy)` is the way between.
-
-Example:
-    >>> batch = TokenBatch.of([[2, 7, 8, 3], [2, 9, 3]])
-    >>> batch.size, batch.count, batch.positions.tolist()
-    (7, 2, [0, 1, 2, 3, 0, 1, 2])
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,26 +13,13 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from larvatus.arrays import Ints
+from larvatus.arrays import Ints, Mapped
 from larvatus.errors import UsageError
 
 A = TypeVar("A")  # numpy.ndarray or torch.Tensor
 NO_WORD = -1
 IGNORE = -100
 """The label that no objective counts (as in `torch.nn.functional.cross_entropy`)."""
-
-
-class Mapped:
-    """Frozen records of arrays: `map` applies one function (to a device, to torch) to each array."""
-
-    def map(self, function: Callable[[Any], Any]) -> Any:
-        fields: dict[str, Any] = {}
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if value is not None:
-                value = value.map(function) if isinstance(value, Mapped) else function(value)
-            fields[field.name] = value
-        return type(self)(**fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,16 +69,31 @@ class WordPieces(Mapped, Generic[A]):
 
 @dataclass(frozen=True, eq=False)
 class TokenBatch(Mapped, Generic[A]):
+    """The tokens of B sequences laid end to end, N in all; nothing is padded.
+
+    Args:
+        ids: Token ids, [N].
+        lengths: Tokens of each sequence, [B], so that N = lengths.sum().
+        positions: The place of each token in its sequence, [N].
+        segments: 0 for tokens of the first text, 1 for those of the second, [N].
+        words: The word within its sequence to which a token belongs, [N]; -1 for special tokens.
+        pieces: The words that a head scores, with their tokens; None where it scores none.
+        groups: Sequences of each group that is scored together (a question with each of its choices), and so never cut
+            apart, [G]; None: each stands alone.
+
+    Example:
+        >>> batch = TokenBatch.of([[2, 7, 8, 3], [2, 9, 3]])
+        >>> batch.size, batch.count, batch.positions.tolist()
+        (7, 2, [0, 1, 2, 3, 0, 1, 2])
+    """
+
     ids: A
     lengths: A
     positions: A
     segments: A
     words: A
     pieces: WordPieces[A] | None = None
-    """The words that a head scores; None where it scores none."""
     groups: A | None = None
-    """[G] sequences of each group that is scored together (a question with each of its choices), and so never cut
-    apart; None: each stands alone."""
 
     @property
     def size(self) -> int:
@@ -124,7 +113,13 @@ class TokenBatch(Mapped, Generic[A]):
         segments: Sequence[Sequence[int]] | None = None,
         words: Sequence[Sequence[int]] | None = None,
     ) -> TokenBatch[Ints]:
-        """From lists, one per sequence; by default every token is a word of its own and all segments are 0."""
+        """A batch of NumPy arrays, from lists, one per sequence.
+
+        Args:
+            sequences: Token ids.
+            segments: Which text each token is of; all 0 by default.
+            words: The word of each token; by default every token is one by itself.
+        """
         lengths = np.array([len(s) for s in sequences], dtype=np.int64)
         positions = ranges(lengths)
         return TokenBatch(

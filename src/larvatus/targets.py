@@ -12,8 +12,8 @@ from typing import ClassVar, Generic
 
 import numpy as np
 
-from larvatus.arrays import Ints
-from larvatus.batch import A, Mapped, edges
+from larvatus.arrays import Ints, Mapped
+from larvatus.batch import A, edges
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,20 @@ def recipe_text(name: str) -> str:
 
 
 def read_recipe(name: str, *, size: str | None = None, settings: Sequence[str] = ()) -> Recipe:
-    """A recipe by name or file, at a size, with single fields set. Later words win: file, then size, then settings."""
+    """A recipe by name or file, at a size, with single fields set. Later words win: file, then size, then settings.
+
+    Args:
+        name: A recipe's name (`larvatus recipes` lists them), or a TOML file.
+        size: `tiny`, `mini`, `small`, `medium`, `base`, `large`; else the size that the recipe has.
+        settings: Single fields, such as `"model.layers=6"`.
+
+    Returns:
+        The recipe, checked: a wrong composition is refused.
+
+    Example:
+        >>> read_recipe("bert", size="tiny", settings=["model.layers=3"]).model.layers
+        3
+    """
     table = _table(name, seen=())
     table.setdefault("name", Path(name).stem)
     return edited_recipe(table, size=size, settings=settings, where=name)

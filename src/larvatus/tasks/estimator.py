@@ -131,10 +131,28 @@ class _FineTuned(_Estimator):
 
 
 class TextClassifier(_Classifier, _FineTuned):
-    """Classify texts or pairs. `model` is a directory; `trained` is all, head, last2 or lora16 and the like.
+    """Classify texts or pairs. After `fit`: `classes_`, `bundle_`, `held_out_score_`.
 
-    `X` holds texts, or pairs (an array of two columns serves); `y` one class for each, of any kind that sorts.
-    `class_weight="balanced"` counts rare classes more. After `fit`: `classes_`, `bundle_`, `held_out_score_`.
+    Args:
+        model: A model directory, or a hub name.
+        epochs: Times over the examples; as suits their number by default.
+        rate: Learning rate; as suits what is trained by default.
+        batch: Examples of a step.
+        seed: Of order, dropout and a new head's weights.
+        trained: What learns: `all`, `head`, `last2`, `lora16` and the like.
+        pool: How a text becomes one vector: `cls`, `mean` or `max`; as suits the model by default.
+        class_weight: `balanced` counts rare classes more; or a weight for each class.
+        length: Tokens of a window of a long text; as many as the model has positions by default.
+        truncate: Read the first window alone.
+        hold_out: Keep a tenth of the examples to choose the best weights and to calibrate probabilities.
+        device: `auto`, `cpu` or `cuda`.
+
+    Example:
+        >>> classifier = TextClassifier("runs/mine", epochs=1, device="cpu")
+        >>> classifier.fit(["the river", "the homework"] * 8, ["wet", "dry"] * 8).classes_.tolist()
+        ['dry', 'wet']
+        >>> classifier.predict_proba(["the bank"]).shape
+        (1, 2)
     """
 
     def __init__(
@@ -167,7 +185,13 @@ class TextClassifier(_Classifier, _FineTuned):
         self.device = device
 
     def fit(self, X: Sequence[Any], y: Sequence[Any], groups: Sequence[Any] | None = None) -> TextClassifier:
-        """Fine-tune the model on texts and their classes; with `hold_out`, those of one group are held out together."""
+        """Fine-tune the model on texts and their classes; the estimator itself comes back.
+
+        Args:
+            X: Texts, or pairs; an array of two columns serves.
+            y: One class for each, of any kind that sorts.
+            groups: With `hold_out`, the group of each text: a group is held out whole.
+        """
         texts, labels = _texts(X), np.asarray(y)
         if labels.ndim != 1 or len(labels) != len(texts):
             raise DataError(f"{len(texts)} texts want as many classes, one each, not an array of shape {labels.shape}")
@@ -199,7 +223,11 @@ class TextClassifier(_Classifier, _FineTuned):
         return ClassifyOptions(pool=pool, balanced=weights == "balanced", class_weights=by_name)
 
     def predict_proba(self, X: Sequence[Any]) -> Floats:
-        """Of every class for every text, in the order of `classes_`: [texts, classes]."""
+        """Probabilities of every class for every text, in the order of `classes_`: [texts, classes].
+
+        Args:
+            X: Texts, or pairs.
+        """
         predictor = self._predictor()
         names = [str(label) for label in self.classes_.tolist()]
         rows = [
@@ -209,22 +237,49 @@ class TextClassifier(_Classifier, _FineTuned):
         return np.array(rows, dtype=np.float32).reshape(-1, len(names))
 
     def predict(self, X: Sequence[Any]) -> npt.NDArray[Any]:
-        """The class of every text."""
+        """The likeliest class of every text.
+
+        Args:
+            X: Texts, or pairs.
+        """
         best = self.predict_proba(X).argmax(1)
         classes: npt.NDArray[Any] = self.classes_[best]
         return classes
 
     def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: Any = None) -> float:
-        """The share of texts whose class is right."""
+        """Accuracy: the share of texts whose class is right.
+
+        Args:
+            X: Texts, or pairs.
+            y: Their classes.
+            sample_weight: How much each counts.
+        """
         right = self.predict(X) == np.asarray(y)
         return float(np.average(right, weights=sample_weight))
 
 
 class WordTagger(_FineTuned):
-    """Tag words: `X` holds lists of words, `y` lists of their tags, in BIO, IOB1, BIOES or no scheme at all.
+    """Tag words. After `fit`: `classes_` (all tags of the scheme), `bundle_`, `held_out_score_`.
 
-    After `fit`: `classes_` (all tags of the scheme), `bundle_`, `held_out_score_`. `score` is the entity F1, or
-    where tags spell no entities (parts of speech) the share of words that are tagged right.
+    Args:
+        model: A model directory, or a hub name.
+        epochs: Times over the examples; as suits their number by default.
+        rate: Learning rate; as suits what is trained by default.
+        batch: Examples of a step.
+        seed: Of order, dropout and a new head's weights.
+        trained: What learns: `all`, `head`, `last2`, `lora16` and the like.
+        crf: Score whole sequences of tags, by a conditional random field.
+        repair: Mend tags that their scheme does not allow, rather than refuse them.
+        length: Tokens of a window of a long text; as many as the model has positions by default.
+        truncate: Read the first window alone.
+        hold_out: Keep a tenth of the examples to choose the best weights and to calibrate probabilities.
+        device: `auto`, `cpu` or `cuda`.
+
+    Example:
+        >>> tagger = WordTagger("runs/mine", epochs=1, device="cpu")
+        >>> tagger = tagger.fit([["the", "river"], ["the", "bank"]] * 8, [["O", "B-LOC"], ["O", "O"]] * 8)
+        >>> len(tagger.predict([["a", "wide", "river"]])[0])
+        3
     """
 
     def __init__(
@@ -259,7 +314,13 @@ class WordTagger(_FineTuned):
     def fit(
         self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]], groups: Sequence[Any] | None = None
     ) -> WordTagger:
-        """Fine-tune the model on sentences and their tags; with `hold_out`, whole `groups` of them are held out."""
+        """Fine-tune the model on sentences and their tags; the estimator itself comes back.
+
+        Args:
+            X: Lists of words.
+            y: Lists of their tags, in BIO, IOB1, BIOES or no scheme at all.
+            groups: With `hold_out`, the group of each sentence: a group is held out whole.
+        """
         data = _tagged(X, y)
         data = dataclasses.replace(data, groups=self._groups(data.examples, groups))
         self.written_ = scheme_of(data)
@@ -269,12 +330,20 @@ class WordTagger(_FineTuned):
         return self
 
     def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
-        """The tags of every sentence."""
+        """The likeliest tags of every sentence.
+
+        Args:
+            X: Lists of words.
+        """
         predictions = self._predictor().predict([list(words) for words in X])
         return [list(cast(Tagged, prediction).tags) for prediction in predictions]
 
     def predict_proba(self, X: Sequence[Sequence[str]]) -> list[Floats]:
-        """Of every tag for every word that is read, in the order of `classes_`: [words, tags] for each sentence."""
+        """Probabilities of every tag for every word that is read, in the order of `classes_`: [words, tags] each.
+
+        Args:
+            X: Lists of words.
+        """
         predictor = self._predictor()
         model = self.bundle_.network
         head = tagger_of(model)
@@ -286,7 +355,12 @@ class WordTagger(_FineTuned):
         return np.split(tag_probabilities(head, scores, counts), np.cumsum(counts)[:-1]) if len(counts) else []
 
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
-        """Entity F1 as `conlleval` has it, or accuracy of words where tags spell no entities."""
+        """Entity F1 as `conlleval` has it, or accuracy of words where tags spell no entities (parts of speech).
+
+        Args:
+            X: Lists of words.
+            y: Lists of their tags.
+        """
         scheme = tagger_of(self._predictor().bundle.network).config.scheme
         gold = in_scheme(_tagged(X, y), scheme, source=self.written_, repair=self.repair)
         tags, predicted = [example.tags or () for example in gold], self.predict(X)

@@ -63,7 +63,18 @@ class FlatEncoding:
 
 @dataclass(eq=False, repr=False)
 class Tokenizer:
-    """A vocabulary and the rules that cut text into its pieces. Treat it as frozen."""
+    """A vocabulary and the rules that cut text into its pieces. Treat it as frozen.
+
+    `larvatus.train_tokenizer` learns one, `Tokenizer.load` reads one.
+
+    Example:
+        >>> tokenizer = Tokenizer.load("runs/mine")
+        >>> encoding = tokenizer.encode("The rivers.")
+        >>> [tokenizer.token(id) for id in encoding.ids]
+        ['the', 'river', '##s', '.']
+        >>> tokenizer.decode(encoding.ids)
+        'the rivers.'
+    """
 
     library: tokenizers.Tokenizer
     special: SpecialTokens
@@ -96,7 +107,11 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path | str) -> Tokenizer:
-        """Read a directory with a `tokenizer.json`, or that file itself. Nothing in it can run code or run away."""
+        """Read a directory with a `tokenizer.json`, or that file itself. Nothing in it can run code or run away.
+
+        Args:
+            path: The directory, or the file.
+        """
         read = files.read(Path(path))
         return cls.from_library(read.library, config=read.config, counts=read.counts, name=str(path))
 
@@ -109,7 +124,14 @@ class Tokenizer:
         counts: npt.NDArray[np.int64] | None = None,
         name: str = "tokenizer",
     ) -> Tokenizer:
-        """Wrap a tokenizer of the `tokenizers` library; kind, case and special tokens are found out."""
+        """Wrap a tokenizer of the `tokenizers` library; kind, case and special tokens are found out.
+
+        Args:
+            library: It is copied.
+            config: What a `tokenizer_config.json` says, such as which token is the mask.
+            counts: How often each id occurs in the text that it was trained on, [V].
+            name: What messages call it.
+        """
         library = tokenizers.Tokenizer.from_str(library.to_str())  # ours alone: its settings are changed
         traits = files.traits(library, config or {}, name)
         return cls(
@@ -123,7 +145,11 @@ class Tokenizer:
         )
 
     def save(self, directory: Path | str) -> None:
-        """Write what `transformers.AutoTokenizer.from_pretrained` reads, and the unigram counts beside it."""
+        """Write what `transformers.AutoTokenizer.from_pretrained` reads, and the unigram counts beside it.
+
+        Args:
+            directory: Where its files go.
+        """
         with locked(Path(directory), nested=True):
             stored = files.Stored(self.library, self.config, self.counts)
             files.write(Path(directory), stored, special=vars(self.special))
@@ -137,13 +163,24 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
+        """How many pieces, special tokens included."""
         return len(self.pieces)
 
     def id(self, token: str) -> int | None:
+        """The id of a piece; None where the vocabulary lacks it.
+
+        Args:
+            token: The piece as the vocabulary writes it, such as `##ing`.
+        """
         index: int | None = self.library.token_to_id(token) if token else None
         return index
 
     def token(self, index: int) -> str:
+        """The piece of an id, as the vocabulary writes it.
+
+        Args:
+            index: Its id.
+        """
         if not 0 <= index < self.size:
             raise DataError(f"there is no token {index}; ids go from 0 to {self.size - 1}")
         return self.pieces[index]
@@ -185,11 +222,24 @@ class Tokenizer:
     # ── text → ids
 
     def encode(self, text: str, *, special_tokens_in_text: bool = False) -> Alignment:
-        """The tokens of a text with their characters and words."""
+        """The tokens of a text with their characters and words.
+
+        Args:
+            text: The text; no special tokens are put around it (`frame` does that).
+            special_tokens_in_text: Read `[MASK]` and its like in the text as the token, not as characters.
+
+        Returns:
+            The alignment of characters, words and tokens: `.ids`, `.spans`, `.word_spans`, `.word_tokens`.
+        """
         return align(text, self, special_tokens_in_text=special_tokens_in_text)
 
     def encode_many(self, texts: Sequence[str], words: Sequence[Ints | None] | None = None) -> list[Alignment]:
-        """As `encode`, for many texts on all cores; `words` gives the word spans of texts that come already cut."""
+        """As `encode`, for many texts on all cores: an alignment for each.
+
+        Args:
+            texts: The texts.
+            words: Of texts that come already cut, the characters (start, end) of their words, [W, 2]; None of others.
+        """
         encoded = [_arrays(encoding) for encoding in _run(self.library.encode_batch, texts)]
         for index, (ids, _) in enumerate(encoded):
             if self._misread(texts[index], ids):
@@ -200,7 +250,12 @@ class Tokenizer:
         ]
 
     def encode_spans(self, text: str, *, special_tokens_in_text: bool = False) -> tuple[Ints, Ints]:
-        """Ids [T] and character spans [T, 2] of a text: what the aligner builds on."""
+        """Ids [T] and character spans [T, 2] of a text: what the aligner builds on.
+
+        Args:
+            text: The text.
+            special_tokens_in_text: As in `encode`.
+        """
         library = self._reading_specials if special_tokens_in_text else self.library
         ids, spans = _arrays(_run(library.encode_batch, [text])[0])
         if not special_tokens_in_text and self._misread(text, ids):
@@ -208,12 +263,20 @@ class Tokenizer:
         return ids, spans
 
     def encode_fast(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
-        """Ids of many texts, without characters or words."""
+        """Ids of many texts, an array for each, without characters or words.
+
+        Args:
+            texts: The texts.
+        """
         ids, lengths = self._flat_ids(texts)
         return np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
     def encode_flat(self, texts: Sequence[str]) -> FlatEncoding:
-        """Ids and word starts of many texts, laid end to end, at the speed of `encode_batch_fast`."""
+        """Ids and word starts of many texts, laid end to end, at the speed of `encode_batch_fast`.
+
+        Args:
+            texts: The texts.
+        """
         ids, lengths = self._flat_ids(texts)
         ends = np.cumsum(lengths)
         if self.style is None:
@@ -290,7 +353,11 @@ class Tokenizer:
         return copy
 
     def word_starts(self, ids: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """[N] which tokens of one text open a word, from their ids alone. Refused where ids alone cannot tell."""
+        """[N] which tokens of one text open a word, from their ids alone. Refused where ids alone cannot tell.
+
+        Args:
+            ids: Tokens of one text, [N].
+        """
         if self.style is None or self.word_start_tables.unsure[ids].any():
             raise DataError("these tokens do not say where words begin; use encode, which has the text")
         return self.word_start_tables.starts(ids, np.arange(min(1, len(ids))))
@@ -311,6 +378,12 @@ class Tokenizer:
     # ── ids → text
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
+        """Text again, as far as the pieces know it: spaces and capitals may be lost.
+
+        Args:
+            ids: Token ids.
+            skip_special_tokens: Leave out `[CLS]` and its like.
+        """
         try:
             text: str = self.library.decode([int(index) for index in ids], skip_special_tokens=skip_special_tokens)
         except BaseException as fault:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 from msgspec import Struct
@@ -113,9 +113,27 @@ class SenseTagger:
         self.options = options or TagOptions()
         self.ladder = Ladder(inventory, wordnet, steps=self.options.backoff, standardise=self.options.standardise)
 
-    def tag(self, text: str, *, pos: Sequence[POS] | None = None) -> list[TaggedWord]:
-        """The words of a running text that WordNet knows, each with its sense; `pos`: of these parts of speech only."""
-        return self.tag_sentences(find_instances(text, self.wordnet, pos=pos))
+    @overload
+    def tag(self, texts: str, *, pos: Sequence[POS] | None = ...) -> list[TaggedWord]: ...  # type: ignore[overload-overlap]  # a text is a sequence of texts
+
+    @overload
+    def tag(self, texts: Sequence[str], *, pos: Sequence[POS] | None = ...) -> list[list[TaggedWord]]: ...
+
+    def tag(
+        self, texts: str | Sequence[str], *, pos: Sequence[POS] | None = None
+    ) -> list[TaggedWord] | list[list[TaggedWord]]:
+        """The words of a running text that WordNet knows, each with its sense.
+
+        Args:
+            texts: One text, or several.
+            pos: Words of these parts of speech only.
+
+        Returns:
+            Tagged words of one text; for several, a list of such.
+        """
+        if isinstance(texts, str):
+            return self.tag_sentences(find_instances(texts, self.wordnet, pos=pos))
+        return [self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in texts]
 
     def tag_sentences(self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None) -> list[TaggedWord]:
         """The instances of sentences, in order, each with its sense. `vectors`: what `embed` gives, if it is there."""

@@ -63,12 +63,27 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @dataclass(frozen=True, eq=False)
 class Standardiser:
+    """Mean and spread of every dimension of every layer of a model; `larvatus isotropy fit` fits one on a corpus.
+
+    Example:
+        >>> z = Standardiser.load(directory / "standardise" / "z.safetensors")
+        >>> z.unit, z.mean.shape
+        ('word', (3, 16))
+        >>> model.embed("the river", unit="word", standardise=z).shape
+        (2, 16)
+    """
+
     name: str
     unit: Unit
+    """What it was fitted on: words (which serve for spans, too), tokens or sentences."""
     pool: Pool
+    """How their subwords were pooled."""
     count: int
+    """How many there were."""
     model: str
+    """Fingerprint of the model."""
     corpus: str
+    """The text as it was named."""
     mean: Doubles = field(repr=False)
     """[layers + 1, D]"""
     covariance: Doubles = field(repr=False)
@@ -76,19 +91,40 @@ class Standardiser:
 
     @classmethod
     def of(cls, moments: RunningMoments, *, name: str, unit: Unit, pool: Pool, model: str, corpus: str) -> Standardiser:
+        """From moments that were gathered over a corpus.
+
+        Args:
+            moments: Mean and covariance.
+            name: What it is called.
+            unit: What got a vector.
+            pool: How subwords were pooled.
+            model: The model's fingerprint.
+            corpus: The text as it was named.
+
+        Returns:
+            The standardiser; fewer than two units are refused.
+        """
         if moments.count < 2:
             raise DataError(f"{corpus}: {moments.count} {unit}s with a vector, and 2 are wanted; name more text")
         return cls(name, unit, pool, moments.count, model, corpus, moments.mean, moments.covariance)
 
     @property
     def checksum(self) -> str:
+        """Of what it computes with."""
         digest = hashlib.sha256(repr((self.mean.shape, self.unit, self.pool, self.model)).encode())
         digest.update(np.ascontiguousarray(self.mean).tobytes())
         digest.update(np.ascontiguousarray(self.covariance).tobytes())
         return digest.hexdigest()
 
     def moments(self, mix: LayerMix) -> tuple[Doubles, Doubles]:
-        """μ and σ of a layer or a mix, [D] each; of a stack of layers, [layers + 1, 1, D]. σ is 1 where it was 0."""
+        """Mean and spread of a layer or a mix of layers.
+
+        Args:
+            mix: The layers and their weights.
+
+        Returns:
+            μ and σ, [D] each; of a stack of layers, [layers + 1, 1, D]. σ is 1 where it was 0.
+        """
         layers = [layer for layer, _ in mix.weights]
         if mix.stacked:
             mean = self.mean[layers]
@@ -105,7 +141,15 @@ class Standardiser:
         return mean, _scale(mean, np.einsum("l,dlm,m->d", weights, chosen, weights))
 
     def apply(self, x: Tensor, mix: LayerMix) -> Tensor:
-        """z = (x − μ)/σ of vectors [U, D], or of a stack [layers + 1, U, D]."""
+        """z = (x − μ)/σ.
+
+        Args:
+            x: Vectors [U, D], or a stack of layers [layers + 1, U, D].
+            mix: The layers that they come from.
+
+        Returns:
+            The z-scores, of the same shape.
+        """
         if self.mean.shape[1] != x.shape[-1] or self.mean.shape[0] <= mix.layers[-1]:
             layers, size = self.mean.shape
             raise ArtefactError(
@@ -116,7 +160,12 @@ class Standardiser:
         return (x - mean) / scale
 
     def check(self, unit: Unit, pool: Pool) -> None:
-        """Refuse what it was not fitted for. What is fitted on words serves marked spans too."""
+        """Refuse what it was not fitted for. What is fitted on words serves marked spans too.
+
+        Args:
+            unit: What gets a vector.
+            pool: How subwords are pooled.
+        """
         same = unit == self.unit or (unit, self.unit) == ("span", "word")
         if not same or (pool != self.pool and unit != "token"):
             fitted = "word" if unit == "span" else unit
@@ -126,6 +175,12 @@ class Standardiser:
             )
 
     def check_model(self, fingerprint: str, path: Path) -> None:
+        """Refuse another model than the one that it was fitted for.
+
+        Args:
+            fingerprint: The model's, `Model.fingerprint`.
+            path: Where the model stands, for the message.
+        """
         if fingerprint != self.model:
             raise ArtefactError(
                 f"standardiser {self.name} was fitted for another model than {path} (or for its weights before they "
@@ -133,7 +188,11 @@ class Standardiser:
             )
 
     def save(self, path: Path) -> None:
-        """One file, which appears whole or not at all."""
+        """One file, which appears whole or not at all.
+
+        Args:
+            path: A new file, `….safetensors`; `Model.embed` finds by name those in `standardise/` of the model.
+        """
         tensors = {"mean": torch.from_numpy(self.mean), "covariance": torch.from_numpy(self.covariance)}
         described = Description(
             unit=self.unit,
@@ -151,6 +210,14 @@ class Standardiser:
 
     @classmethod
     def load(cls, path: Path) -> Standardiser:
+        """Read a file that `save` wrote; one that was changed since is refused.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The standardiser.
+        """
         tensors = {name: tensor.double().numpy() for name, tensor in read_tensors(path).items()}
         described = _description(path)
         try:

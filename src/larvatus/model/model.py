@@ -1,0 +1,230 @@
+"""What a loaded model can do with its heads: fill blanks, score texts, predict; and how it is saved.
+
+model = larvatus.load("runs/law")
+model.fill("The appeal was [MASK].")[0].token
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from larvatus.bundle.directory import check_model_directory, read_card, save_bundle
+from larvatus.cloze.fill import fill_blanks
+from larvatus.cloze.masked_copies import Method
+from larvatus.cloze.pseudo_likelihood import score_texts
+from larvatus.cloze.results import Fills
+from larvatus.cloze.scores import Score
+from larvatus.errors import ArtefactError
+from larvatus.model.encoder import EncoderModel
+from larvatus.tasks.classify.classify import Merge
+from larvatus.tasks.predict import Input, PredictOptions, Predictor
+from larvatus.tasks.results import Prediction
+from larvatus.version import VERSION
+
+
+class Model(EncoderModel):
+    """A loaded model in evaluation mode; `larvatus.load` gives one. It holds no state that a call could change.
+
+    Example:
+        >>> model = lv.load("runs/mine", device="cpu")
+        >>> model.fill("the [MASK] was wide", top=1)[0].token in model.tokenizer.pieces
+        True
+    """
+
+    @overload
+    def fill(  # type: ignore[overload-overlap]  # a text is a sequence of texts
+        self, texts: str, *, top: int = ..., beam: int = ..., joint: bool = ..., words_only: bool = ...
+    ) -> Fills: ...
+
+    @overload
+    def fill(
+        self, texts: Sequence[str], *, top: int = ..., beam: int = ..., joint: bool = ..., words_only: bool = ...
+    ) -> list[Fills]: ...
+
+    def fill(
+        self,
+        texts: str | Sequence[str],
+        *,
+        top: int = 5,
+        beam: int = 10,
+        joint: bool = True,
+        words_only: bool = False,
+    ) -> Fills | list[Fills]:
+        """The best words for the blanks of a text, each marked with the mask token; several are filled jointly.
+
+        Args:
+            texts: One text, or several.
+            top: How many candidates.
+            beam: Fillings of several blanks that are kept on the way.
+            joint: Fill several blanks together; else only each blank's own candidates (`.marginals`) are looked for.
+            words_only: Leave out pieces such as `##ing` that only go on a word.
+
+        Returns:
+            One result for one text, a list for several. A model that was trained with a generator fills through that.
+
+        Example:
+            >>> len(model.fill("the [MASK] ran", top=3))
+            3
+        """
+        if self.network.filler is None:
+            raise ArtefactError(
+                f"{self.bundle.path} has no masked-lm head to fill blanks with; use a model pretrained with masked-lm"
+            )
+        fills = [
+            fill_blanks(self.network, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only)
+            for text in _each(texts)
+        ]
+        return fills[0] if isinstance(texts, str) else fills
+
+    @overload
+    def score(self, texts: str, *, method: Method = ...) -> Score: ...  # type: ignore[overload-overlap]  # see `fill`
+
+    @overload
+    def score(self, texts: Sequence[str], *, method: Method = ...) -> list[Score]: ...
+
+    def score(self, texts: str | Sequence[str], *, method: Method = "original") -> Score | list[Score]:
+        """How well the model expects each text: its pseudo-log-likelihood, by token and by word, and perplexity.
+
+        Args:
+            texts: One text, or several. Long ones are read to their end.
+            method: `original` masks each token alone (Salazar et al. 2020), `word-l2r` also what follows it in the same
+                word (Kauf & Ivanova 2023), so that the end of a rare word does not give it away.
+
+        Returns:
+            One score for one text, a list for several.
+
+        Example:
+            >>> [word.text for word in model.score("the river").words]
+            ['the', 'river']
+        """
+        name = str(self.bundle.path)
+        scores = list(score_texts(self.network, self.tokenizer, _each(texts), method=method, name=name))
+        return scores[0] if isinstance(texts, str) else scores
+
+    @overload
+    def predict(  # type: ignore[overload-overlap]  # a text is an iterable of texts
+        self,
+        texts: str | tuple[str, ...],
+        *,
+        merge: Merge = ...,
+        truncate: bool = ...,
+        overlap: int | None = ...,
+        length: int | None = ...,
+        batch_tokens: int = ...,
+        top: int = ...,
+    ) -> Prediction: ...
+
+    @overload
+    def predict(
+        self,
+        texts: Iterable[Input],
+        *,
+        merge: Merge = ...,
+        truncate: bool = ...,
+        overlap: int | None = ...,
+        length: int | None = ...,
+        batch_tokens: int = ...,
+        top: int = ...,
+    ) -> list[Prediction]: ...
+
+    def predict(
+        self,
+        texts: str | tuple[str, ...] | Iterable[Input],
+        *,
+        merge: Merge = "mean",
+        truncate: bool = False,
+        overlap: int | None = None,
+        length: int | None = None,
+        batch_tokens: int = 0,
+        top: int = 1,
+    ) -> Prediction | list[Prediction]:
+        """What the head that `larvatus finetune` gave the model says of texts.
+
+        Args:
+            texts: One input, or an iterable of several. An input is a text; a tuple is one input, too: a pair of texts
+                for a classifier, a question and its passage, the words of a text for a tagger or a finder of spans.
+                Among several, words may be a list.
+            merge: How the windows of a long text decide on its class: the `mean` or the `max` of their scores. A word
+                is decided in the window where it sees most.
+            truncate: Read the first window alone.
+            overlap: Tokens that windows share; a quarter of a window by default.
+            length: Tokens of a window; as many as the model has positions by default.
+            batch_tokens: Tokens of a batch; 0: as suits the device.
+            top: Answers to give to a question, likeliest first.
+
+        Returns:
+            One answer for one input, a list for several. Each says how much was read, `.coverage`.
+
+        Example:
+            >>> classifier.predict("good").label in ("pos", "neg")
+            True
+            >>> len(classifier.predict(["good", "bad"]))
+            2
+        """
+        options = PredictOptions(
+            merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens, top=top
+        )
+        predictor = Predictor(self.bundle, options, self.device)
+        if isinstance(texts, str | tuple):
+            return next(predictor.predict([texts]))
+        return list(predictor.predict(texts))
+
+    @overload
+    def __call__(self, texts: str | tuple[str, ...], **settings: Any) -> Prediction: ...
+
+    @overload
+    def __call__(self, texts: Iterable[Input], **settings: Any) -> list[Prediction]: ...
+
+    def __call__(self, texts: Any, **settings: Any) -> Any:
+        """`tagger("Mt. Sanitas is in Sunshine Canyon.").entities`: the same as `predict`."""
+        return self.predict(texts, **settings)
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the model into a directory, in the Hugging Face layout where there is one that fits.
+
+        Args:
+            directory: A new directory.
+            overwrite: Replace a model that stands there.
+
+        Returns:
+            The directory.
+
+        Example:
+            >>> lv.load(model.save("runs/copy")).tokenizer.size == model.tokenizer.size
+            True
+        """
+        out, bundle = Path(directory), self.bundle
+        check_model_directory(out, overwrite=overwrite, inputs=[bundle.path])
+        before = read_card(bundle)
+        said = f"Saved by Larvatus {VERSION} from a model in memory, which was made from `{bundle.path}`."
+        card = f"# {out.name}\n\n{said}\n" + (f"\n## The card of `{bundle.path}`\n\n{before}" if before else "")
+        try:
+            save_bundle(
+                out,
+                network=self.network.cpu(),
+                objective_configs=bundle.objectives,
+                tokenizer=self.tokenizer,
+                recipe=bundle.recipe,
+                lineage={"parent": str(bundle.path), "parent_lineage": bundle.lineage},
+                card=card,
+                family=bundle.family,
+            )
+        finally:
+            self.network.to(self.device)
+        return out
+
+    def __repr__(self) -> str:
+        model = self.bundle.model
+        parameters = sum(p.numel() for p in self.network.parameters())
+        attention = f"{model.heads} heads, " if hasattr(model, "heads") else ""  # not every encoder has them
+        heads = ", ".join(self.network.heads) or "no heads"
+        return (
+            f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {attention}"
+            f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}>"
+        )
+
+
+def _each(texts: str | Sequence[str]) -> Sequence[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
