@@ -43,6 +43,14 @@ class Place:
         return f"{self.source}:{self.line}"
 
 
+class Remark(NamedTuple):
+    """What a check of the data warns of: a name, a line for people, and where; nothing where there is no place."""
+
+    name: str
+    message: str
+    places: list[str]
+
+
 class AnyExample:
     """What every kind of labelled example can say of itself; checks, splits and hashes ask no more."""
 
@@ -96,6 +104,11 @@ class AnyExample:
     def contents(self) -> list[Any]:
         """All that it says, whatever file it came from."""
         raise NotImplementedError
+
+    @classmethod
+    def remarks(cls, parts: Mapping[str, Dataset[Any]]) -> Iterable[Remark]:
+        """What a check of examples of this kind warns of besides."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

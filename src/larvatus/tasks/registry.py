@@ -21,6 +21,7 @@ from larvatus.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.heads.head import HeadConfig
 from larvatus.labelled.records import Dataset
 from larvatus.tasks.answers.task import Answers
+from larvatus.tasks.choose.task import Choose
 from larvatus.tasks.classify.task import Classify
 from larvatus.tasks.fit.finetune import Job, Tuned
 from larvatus.tasks.spans.task import Spans
@@ -28,7 +29,7 @@ from larvatus.tasks.tag.task import Tag
 from larvatus.tasks.task import Task
 
 AnyTask = Task[Any, Any, Any]
-TASKS: Mapping[str, AnyTask] = {task.name: task for task in (Classify(), Tag(), Spans(), Answers())}
+TASKS: Mapping[str, AnyTask] = {task.name: task for task in (Classify(), Tag(), Spans(), Answers(), Choose())}
 if TYPE_CHECKING:
     TaskName = str
 else:
