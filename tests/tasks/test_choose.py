@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import larvatus as lv
 from larvatus.batch import IGNORE
-from larvatus.bundle.directory import Bundle
+from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.errors import DataError
 from larvatus.labelled.records import Dataset, Place
 from larvatus.nn.device import on_device
@@ -31,9 +31,14 @@ from larvatus.tasks.choose.targets import ChoiceTargets
 from larvatus.tasks.evaluation.comparison import compare_evaluations
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring, head_of, loss_of
+from larvatus.text.tokenizer import Tokenizer
+from tests.bundle.theirs import their_directory
 from tests.made_up import Call, sentences, write_rows
 from tests.tasks.conftest import PLAIN
+from tests.tasks.test_run import assert_bit_equal, signal_at
+from tests.tasks.test_same_as_transformers import EXAMPLES, SMALL, both, padded
 
+PLACE = Place("test.jsonl", 1)
 QUICK = ("--epochs", 4, "--batch", 8, "--rate", 0.01, "--device", "cpu")
 
 
@@ -194,3 +199,34 @@ def test_python_does_what_the_commands_do(tiny_directory: Path) -> None:
     assert model.predict(("the bank", ["turn in", "the river", "please"])).to_dict() == chosen.to_dict()
     with pytest.raises(DataError, match="endings 0 and 1 are the same"):
         model.predict(("the bank", ["the", "the"]))
+
+
+def test_training_is_that_of_transformers_step_by_step(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    directory, model = their_directory(tmp_path, tiny_tokenizer, "BertForMultipleChoice", **SMALL)
+    random = stream(5, "test steps")
+    texts = sentences(4 * EXAMPLES)
+    rows = [
+        ChoiceExample(" ".join(texts[at]), tuple(map(" ".join, texts[at + 1 : at + 4])), int(random.integers(3)), PLACE)
+        for at in range(0, len(texts), 4)
+    ]
+    data = encode_choices(load_bundle(directory), rows, Windows(limit=64))
+
+    def loss_of(chosen: np.ndarray) -> torch.Tensor:
+        inputs = padded(data.sequences, data.pairs_of(chosen), tiny_tokenizer.pad_id)
+        together = {name: value.view(len(chosen), 3, -1) for name, value in inputs.items()}
+        loss: torch.Tensor = model(**together, labels=torch.from_numpy(data.labels[chosen])).loss
+        return loss
+
+    both(directory, model, data, loss_of, head={"dropout": 0.0}, precision=torch.float64)
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
+    finetune: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("choose", "--train", choices(tmp_path / "train.jsonl", 40, 0), "--group", "id", *QUICK)
+    assert finetune(*command, "--out", tmp_path / "whole")[0] == 0
+    with monkeypatch.context() as patched:
+        signal_at(patched, 3)
+        assert finetune(*command, "--out", tmp_path / "parts")[0] == 75
+    assert finetune(*command, "--out", tmp_path / "parts", "--resume")[0] == 0
+    assert_bit_equal(tmp_path / "whole", tmp_path / "parts")

@@ -24,7 +24,7 @@ from larvatus.labelled.tables import Table
 
 CONTEXTS = (
     *("context", "ctx", "sent1", "article", "passage", "premise", "story", "startphrase", "text", "sentence"),
-    *("prompt", "goal", "question", "query"),
+    *("prompt", "goal", "question", "questionstem", "query"),
 )
 STARTS = ("sent2", "question", "query")
 ENDINGS = ("endings", "choices", "options", "answers", "candidates", "alternatives")
