@@ -5,7 +5,6 @@ ChoiceExample("He opened the door.", ("He flew away.", "He went in."), 1, Place(
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -82,14 +81,16 @@ class ChoiceExample(AnyExample):
 
 def _skewed(name: str, part: Dataset[ChoiceExample]) -> Iterator[Remark]:
     """Scores do not depend on places, but whoever scores all alike answers the first, and people learn places."""
-    known = [example for example in part if example.label is not None]
+    known = [(example, example.label) for example in part if example.label is not None]
     if len(known) < FEWEST:
         return
-    places = Counter(example.label for example in known)
-    for place, count in sorted(places.items(), key=lambda item: -item[1]):
-        even = sum(1 / len(example.endings) for example in known if place is not None and place < len(example.endings))
-        if count > SKEWED * even:
-            said = (
-                f"ending {place} is right in {count / len(known):.0%} of {name}, by chance in {even / len(known):.0%}"
+    for place in sorted({label for _, label in known}):
+        right = [example for example, label in known if label == place]
+        even = sum(1 / len(example.endings) for example, _ in known if place < len(example.endings))
+        if len(right) > SKEWED * even:
+            shares = f"{len(right) / len(known):.0%} of {name}, by chance in {even / len(known):.0%}"
+            yield Remark(
+                "places of right endings unbalanced",
+                f"ending {place} is right in {shares}: a model that scores all alike would look good; shuffle them",
+                [f"{example.place}: {in_short(example.endings[place])}" for example in right],
             )
-            yield Remark("places of right endings unbalanced", f"{said}; shuffle the endings", [said])
