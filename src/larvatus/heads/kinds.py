@@ -18,6 +18,7 @@ WHERE = (
     "larvatus.heads.tagging:TaggingConfig",
     "larvatus.heads.answering:AnsweringConfig",
     "larvatus.heads.spans:SpansConfig",
+    "larvatus.tasks.choose.head:ChoosingConfig",
 )
 
 

@@ -55,6 +55,8 @@ def check(
         check_questions(findings, parts)
     elif first.labels_are != "choices":
         _labels(findings, parts, balance)
+    for remark in first.remarks(parts):
+        findings.add(remark.name, "warning", remark.message, remark.places)
     if scheme is not None:
         for part in parts.values():
             _illegal(findings, part, scheme)

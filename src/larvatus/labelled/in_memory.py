@@ -28,6 +28,7 @@ PAIRS = {
     "tag": ("tokens", "tags"),
     "spans": ("text", "spans"),
     "answer": ("question", "context", "answers"),
+    "choose": ("context", "endings", "label"),
 }
 """What the members of a tuple are."""
 

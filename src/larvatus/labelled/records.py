@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from larvatus.errors import DataError
 from larvatus.files import as_text
@@ -40,6 +40,14 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}"
+
+
+class Remark(NamedTuple):
+    """What a check of the data warns of: a name, a line for people, and where; nothing where there is no place."""
+
+    name: str
+    message: str
+    places: list[str]
 
 
 class AnyExample:
@@ -103,6 +111,11 @@ class AnyExample:
     def contents(self) -> list[Any]:
         """All that it says, whatever file it came from."""
         raise NotImplementedError
+
+    @classmethod
+    def remarks(cls, parts: Mapping[str, Dataset[Any]]) -> Iterable[Remark]:
+        """What a check of examples of this kind warns of besides."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,14 @@ from larvatus.bundle.directory import Bundle
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.heads.head import HeadConfig
 from larvatus.tasks.answers.task import Answers
+from larvatus.tasks.choose.task import Choose
 from larvatus.tasks.classify.task import Classify
 from larvatus.tasks.spans.task import Spans
 from larvatus.tasks.tag.task import Tag
 from larvatus.tasks.task import Task
 
 AnyTask = Task[Any, Any, Any]
-TASKS: Mapping[str, AnyTask] = {task.name: task for task in (Classify(), Tag(), Spans(), Answers())}
+TASKS: Mapping[str, AnyTask] = {task.name: task for task in (Classify(), Tag(), Spans(), Answers(), Choose())}
 if TYPE_CHECKING:
     TaskName = str
 else:

@@ -1,0 +1,1 @@
+"""Choosing the right ending of several: multiple choice."""

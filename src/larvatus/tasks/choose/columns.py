@@ -1,0 +1,101 @@
+"""Which columns of a table hold context, endings and label of multiple choice: by their names, or as asked for.
+
+    shape_of(table, Columns(label="gold"))        # context = sent1, start = sent2, endings = ending0 … ending3
+
+| form | context | before every ending | endings | label |
+| --- | --- | --- | --- | --- |
+| SWAG | sent1 | sent2 | ending0, ending1, … | label |
+| JSONL | context, or question alone | question | endings: a list | label |
+| RACE | article | question | options: a list | answer: A, B, … |
+| CommonsenseQA | question | | choices: `{"label": […], "text": […]}` | answerKey: A, B, … |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from larvatus.errors import DataError
+from larvatus.labelled.column_names import IDS, LABELS, first_of, plain
+from larvatus.labelled.columns import Columns, named_column
+from larvatus.labelled.tables import Table
+
+CONTEXTS = (
+    *("context", "ctx", "sent1", "article", "passage", "premise", "story", "startphrase", "text", "sentence"),
+    *("prompt", "goal", "question", "questionstem", "query"),
+)
+STARTS = ("sent2", "question", "query")
+ENDINGS = ("endings", "choices", "options", "answers", "candidates", "alternatives")
+RIGHT = ("label", "answerkey", "answer", "correct", "correctanswer", *LABELS)
+SERIES = re.compile(r"(ending|choice|option|answer|candidate|alternative|solution|sol)(\d+|[a-z])")
+"""Columns of single endings, by number or letter: ``ending0``, ``Option B``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The columns of one table, by name."""
+
+    context: str
+    start: str | None
+    """What every ending begins with."""
+    endings: tuple[str, ...]
+    """One column that holds lists, or one for each ending."""
+    listed: bool
+    label: str | None
+    id: str | None
+
+    def describe(self) -> str:
+        """``context = sent1, endings = sent2 + ending0 … ending3, label = label``"""
+        endings = self.endings[0] if self.listed else f"{self.endings[0]} … {self.endings[-1]}"
+        start = "" if self.start is None else f"{self.start} + "
+        label = "" if self.label is None else f", label = {self.label}"
+        return f"context = {self.context}, endings = {start}{endings}{label}"
+
+
+def shape_of(table: Table, asked: Columns = Columns(), *, labelled: bool = True) -> Shape:
+    """The columns as asked for (`text`: the context, `pair`: what endings begin with), the rest by their names."""
+    context, start, label = (
+        None if name is None else named_column(table, name, role)
+        for role, name in (("context", asked.text), ("start of every ending", asked.pair), ("label", asked.label))
+    )
+    taken = {name for name in (context, start, label) if name is not None}
+    endings, listed = _endings(table, taken)
+    free = tuple(name for name in table.columns if name not in taken.union(endings))
+    if context is None:
+        context = first_of(CONTEXTS, free)
+        if context is None:
+            raise DataError(f"{table.name}: no column is a context ({_names(table)}); name it: --text COLUMN")
+        start = start or first_of(STARTS, tuple(name for name in free if name != context))
+    free = tuple(name for name in free if name not in (context, start))
+    label = (label or first_of(RIGHT, free)) if labelled else None
+    if labelled and label is None:
+        raise DataError(f"{table.name}: no column says the right ending ({_names(table)}); name it: --label COLUMN")
+    return Shape(context=context, start=start, endings=endings, listed=listed, label=label, id=first_of(IDS, free))
+
+
+def _endings(table: Table, taken: set[str]) -> tuple[tuple[str, ...], bool]:
+    """The column of lists, or the columns of single endings in their order."""
+    free = tuple(name for name in table.columns if name not in taken)
+    lists = first_of(ENDINGS, tuple(name for name in free if _holds_lists([row.get(name) for row in table.sample])))
+    if lists is not None:
+        return (lists,), True
+    series: dict[str, list[tuple[int, str]]] = {}
+    for name in free:
+        if match := SERIES.fullmatch(plain(name)):
+            number = int(match[2]) if match[2].isdecimal() else ord(match[2])
+            series.setdefault(match[1], []).append((number, name))
+    longest = max(series.values(), key=len, default=[])
+    if len(longest) < 2:
+        wanted = "a list called endings, or columns ending0, ending1, …"
+        raise DataError(f"{table.name}: no column holds endings ({_names(table)}); give {wanted}")
+    return tuple(name for _, name in sorted(longest)), False
+
+
+def _holds_lists(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, list | dict) for value in values)
+
+
+def _names(table: Table) -> str:
+    return f"it has {', '.join(table.columns)}" if table.header else "it has no header: name its columns in a first row"

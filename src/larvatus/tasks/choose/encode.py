@@ -1,0 +1,110 @@
+"""Contexts with endings as the model reads them, learning and answering: a sequence for each ending (or windows of it).
+
+data = encode_choices(bundle, examples, windows)
+data.batch(np.array([3, 0]))                     # two examples, each a group of sequences that is never cut apart
+logits = ending_scores(model, data, scoring)     # [E, most endings], ABSENT where an example has fewer
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from larvatus.arrays import Floats, Ints
+from larvatus.batch import IGNORE, TrainingBatch, edges, ranges
+from larvatus.bundle.directory import Bundle
+from larvatus.network import Network
+from larvatus.tasks.choose.examples import ChoiceExample
+from larvatus.tasks.choose.head import Choosing
+from larvatus.tasks.choose.targets import ChoiceTargets
+from larvatus.tasks.classify.classify import Merge, merged
+from larvatus.tasks.read.sequences import Sequences, gathered, text_sequences
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.results import Coverage
+from larvatus.tasks.scoring import Scoring, head_as, score_sequences
+
+ABSENT = -1e30
+"""The score of an ending that there is not: its probability is 0 at every temperature, and it is finite."""
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """E examples of P endings in all."""
+
+    sequences: Sequences
+    """Of the P pairs of context and ending."""
+    endings: Ints  # [E]
+    labels: Ints  # [E] IGNORE where nobody knows
+
+    def __len__(self) -> int:
+        return len(self.endings)
+
+    def pairs_of(self, examples: Ints) -> Ints:
+        """The pairs of some examples, in their order."""
+        chosen = np.asarray(examples, np.int64)
+        return gathered(edges(self.endings)[:-1][chosen], self.endings[chosen])
+
+    def batch(self, examples: Ints) -> TrainingBatch[Ints]:
+        targets = self.targets(examples)
+        tokens = self.sequences.batch(self.sequences.of(self.pairs_of(examples)))
+        groups = np.add.reduceat(targets.windows, edges(targets.endings)[:-1]) if len(targets.endings) else None
+        return TrainingBatch(
+            tokens=dataclasses.replace(tokens, groups=groups),
+            targets={ChoiceTargets: targets},
+        )
+
+    def targets(self, examples: Ints) -> ChoiceTargets[Ints]:
+        return ChoiceTargets(
+            windows=self.sequences.parts[self.pairs_of(examples)],
+            endings=self.endings[examples],
+            labels=self.labels[examples],
+        )
+
+    @property
+    def coverage(self) -> list[Coverage]:
+        """How much of each example is read: of all its pairs."""
+        starts = edges(self.endings)[:-1]
+        columns = (self.sequences.tokens, self.sequences.read, self.sequences.parts)
+        sums = (np.add.reduceat(column, starts).tolist() for column in columns)
+        return [
+            Coverage(tokens=tokens, read=read, windows=windows) for tokens, read, windows in zip(*sums, strict=True)
+        ]
+
+
+def encode_choices(bundle: Bundle, examples: Sequence[ChoiceExample], windows: Windows) -> Choices:
+    """Examples, labelled or not, as the model reads them."""
+    sequences = text_sequences(
+        bundle.tokenizer,
+        [pair for example in examples for pair in example.pairs],
+        limit=windows.limit,
+        truncate=windows.truncate,
+        overlap=windows.overlap,
+    )
+    labels = [IGNORE if example.label is None else example.label for example in examples]
+    return Choices(
+        sequences,
+        endings=np.array([len(example.endings) for example in examples], np.int64),
+        labels=np.array(labels, np.int64),
+    )
+
+
+def chooser_of(model: Network, name: str = "the model") -> Choosing:
+    """The head of a model that chooses endings."""
+    return head_as(model, Choosing, "choose endings", name)
+
+
+def ending_scores(model: Network, data: Choices, scoring: Scoring, merge: Merge = "mean") -> Floats:
+    """Scores of the endings of each example, from its windows: [E, most endings]."""
+    return side_by_side(score_sequences(model, data.sequences, scoring), data, merge)
+
+
+def side_by_side(scores_S1: Floats, data: Choices, merge: Merge = "mean") -> Floats:
+    """From the scores of all windows to a row for each example, `ABSENT` where it has fewer endings than others."""
+    rows = np.full((len(data), int(data.endings.max(initial=0))), ABSENT, np.float32)
+    rows[np.repeat(np.arange(len(data)), data.endings), ranges(data.endings)] = merged(
+        scores_S1, data.sequences.parts, merge
+    )[:, 0]
+    return rows

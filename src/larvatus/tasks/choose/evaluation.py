@@ -1,0 +1,128 @@
+"""What a model that chooses is worth on labelled examples: accuracy, by number of endings, calibration.
+
+evaluation = evaluate_choices(bundle, read_choices("test.jsonl"))
+evaluation.metrics["accuracy"].value, evaluation.by_endings[4].accuracy
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.arrays import Floats, Ints
+from larvatus.bundle.directory import Bundle
+from larvatus.labelled.records import Dataset
+from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of, softmax
+from larvatus.tasks.choose.encode import Choices, chooser_of, encode_choices, ending_scores
+from larvatus.tasks.choose.examples import ChoiceExample
+from larvatus.tasks.evaluation.evaluated import Calibration, Evaluation, Paired, Reading, plain_metrics
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.evaluation.resampled import Resampled, resampled_words
+from larvatus.tasks.evaluation.shown import Shown, Table
+
+
+@dataclass(frozen=True)
+class OfSize:
+    """Of the examples with so many endings."""
+
+    examples: int
+    accuracy: float
+    chance: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChoiceEvaluation(Evaluation):
+    """Of endings that are chosen."""
+
+    data: Dataset[ChoiceExample]
+    by_endings: dict[int, OfSize]
+    """By the number of endings."""
+    calibration: Calibration
+    gold: Ints
+    """[E] the right endings; so are the `answers`."""
+    answers: Ints
+    probabilities: Floats
+    """[E, most endings] calibrated; 0 of endings that an example does not have."""
+
+    @property
+    def right(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.gold == self.answers)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "data": self.data.source,
+            "metrics": plain_metrics(self.metrics),
+            "by_endings": [{"endings": size, **dataclasses.asdict(row)} for size, row in self.by_endings.items()],
+            "calibration": self.calibration.to_dict(),
+            "read": self.reading.to_dict(),
+        }
+
+    def shown(self) -> Iterator[Shown]:
+        yield Table(
+            ("endings", "examples", "accuracy", "chance"),
+            tuple(
+                (str(size), f"{row.examples:,}", f"{row.accuracy:.4f}", f"{row.chance:.4f}")
+                for size, row in self.by_endings.items()
+            ),
+        )
+        yield from self.calibration.shown()
+
+    def paired(self, other: ChoiceEvaluation) -> Paired:
+        return Paired(_resampled(self.right), _resampled(other.right), (self.right, other.right))
+
+
+def evaluate_choices(
+    bundle: Bundle, data: Dataset[ChoiceExample], options: EvaluationOptions = EvaluationOptions()
+) -> ChoiceEvaluation:
+    """A model that chooses endings."""
+    temperature = chooser_of(bundle.network, str(bundle.path)).config.temperature
+    encoded = encode_choices(bundle, data.examples, options.windows(bundle))
+    bundle.network.to(options.scoring.device)
+    logits = ending_scores(bundle.network, encoded, options.scoring, options.merge)
+    answers, probabilities = logits.argmax(-1), softmax(logits / temperature)
+    right = answers == encoded.labels
+    return ChoiceEvaluation(
+        model=str(bundle.path),
+        data=data,
+        metrics={
+            name: rows.interval(samples=options.samples, seed=options.seed) for name, rows in _resampled(right).items()
+        },
+        by_endings={
+            int(size): OfSize(int((of := encoded.endings == size).sum()), float(right[of].mean()), 1 / int(size))
+            for size in np.unique(encoded.endings)
+        },
+        calibration=Calibration(
+            temperature=temperature,
+            nll=negative_log_likelihood(logits / temperature, encoded.labels),
+            brier=brier(probabilities, encoded.labels),
+            reliability=reliability_of(probabilities, encoded.labels, kind="softmax"),
+        ),
+        reading=_reading(encoded),
+        gold=encoded.labels,
+        answers=answers,
+        probabilities=probabilities.astype(np.float32),
+    )
+
+
+def _resampled(right: npt.NDArray[np.bool_]) -> dict[str, Resampled]:
+    return resampled_words(right, np.ones(len(right)))
+
+
+def _reading(data: Choices) -> Reading:
+    coverage = data.coverage
+    return Reading(
+        examples=len(data),
+        long=sum(
+            example.windows > endings or example.read < example.tokens
+            for example, endings in zip(coverage, data.endings.tolist(), strict=True)
+        ),
+        windows=sum(example.windows for example in coverage),
+        tokens=sum(example.tokens for example in coverage),
+        read=sum(example.read for example in coverage),
+    )

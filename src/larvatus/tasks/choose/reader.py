@@ -1,0 +1,167 @@
+"""Contexts with endings from CSV, TSV, JSONL and Parquet; the right ending as a number, a letter or its own text.
+
+    train = read_choices("train.jsonl.xz")
+    print(train.describe())        # … read as: context = context, endings = endings, label = label (4 endings each)
+
+    {"context": "He opened the door.", "endings": ["He flew away.", "He went in."], "label": 1}
+
+A column that every ending begins with (SWAG's `sent2`) is set before each with a space. Empty cells at the end of a row
+are endings that this example does not have. Faults are raised with their place, or set aside in `problems`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from larvatus.errors import DataError
+from larvatus.labelled.columns import Columns
+from larvatus.labelled.labels import BadLabel
+from larvatus.labelled.problems import Problems, cause, fault
+from larvatus.labelled.reading import Paths
+from larvatus.labelled.records import Dataset, Place, Row, in_short
+from larvatus.labelled.tables import Format, Table, TableOptions, open_table
+from larvatus.labelled.texts import BadCell, cell_text, names_of
+from larvatus.labelled.unlabelled import TextFormat
+from larvatus.tasks.choose.columns import Shape, shape_of
+from larvatus.tasks.choose.examples import ChoiceExample
+
+TABLES: Mapping[TextFormat, Format] = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "parquet": "parquet"}
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+FEWEST = 2
+"""Endings of an example."""
+
+
+def read_choices(
+    paths: Paths,
+    columns: Columns = Columns(),
+    *,
+    options: TableOptions = TableOptions(),
+    problems: Problems | None = None,
+) -> Dataset[ChoiceExample]:
+    """Labelled examples from one file or several."""
+    examples: list[ChoiceExample] = []
+    read_as: dict[str, None] = {}
+    names = []
+    for path in names_of(paths):
+        table = open_table(path, options, problems)
+        shape = shape_of(table, columns)
+        examples += _rows(table, shape, problems)
+        names.append(table.name)
+        read_as[shape.describe()] = None
+    source = ", ".join(names)
+    if not examples:
+        raise DataError(f"{source}: no row can be used{cause(problems)}; give labelled examples")
+    sizes = sorted({len(example.endings) for example in examples})
+    counted = f"{sizes[0]} endings each" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} endings"
+    return Dataset(tuple(examples), source, f"read as: {'; '.join(read_as)} ({counted})")
+
+
+def read_unlabelled_choices(
+    name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
+) -> Iterator[ChoiceExample]:
+    """Examples without labels, one at a time, from a file, or from standard input for ``-``."""
+    if format is not None and format not in TABLES:
+        raise DataError(f"contexts with endings are read from csv, tsv, jsonl or parquet, not {format}")
+    table = open_table(name, TableOptions(format=None if format is None else TABLES[format]))
+    shape = shape_of(table, columns, labelled=False)
+    say(f"{table.name}: read as: {shape.describe()}")
+    yield from _rows(table, shape, None)
+
+
+def choice_of_row(row: Row, place: Place) -> ChoiceExample:
+    """One example without a label, from a row that is in memory."""
+    table = Table(str(place), "jsonl", tuple(row), True, (row,), iter([(place, row)]))
+    (example,) = _rows(table, shape_of(table, labelled=False), None)
+    return example
+
+
+def choice_of(
+    context: str, endings: list[str], label: int | None, place: Place, id: str | None = None
+) -> ChoiceExample:
+    """An example that can be chosen from; `BadCell` where it cannot."""
+    if len(endings) < FEWEST:
+        said = "no ending" if not endings else "one ending only"
+        raise BadCell(said, f"{said}: there is nothing to choose; give two or more")
+    first: dict[str, int] = {}
+    for number, ending in enumerate(endings):
+        if first.setdefault(ending, number) != number:
+            raise BadCell("same endings", f"endings {first[ending]} and {number} are the same: {in_short(ending)}")
+    return ChoiceExample(context, tuple(endings), label, place, id)
+
+
+def _rows(table: Table, shape: Shape, problems: Problems | None) -> Iterator[ChoiceExample]:
+    for place, row in table.rows:
+        try:
+            yield _example(row, shape, place)
+        except BadCell as bad:
+            fault(problems, bad.kind, place, str(bad))
+        except BadLabel as bad:
+            fault(problems, "no right ending", place, str(bad))
+
+
+def _example(row: Row, shape: Shape, place: Place) -> ChoiceExample:
+    context = cell_text(row, shape.context)
+    bare, names = _endings(row, shape)
+    start = "" if shape.start is None else cell_text(row, shape.start).rstrip() + " "
+    identifier = row.get(shape.id) if shape.id else None
+    example = choice_of(
+        context, [start + ending for ending in bare], None, place, None if identifier is None else str(identifier)
+    )
+    if shape.label is None:
+        return example
+    label = right_ending(row.get(shape.label), bare, names)
+    return choice_of(context, list(example.endings), label, place, example.id)
+
+
+def _endings(row: Row, shape: Shape) -> tuple[list[str], list[str]]:
+    """The endings, and the names that the row gives them, if any."""
+    if not shape.listed:
+        columns = list(shape.endings)
+        while columns and row.get(columns[-1]) in (None, ""):  # this example has fewer
+            columns.pop()
+        return [cell_text(row, column) for column in columns], []
+    (column,) = shape.endings
+    given: Any = row.get(column)
+    names: list[Any] = []
+    if isinstance(given, Mapping):  # {"label": ["A", "B"], "text": ["…", "…"]}
+        names, given = given.get("label") or [], given.get("text")
+    elif isinstance(given, list) and given and all(isinstance(item, Mapping) for item in given):
+        names, given = [item.get("label") for item in given], [item.get("text") for item in given]
+    if not isinstance(given, list):
+        raise BadCell("no endings", f"{column} is {type(given).__name__}, not a list of endings")
+    endings = [cell_text({f"ending {number}": ending}, f"ending {number}") for number, ending in enumerate(given)]
+    known = len(names) == len(endings) and all(isinstance(name, str) for name in names)
+    return endings, names if known else []
+
+
+def right_ending(value: Any, endings: list[str], names: list[str]) -> int:
+    """The number of the right ending, as a number from 0, the name that the row gives it, its text, or its letter.
+
+    >>> right_ending("B", ["no", "yes"], []), right_ending("yes", ["no", "yes"], []), right_ending(1, ["no", "yes"], [])
+    (1, 1, 1)
+    """
+    there = f"there are {len(endings)}, from 0 to {len(endings) - 1}"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value < len(endings):
+            raise BadLabel(f"the label is {value}, but of endings {there}")
+        return value
+    if not isinstance(value, str) or not value.strip():
+        said = "missing" if value is None or value == "" else f"{type(value).__name__}, not a number or a text"
+        raise BadLabel(f"the label is {said}; give the number of the right ending, {there}")
+    word = value.strip()
+    if word in names:
+        return names.index(word)
+    places = {number for number, ending in enumerate(endings) if ending.strip() == word}
+    if word.isascii() and word.isdecimal() and len(word) < 6:
+        places |= {int(word)} & set(range(len(endings)))
+    elif len(word) == 1 and word in LETTERS[: len(endings)]:
+        places.add(LETTERS.index(word))
+    if len(places) > 1:
+        first, second = sorted(places)[:2]
+        raise BadLabel(f"the label {word!r} may mean ending {first} or ending {second}; give numbers in JSONL")
+    if not places:
+        raise BadLabel(f"the label {in_short(word)} is neither an ending nor the number of one: {there}")
+    return places.pop()

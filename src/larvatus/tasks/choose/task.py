@@ -1,0 +1,132 @@
+"""Choosing the right of several endings, as a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from larvatus.bundle.directory import Bundle
+from larvatus.bundle.heads import natural_head
+from larvatus.errors import DataError
+from larvatus.labelled.columns import Columns
+from larvatus.labelled.problems import Problems
+from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.records import Dataset, Kind, Place
+from larvatus.labelled.texts import BadCell, cell_text
+from larvatus.labelled.unlabelled import TextFormat
+from larvatus.metrics.calibration import softmax
+from larvatus.tasks.choose.encode import Choices, chooser_of, encode_choices, ending_scores
+from larvatus.tasks.choose.evaluation import ChoiceEvaluation, evaluate_choices
+from larvatus.tasks.choose.examples import ChoiceExample
+from larvatus.tasks.choose.head import ChoosingConfig
+from larvatus.tasks.choose.held_out import METRICS, HeldOutChoices
+from larvatus.tasks.choose.options import ChooseOptions, choosing_head
+from larvatus.tasks.choose.reader import choice_of, choice_of_row, read_choices, read_unlabelled_choices
+from larvatus.tasks.choose.results import Chosen
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.held_out import known_metric
+from larvatus.tasks.inputs import PredictOptions
+from larvatus.tasks.job import TaskJob, Usual
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.task import CardWords, Task
+
+
+class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
+    name = "choose"
+    title = "Choose the right of several endings."
+    Options = ChooseOptions
+    Head = ChoosingConfig
+    defaults = Usual(5e-5, 1.0, 1_500)
+    card = CardWords(
+        "chooses the right of several endings",
+        "multiple-choice",
+        "AutoModelForMultipleChoice",
+        '("A context.", ["One ending.", "Another ending."])',
+        '\'{"context": "A context.", "endings": ["One ending.", "Another ending."]}\'',
+    )
+    predict_flags = frozenset({"pair", "top"})
+
+    def read(
+        self,
+        source: Paths,
+        columns: FileOptions = FileOptions(),
+        *,
+        kind: Kind | None = None,
+        problems: Problems | None = None,
+    ) -> Dataset[ChoiceExample]:
+        foreign = [name for name in ("word", "tag", "separator") if getattr(columns, name) is not None]
+        columns.refuse(foreign, why="is not for choices, whose columns are --text (context), --pair and --label")
+        return read_choices(source, columns.columns, options=columns.table, problems=problems)
+
+    def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskJob) -> ChoosingConfig:
+        return choosing_head(self.options(job), natural=natural_head(bundle, "choosing"))
+
+    def is_linear(self, config: ChoosingConfig) -> bool:
+        return config.dense == "none" and not config.mix
+
+    def learn(self, bundle: Bundle, train: Dataset[ChoiceExample], config: ChoosingConfig, job: TaskJob) -> Choices:
+        return encode_choices(bundle, train.examples, job.windows(bundle))
+
+    def held_out(
+        self, bundle: Bundle, dev: Dataset[ChoiceExample], config: ChoosingConfig, job: TaskJob, *, train: Any
+    ) -> HeldOutChoices:
+        metric = METRICS[0] if job.metric is None else known_metric(job.metric, METRICS)
+        return HeldOutChoices(encode_choices(bundle, dev.examples, job.windows(bundle)), metric)
+
+    def example(self, given: Any, place: Place) -> ChoiceExample:
+        """``(context, [ending, …])``, a row with `context` and `endings`, or such a row as JSON."""
+        if isinstance(given, str):
+            given = _row(given, place)
+        if isinstance(given, Mapping):
+            return choice_of_row(dict(given), place)
+        if isinstance(given, list | tuple) and len(given) == 2 and isinstance(given[1], list | tuple):
+            row = {"context": given[0], **{f"ending {number}": ending for number, ending in enumerate(given[1])}}
+            try:
+                context, *endings = (cell_text(row, name) for name in row)
+                return choice_of(context, endings, None, place)
+            except BadCell as bad:
+                raise DataError(f"{place}: {bad}") from bad
+        raise DataError(f"{place} is no context with its endings: give (context, [ending, ending, …])")
+
+    def read_plain(
+        self, name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
+    ) -> Iterator[ChoiceExample]:
+        return read_unlabelled_choices(name, columns, format, say)
+
+    def predict(
+        self, bundle: Bundle, examples: Sequence[ChoiceExample], options: PredictOptions, scoring: Scoring
+    ) -> Sequence[Chosen]:
+        windows = Windows.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
+        data = encode_choices(bundle, examples, windows)
+        config = chooser_of(bundle.network).config
+        logits = ending_scores(bundle.network, data, scoring, options.merge)
+        probabilities = softmax(logits / config.temperature)
+        rows = zip(examples, logits.argmax(-1).tolist(), probabilities.tolist(), data.coverage, strict=True)
+        return [
+            Chosen(
+                context=example.context,
+                choice=choice,
+                probabilities=dict(zip(example.endings, shares, strict=False)),
+                coverage=coverage,
+            )
+            for example, choice, shares, coverage in rows
+        ]
+
+    def evaluate(
+        self, bundle: Bundle, data: Dataset[ChoiceExample], options: EvaluationOptions = EvaluationOptions()
+    ) -> ChoiceEvaluation:
+        return evaluate_choices(bundle, data, options)
+
+
+def _row(given: str, place: Place) -> Mapping[str, Any]:
+    """A row that was given as JSON."""
+    try:
+        row = msgspec.json.decode(given)
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        raise DataError(f'{place} is no context with its endings: give {{"context": "…", "endings": ["…", "…"]}}')
+    return row
