@@ -21,9 +21,9 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# a site in site/; a broken link or reference is an error
+# a site in site/; a broken link or reference is an error (not with --quiet, which hides it)
 docs: .venv/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 
 # make bench TEXT=big.txt.xz: building a corpus needs 200 MB of real text to be measured on; training does not
 bench: .venv/bench

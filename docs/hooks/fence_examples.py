@@ -21,4 +21,5 @@ def fenced(text: str) -> str:
 class FenceExamples(griffe.Extension):
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:
-            obj.docstring.value = fenced(obj.docstring.value)
+            text = obj.docstring.value.replace("\nExample:\n", "\nExamples:\n")  # the section that is read as sessions
+            obj.docstring.value = fenced(text)
