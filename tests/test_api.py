@@ -10,6 +10,7 @@ import pyarrow
 import pytest
 
 import larvatus as lv
+import larvatus.api.evaluating
 import larvatus.api.pretraining
 import larvatus.api.tasks
 import larvatus.api.text
@@ -17,6 +18,7 @@ import larvatus.api.vectors
 import larvatus.model
 from larvatus.errors import UsageError
 from larvatus.labelled.in_memory import rows_of
+from larvatus.tasks.registry import TASKS
 
 SENTENCES = "The river ran past the bank of the town. Number {} was seen there. Nobody knew why the boat lay there.\n\n"
 SMALL = ("model.layers=1", "model.hidden=32", "model.heads=2", "batch=4", "tokenizer.size=80")
@@ -36,7 +38,15 @@ def classifier(tiny_directory):
 
 
 @pytest.mark.parametrize(
-    "module", [larvatus.model, larvatus.api.pretraining, larvatus.api.tasks, larvatus.api.text, larvatus.api.vectors]
+    "module",
+    [
+        larvatus.model,
+        larvatus.api.evaluating,
+        larvatus.api.pretraining,
+        larvatus.api.tasks,
+        larvatus.api.text,
+        larvatus.api.vectors,
+    ],
 )
 def test_the_examples_of_docstrings_run(module, tiny_directory, texts, tmp_path, classifier):
     """What examples may name: texts, a folder, a tiny model, its directory and vocabulary, a fine-tuned classifier."""
@@ -62,16 +72,18 @@ def test_tables_in_memory_are_read_as_files_are(kind, tiny_directory):
     else:
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         table = {"pandas": pandas.DataFrame(columns), "arrow": pyarrow.table(columns), "rows": rows}[kind]
-    assert list(rows_of(table, "classify")) == [{"text": text, "label": label} for text, label in EXAMPLES]
+    rows = rows_of(table, TASKS["classify"].as_tuples, of="classify")
+    assert list(rows) == [{"text": text, "label": label} for text, label in EXAMPLES]
     model = lv.finetune("classify", tiny_directory, train=table, epochs=1, device="cpu")
     assert model.network.heads["classification"].config.labels == ("neg", "pos")
 
 
 def test_pairs_tags_and_what_is_missing(tiny_directory):
-    assert next(rows_of([("a", "b", "yes")], "classify")) == {"text": "a", "pair": "b", "label": "yes"}
-    assert next(rows_of([(["a"], ["O"])], "tag")) == {"tokens": ["a"], "tags": ["O"]}
+    classify, tag = TASKS["classify"].as_tuples, TASKS["tag"].as_tuples
+    assert next(rows_of([("a", "b", "yes")], classify, of="classify")) == {"text": "a", "pair": "b", "label": "yes"}
+    assert next(rows_of([(["a"], ["O"])], tag, of="tag")) == {"tokens": ["a"], "tags": ["O"]}
     with pytest.raises(lv.LarvatusError, match="an example of tag is a row of columns or"):
-        next(rows_of(["a"], "tag"))
+        next(rows_of(["a"], tag, of="tag"))
     with pytest.raises(lv.LarvatusError, match="no examples"):
         lv.finetune("classify", tiny_directory, train=pandas.DataFrame())
 

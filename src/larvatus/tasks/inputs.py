@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from msgspec import Struct
 
 from larvatus.errors import DataError, UsageError
+from larvatus.flags import Flag
 from larvatus.labelled.records import Place, TaggedExample, TextExample
 from larvatus.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
 from larvatus.tasks.classify.classify import Merge
@@ -34,6 +36,26 @@ class PredictOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         check_ranges(self, "")
         if self.merge not in ("mean", "max"):
             raise UsageError(f"windows are merged by mean or max, not {self.merge!r}")
+
+
+class PlainTexts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts of the command line, alone. A task that wants more of an input extends this by fields, which are flags."""
+
+    def inputs(self, texts: Sequence[str], *, files: bool) -> list[Input]:
+        """What `predict` is given. `files`: whether others come from files or standard input."""
+        return list(texts)
+
+
+class TextOrPair(PlainTexts, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pair: Annotated[str | None, Flag(metavar="TEXT")] = None
+    """The second text of a pair, or the passage of a question, for one TEXT."""
+
+    def inputs(self, texts: Sequence[str], *, files: bool) -> list[Input]:
+        if self.pair is None:
+            return list(texts)
+        if files or len(texts) != 1:
+            raise UsageError("--pair goes with one TEXT; the pairs of a file are a column, --pair-column")
+        return [(texts[0], self.pair)]
 
 
 class Given(Place):

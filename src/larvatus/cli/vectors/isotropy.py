@@ -169,15 +169,15 @@ def _table(report: IsotropyReport, model: str) -> Table:
     return table
 
 
-def _cells(found: Isotropy) -> list[str]:
-    error = f" ± {found.standard_error:.4f}"
-    shares = abs(found.expected) > 0.02
+def _cells(isotropy: Isotropy) -> list[str]:
+    error = f" ± {isotropy.standard_error:.4f}"
+    shares = abs(isotropy.expected) > 0.02
     rogue = ", ".join(
-        f"{one.dimension} ({one.share:.0%})" if shares else f"{one.dimension} ({one.contribution:.4f})"
-        for one in found.rogue
+        f"{part.dimension} ({part.share:.0%})" if shares else f"{part.dimension} ({part.contribution:.4f})"
+        for part in isotropy.rogue
     )
-    frequency = f"{found.frequency.spearman:+.2f}" if found.frequency else "–"
-    return [f"{found.expected:.4f}{error}", f"{found.isoscore:.4f}", frequency, rogue]
+    frequency = f"{isotropy.frequency.spearman:+.2f}" if isotropy.frequency else "–"
+    return [f"{isotropy.expected:.4f}{error}", f"{isotropy.isoscore:.4f}", frequency, rogue]
 
 
 def _frequencies(report: IsotropyReport) -> Table:
@@ -186,14 +186,16 @@ def _frequencies(report: IsotropyReport) -> Table:
     title = f"cosine between instances of one word, layer {top.layer} (frequencies of {report.counted:,} words)"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     effects: list[FrequencyEffect] = [
-        one.frequency for one in (top.plain, top.standardised) if one is not None and one.frequency is not None
+        measured.frequency
+        for measured in (top.plain, top.standardised)
+        if measured is not None and measured.frequency is not None
     ]
     for name in ("occurs", "words", "instances", "plain", "standardised")[: 3 + len(effects)]:
         table.add_column(name, justify="right")
     for bins in zip(*(effect.bins for effect in effects), strict=True):
         first = bins[0]
         spread = f"{first.low:,.0f} to {first.high:,.0f}"
-        table.add_row(spread, f"{first.words:,}", f"{first.instances:,}", *(f"{one.similarity:.3f}" for one in bins))
+        table.add_row(spread, f"{first.words:,}", f"{first.instances:,}", *(f"{each.similarity:.3f}" for each in bins))
     return table
 
 
