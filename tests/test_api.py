@@ -11,6 +11,7 @@ import pytest
 
 import larvatus as lv
 import larvatus.api.evaluating
+import larvatus.api.isotropy
 import larvatus.api.pretraining
 import larvatus.api.tasks
 import larvatus.api.text
@@ -42,6 +43,7 @@ def classifier(tiny_directory):
     [
         larvatus.model,
         larvatus.api.evaluating,
+        larvatus.api.isotropy,
         larvatus.api.pretraining,
         larvatus.api.tasks,
         larvatus.api.text,

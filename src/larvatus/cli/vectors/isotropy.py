@@ -16,20 +16,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from larvatus.api.isotropy import fit_standardiser, measure_isotropy, standardiser_file
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
 from larvatus.cli.options import Device, Json, ModelName, Overwrite, Reading, Standardise
 from larvatus.cli.quiet import Quiet, chat
 from larvatus.cli.text.counting import Counting
-from larvatus.embed.standardise.fit import FitOptions, fit_standardiser
-from larvatus.embed.standardise.standardise import SUFFIX, standardiser_path
+from larvatus.embed.standardise.fit import FitOptions
 from larvatus.errors import UsageError, printable
 from larvatus.model import load
 from larvatus.outputs import check_outputs
 from larvatus.plots import check_can_draw
 from larvatus.probe.frequency import FrequencyEffect
-from larvatus.probe.isotropy import Isotropy, IsotropyOptions, IsotropyReport, measure_isotropy
+from larvatus.probe.isotropy import Isotropy, IsotropyOptions, IsotropyReport
 from larvatus.probe.isotropy_plot import draw
+from larvatus.settings import keywords
 from larvatus.text.readers import Skipped
 
 app = typer.Typer(
@@ -83,25 +84,13 @@ def fit(
 ) -> None:
     """Mean and spread of every dimension over a corpus, of all layers at once, saved with the model."""
     loaded = load(model, device=device)
-    if out is not None and out.suffix != SUFFIX:
-        raise UsageError(f"--out {out} must end in {SUFFIX}")
-    path = out or standardiser_path(loaded.bundle.path, name)
-    check_outputs(path, overwrite=overwrite, inputs=corpus, parents=True)
-    unit, options = chosen.unit, msgspec.structs.replace(chosen, passages=reading.passages)
-    skipped = Skipped()
+    path, unit, skipped = standardiser_file(loaded, name, out), chosen.unit, Skipped()
+    settings = {key: value for key, value in keywords(chosen, reading).items() if key != "passages"}
     with Counting(f"{unit}s") as progress:
         fitted = fit_standardiser(
-            loaded.encoder,
-            loaded.tokenizer,
-            corpus,
-            options,
-            name=path.name.removesuffix(SUFFIX),
-            model=loaded.fingerprint,
-            progress=progress,
-            skipped=skipped,
+            loaded, corpus, name=name, out=out, overwrite=overwrite, progress=progress, skipped=skipped, **settings
         )
     say_left_out(skipped)
-    fitted.save(path)
     layers, size = fitted.mean.shape
     if as_json:
         summary = {"path": str(path), "name": fitted.name, "unit": unit, "pool": chosen.pool, "count": fitted.count}
@@ -135,12 +124,11 @@ def show(
         check_can_draw()
     check_outputs(plot, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
-    options = msgspec.structs.replace(chosen, passages=reading.passages)
-    fitted = loaded.standardiser(standardise)
+    settings = {key: value for key, value in keywords(chosen, reading).items() if key != "passages"}
     skipped = Skipped()
     with Counting("words") as progress:
         report = measure_isotropy(
-            loaded.encoder, loaded.tokenizer, corpus, options, standardise=fitted, progress=progress, skipped=skipped
+            loaded, corpus, standardise=standardise, progress=progress, skipped=skipped, **settings
         )
     say_left_out(skipped)
     if plot is not None:
