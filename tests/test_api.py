@@ -11,6 +11,7 @@ import pytest
 import larvatus as lv
 from larvatus.errors import UsageError
 from larvatus.labelled.in_memory import rows_of
+from larvatus.tasks.registry import TASKS
 
 EXAMPLES = [("good fine good", "pos"), ("bad poor bad", "neg")] * 8
 
@@ -27,16 +28,18 @@ def test_tables_in_memory_are_read_as_files_are(kind, tiny_directory):
     else:
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         table = {"pandas": pandas.DataFrame(columns), "arrow": pyarrow.table(columns), "rows": rows}[kind]
-    assert list(rows_of(table, "classify")) == [{"text": text, "label": label} for text, label in EXAMPLES]
+    rows = rows_of(table, TASKS["classify"].as_tuples, of="classify")
+    assert list(rows) == [{"text": text, "label": label} for text, label in EXAMPLES]
     model = lv.finetune("classify", tiny_directory, train=table, epochs=1, device="cpu")
     assert model.network.heads["classification"].config.labels == ("neg", "pos")
 
 
 def test_pairs_tags_and_what_is_missing(tiny_directory):
-    assert next(rows_of([("a", "b", "yes")], "classify")) == {"text": "a", "pair": "b", "label": "yes"}
-    assert next(rows_of([(["a"], ["O"])], "tag")) == {"tokens": ["a"], "tags": ["O"]}
+    classify, tag = TASKS["classify"].as_tuples, TASKS["tag"].as_tuples
+    assert next(rows_of([("a", "b", "yes")], classify, of="classify")) == {"text": "a", "pair": "b", "label": "yes"}
+    assert next(rows_of([(["a"], ["O"])], tag, of="tag")) == {"tokens": ["a"], "tags": ["O"]}
     with pytest.raises(lv.LarvatusError, match="an example of tag is a row of columns or"):
-        next(rows_of(["a"], "tag"))
+        next(rows_of(["a"], tag, of="tag"))
     with pytest.raises(lv.LarvatusError, match="no examples"):
         lv.finetune("classify", tiny_directory, train=pandas.DataFrame())
 

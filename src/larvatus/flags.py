@@ -9,7 +9,9 @@ The struct knows nothing of the command line's machinery (`cli/from_struct.py`);
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 PANEL_OF_STRUCT = "the panel of the struct"
 
@@ -28,5 +30,7 @@ class Flag:
     """A positional argument rather than an option."""
     help: str | None = None
     """Where the help is not the field's docstring."""
+    words: Callable[[Sequence[str]], Mapping[str, Any]] | None = None
+    """What the words say that are given with a repeatable flag: values of this field, or of others of the struct."""
     offered: bool = True
     """Whether the command line has it at all; in Python every field is there."""

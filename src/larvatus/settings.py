@@ -33,7 +33,7 @@ class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How text is read."""
 
     language: str = "en"
-    """Language of text that names none."""
+    """Language of text for which none is given."""
     sentences: Literal["library", "newline"] = "library"
     """Split by rule, or one sentence a line."""
     split: Literal["blank-line", "file"] = "blank-line"
@@ -207,9 +207,9 @@ def structs_of(settings: Mapping[str, Any], *kinds: type[Struct], of: str) -> tu
 
 
 def _convert(settings: Mapping[str, Any], kind: type[S], of: str) -> S:
-    named = {name: _plain(settings[name]) for name in kind.__struct_fields__ if name in settings}
+    fields = {name: _plain(settings[name]) for name in kind.__struct_fields__ if name in settings}
     try:
-        return msgspec.convert(named, kind, dec_hook=_path)
+        return msgspec.convert(fields, kind, dec_hook=_path)
     except msgspec.ValidationError as fault:
         if isinstance(fault.__cause__, UsageError):
             raise fault.__cause__ from None

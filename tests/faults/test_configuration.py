@@ -35,6 +35,12 @@ def test_row_65_no_flag_slips_in_unseen():
     assert seen == KNOWN_FLAGS
 
 
+TUNING = (
+    "--batch --curve --decay --dev --device --encoding --epochs --evaluations --group --head-rate --layer-decay "
+    "--length --metric --microbatch --model --no-dev --out --overwrite --patience --precision --rate --resume "
+    "--seed --seeds --set --strict --train --trained --truncate --warmup"
+)
+"""What every task has."""
 KNOWN_FLAGS = {
     "larvatus": "--debug --install-completion --quiet --show-completion --version",
     "larvatus demo": "--minutes --out --quiet --seed --size",
@@ -136,12 +142,24 @@ KNOWN_FLAGS = {
         "--batch-tokens --device --encoding --file --format --json --length --merge --out --overlap --overwrite "
         "--pair --pair-column --probabilities --text --top --truncate"
     ),
-    "larvatus finetune": (
-        "--batch --class-weight --crf --curve --decay --dense --dev --device --dropout --encoding --epochs "
-        "--evaluations --focal --glue --group --head-rate --header --label --labels --layer-decay --learn "
-        "--length --lstm --merge --metric --microbatch --mix --model --no-dev --no-header --no-quoting --out "
-        "--overwrite --pair --patience --pool --precision --quoting --rate --repair --resume --scheme --seed "
-        "--seeds --separator --set --smoothing --strict --tag --task --text --train --trained --truncate --warmup "
-        "--word"
-    ),
+    "larvatus finetune": "",
+    **{
+        f"larvatus finetune {task}": " ".join(sorted(f"{TUNING} {flags}".split()))
+        for task, flags in {
+            "classify": (
+                "--class-weight --dense --dropout --focal --glue --header --label --labels --merge --mix --no-header "
+                "--no-quoting --pair --pool --quoting --separator --smoothing --task --text"
+            ),
+            "tag": "--crf --dropout --learn --lstm --mix --pool --repair --scheme --tag --word",
+            "spans": (
+                "--binary --decoding --dropout --hidden --least-precision --longest --mix --negatives --no-relations "
+                "--no-widths --null-weight --pool --reach --relation-weight --relations --representation --tag "
+                "--widths --word"
+            ),
+            "answer": (
+                "--decoding-longest --decoding-merge --decoding-threshold --decoding-top --dropout --empty-most "
+                "--empty-weight --longest --mix --no-null --no-whole-words --null --overlap --whole-words"
+            ),
+        }.items()
+    },
 }

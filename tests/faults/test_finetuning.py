@@ -42,7 +42,7 @@ CLASSES = [{"text": "the river", "label": "wet"}, {"text": "your homework", "lab
         (CLASSES, ("--class-weight", "wet=-1"), 2, "--class-weight wet=-1 is neither NAME=NUMBER, at least 0,"),
         (CLASSES, ("--class-weight", "=2"), 2, "--class-weight =2 is neither"),
         (CLASSES, ("--class-weight", "damp=2"), 2, "there is no class 'damp' to give a weight; there are dry, wet"),
-        (CLASSES, ("--class-weight", "balanced", "--class-weight", "wet=2"), 2, "leave the others away"),
+        (CLASSES, ("--class-weight", "balanced", "--class-weight", "wet=2"), 2, "leave the others out"),
         (CLASSES, ("--metric", "acuracy"), 2, "did you mean accuracy?"),
         (CLASSES, ("--length", 64), 2, "--length 64 is more than the model's 32 positions"),
         (CLASSES, ("--crf",), 2, "crf belongs to finetune tag, not classify"),

@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from larvatus.cli.main import app, saves
+from larvatus.tasks.registry import TASKS
 from tests.conftest import SMALL
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
@@ -28,7 +29,7 @@ OUTPUTS = {
     "evaluate": "plot predictions",
     "score": "out",
     "map": "out png table",
-    "finetune": "out",
+    **dict.fromkeys((f"finetune {task}" for task in TASKS), "out"),
     "predict": "out",
     "tokenizer train": "out",
     "corpus build": "out",
@@ -42,7 +43,7 @@ OUTPUTS = {
 PRINTING = [
     *("", "fill", "doctor", "recipes", "recipes show", "tokenizer", "tokenizer show", "corpus", "corpus show"),
     *("corpus verify", "isotropy", "similar", "similar words", "similar evaluate", "attention", "senses"),
-    *("senses tag", "senses evaluate", "senses show", "data", "data check"),
+    *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune"),
 ]
 
 

@@ -13,9 +13,10 @@ from larvatus.errors import DataError, LarvatusError
 from larvatus.labelled.check import check
 from larvatus.labelled.in_memory import as_files
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions
+from larvatus.labelled.reading import TextFiles
 from larvatus.labelled.split import hold_out
 from larvatus.tasks.choose.examples import ChoiceExample
+from larvatus.tasks.choose.inputs import ChoiceFiles
 from larvatus.tasks.choose.reader import read_choices
 from larvatus.tasks.registry import TASKS
 
@@ -117,10 +118,10 @@ def test_tables_without_endings_or_labels_say_so(tmp_path: Path) -> None:
 def test_columns_are_named_by_the_flags_of_other_tasks(tmp_path: Path) -> None:
     row = {"before": "A.", "joint": "B", "options": ["c", "d"], "gold": 1, "label": 0}
     path = write(tmp_path / "train.jsonl", row)
-    (example,) = TASKS["choose"].read(path, FileOptions(text="before", pair="joint", label="gold"))
+    (example,) = TASKS["choose"].read(path, ChoiceFiles(text="before", pair="joint", label="gold"))
     assert (example.pairs, example.label) == ([("A.", "B c"), ("A.", "B d")], 1)
-    with pytest.raises(LarvatusError, match="--separator is not for choices"):
-        TASKS["choose"].read(path, FileOptions(separator="|"))
+    with pytest.raises(LarvatusError, match="choices have --text"):
+        TASKS["choose"].read(path, TextFiles(separator="|"))
 
 
 def test_files_may_be_compressed_and_examples_in_memory(tmp_path: Path) -> None:

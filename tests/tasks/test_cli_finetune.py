@@ -13,12 +13,12 @@ import torch
 import transformers
 
 import larvatus as lv
-from larvatus.cli.tasks.labelled import Labelled
 from larvatus.engine.pace import Pace
 from larvatus.errors import UsageError
 from larvatus.labelled.read import read_tagged, read_texts
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.read.sequences import Sequences, text_sequences, word_sequences
+from larvatus.tasks.registry import reading_of
 from larvatus.tasks.scoring import Scoring, score_sequences
 from tests import made_up as made
 from tests.made_up import QUICK, Call
@@ -288,8 +288,8 @@ def test_settings_that_make_no_sense_are_refused_in_python(
         lv.finetune(task, tiny_directory, train=made.tags(tmp_path / "train.conll"), device="cpu", **settings)
 
 
-@pytest.mark.parametrize("reading", [Labelled(header=False), Labelled(quoting=True)])
-def test_how_tables_are_read_is_refused_where_words_are_read(reading: Labelled) -> None:
+@pytest.mark.parametrize("reading", [{"header": False}, {"quoting": True}])
+def test_how_tables_are_read_is_refused_where_words_are_read(reading: dict[str, Any]) -> None:
     for task in ("tag", "spans"):
         with pytest.raises(UsageError, match="are for texts"):
-            reading.read(task, ["train.conll"])
+            reading_of(task, reading)

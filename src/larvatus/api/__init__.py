@@ -10,8 +10,9 @@
 `larvatus.model` holds what a loaded model can do; it imports none of this.
 """
 
+from larvatus.api.evaluating import evaluate
 from larvatus.api.pretraining import ablate, compare, convert, pretrain
-from larvatus.api.tasks import evaluate, finetune
+from larvatus.api.tasks import finetune
 from larvatus.api.text import build_corpus, train_tokenizer
 from larvatus.api.vectors import embed_files
 

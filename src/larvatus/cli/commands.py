@@ -52,7 +52,7 @@ COMMANDS = {
     ),
     "data": Listed("larvatus.cli.tasks.data:app", _TASKS, "Labelled data for fine-tuning."),
     "finetune": Listed(
-        "larvatus.cli.tasks.finetune:finetune",
+        "larvatus.cli.tasks.finetune:app",
         _TASKS,
         "Fine-tune a model on labelled examples, choose the best weights on held-out ones, calibrate, and save.",
     ),

@@ -19,6 +19,7 @@ checked against their ranges by the flag's name before the struct sees them.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -59,6 +60,24 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class AnyOf:
+    """Fields of several structs, of which one will turn out to be wanted: the function gets what was given by name.
+
+    Fields of one name in several structs are one option, in the words of the first.
+    """
+
+    kinds: tuple[type[msgspec.Struct], ...]
+    panel: Panel = field(default_factory=Panel)
+
+    def settings(self) -> list[Setting]:
+        named: dict[str, Setting] = {}
+        for kind in self.kinds:
+            for setting in settings_of(kind, self.panel):
+                named.setdefault(setting.name, setting)
+        return list(named.values())
+
+
+@dataclass(frozen=True)
 class Setting:
     """A field, as a parameter of a command."""
 
@@ -70,19 +89,34 @@ class Setting:
     default: Any
     read: Callable[[Any], Any]
     """From what typer gives to what the struct takes."""
+    spread: bool = False
+    """Whether `read` gives fields by name."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """As written on the command line."""
+        words = str(get_args(self.annotation)[-1].default)  # where typer takes them first
+        return tuple(words.split("/")) if words.startswith("-") else ()
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it takes no value."""
+        return get_args(self.annotation)[0] in (bool, bool | None)
 
 
 def from_structs(function: F) -> F:
     """A function for typer, whose parameters are the fields of the structs that `function` takes."""
     hints = get_type_hints(function, include_extras=True)
     plain: list[inspect.Parameter] = []
-    groups: dict[str, tuple[type[msgspec.Struct], list[Setting]]] = {}
+    groups: dict[str, tuple[type[msgspec.Struct] | None, list[Setting]]] = {}
     for parameter in inspect.signature(function).parameters.values():
-        kind, panel = _struct_of(hints[parameter.name])
-        if kind is None:
-            plain.append(parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY))
+        hint = hints[parameter.name]
+        kind, panel = _struct_of(hint)
+        several = _marker(hint, AnyOf)
+        if kind is None and several is None:
+            plain.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
             continue
-        settings = list(settings_of(kind, panel))
+        settings = several.settings() if kind is None else list(settings_of(kind, panel))
         groups[parameter.name] = kind, settings
         for each in settings:
             plain.append(
@@ -120,33 +154,43 @@ def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: 
         if inner is not None:
             within_it = Panel(panel.name, without=panel.without)
             for setting in settings_of(inner, within_it, prefix=f"{prefix}{each.name}_"):
-                yield Setting(setting.name, (each.name, *setting.path), *_rest(setting))
+                yield dataclasses.replace(setting, path=(each.name, *setting.path))
             continue
         limits = ranges_of(kind).get(each.name, (None, False))[0]
         default = panel.defaults[each.name] if each.name in panel.defaults else _default(each)
         names = _names(flag, prefix + each.name)
         annotation, read = _typer_type(hint, names.partition("/")[0], limits)
+        if flag.words is not None:
+            annotation, read = list[str] | None, flag.words
         if annotation in (bool, bool | None) and default is not False and "/" not in names:
             names += f"/--no-{names[2:]}"
         words = help.get(each.name, "") if flag.help is None or each.name in panel.help else flag.help
+        words = words.replace("; None: ", "; default: ")  # as Python says it
         title = panel.name if flag.panel == PANEL_OF_STRUCT and each.name not in panel.first else None
         title = flag.panel if flag.panel not in (PANEL_OF_STRUCT, None) else title
         info = _info(flag, names, words, title, limits if read is _same else None)
-        yield Setting(prefix + each.name, (each.name,), Annotated[annotation, info], default, read)
+        spread = flag.words is not None
+        yield Setting(prefix + each.name, (each.name,), Annotated[annotation, info], default, read, spread)
 
 
-def build(kind: type[msgspec.Struct], settings: list[Setting], given: Mapping[str, Any]) -> Any:
-    """The struct of what was given on the command line. What is left out keeps the struct's own default."""
+def build(kind: type[msgspec.Struct] | None, settings: list[Setting], given: Mapping[str, Any]) -> Any:
+    """The struct of what was given on the command line. What is left out keeps the struct's own default.
+
+    Without a kind of struct: what was given that is not so by default, by name.
+    """
     tree: dict[str, Any] = {}
     for each in settings:
         value = given[each.name]
-        if value is None and each.default is None:
+        if (value is None and each.default is None) or (kind is None and value == each.default):
+            continue
+        if each.spread:
+            tree |= each.read(value)
             continue
         place = tree
         for name in each.path[:-1]:
             place = place.setdefault(name, {})
         place[each.path[-1]] = each.read(value)
-    return _made(kind, tree)
+    return tree if kind is None else _made(kind, tree)
 
 
 def _made(kind: type[msgspec.Struct], tree: Mapping[str, Any]) -> Any:
@@ -283,10 +327,6 @@ def _bare(hint: Any) -> Any:
 
 def _is_union(hint: Any) -> bool:
     return get_origin(hint) in (typing.Union, types.UnionType)
-
-
-def _rest(setting: Setting) -> tuple[Any, Any, Callable[[Any], Any]]:
-    return setting.annotation, setting.default, setting.read
 
 
 def _refuse_doubles(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:

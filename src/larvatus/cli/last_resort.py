@@ -148,8 +148,8 @@ def _errno(fault: BaseException, said: str) -> int | None:
     """The number of a fault of the system; libraries in Rust and C++ put it in their message."""
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno
-    found = _NUMBER.search(said)
-    return int(found[1] or found[2]) if found else None
+    number = _NUMBER.search(said)
+    return int(number[1] or number[2]) if number else None
 
 
 def write_report(fault: BaseException) -> Path | None:
@@ -176,9 +176,9 @@ def report(fault: BaseException) -> str:
     while cause is not None and cause not in chain:
         chain.append(cause)
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-    for one in reversed(chain):
-        frames = "".join(traceback.format_tb(one.__traceback__))
-        lines += ["", frames + f"{type(one).__module__}.{type(one).__qualname__}: {_without_quoted(str(one), frames)}"]
+    for each in reversed(chain):
+        frames, kind = "".join(traceback.format_tb(each.__traceback__)), type(each)
+        lines += ["", frames + f"{kind.__module__}.{kind.__qualname__}: {_without_quoted(str(each), frames)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -201,5 +201,5 @@ def _without_texts(arguments: list[str]) -> Iterator[str]:
 
 def _without_quoted(message: str, frames: str) -> str:
     """A message whose quoted words are left out, but for those of the program itself."""
-    own = {*re.findall(r"\w+", frames), *dir(builtins), "NoneType"}
-    return re.sub(r"""(['"])(.*?)\1""", lambda m: m[0] if m[2] in own else f"{m[1]}…{m[1]}", message, flags=re.DOTALL)
+    ours = {*re.findall(r"\w+", frames), *dir(builtins), "NoneType"}
+    return re.sub(r"""(['"])(.*?)\1""", lambda m: m[0] if m[2] in ours else f"{m[1]}…{m[1]}", message, flags=re.DOTALL)

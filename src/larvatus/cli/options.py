@@ -17,6 +17,7 @@ from larvatus.text.encodings import UTF_8, check_encoding, reading_in
 from larvatus.text.languages import Given, LanguagePath
 from larvatus.text.sentences import is_language
 
+EXAMPLES = "How examples are read"
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 
 
@@ -31,18 +32,19 @@ Encoding = Annotated[
     typer.Option(
         "--encoding",
         callback=_for_labelled_files,
+        rich_help_panel=EXAMPLES,
         help="Of text that is not UTF-8: latin-1, cp1252, utf-16, ….",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-Language = Annotated[str, typer.Option(help="Language of text that does not say.")]
+Language = Annotated[str, typer.Option(help="Language of text for which none is given.")]
 LanguageField = Annotated[str | None, typer.Option(help="Field of JSONL and Parquet that holds the language.")]
 Languages = Annotated[
     list[str] | None,
     typer.Option(
         "--language",
         metavar="xx=PATH",
-        help="Text and its language, such as sw=swahili/; repeatable. A code alone: of text that does not say.",
+        help="Text and its language, such as sw=swahili/; repeatable. A code alone: of text for which none is given.",
     ),
 ]
 Licence = Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")]
@@ -70,10 +72,10 @@ class Texts(Struct, frozen=True, kw_only=True):
     corpus: tuple[str, ...] = ()
     """Text (files, folders, globs, -), or a built corpus; repeatable."""
     languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH")] = ()
-    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text that does not say."""
+    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text for which none is given."""
 
     def read_with(self, settings: TextSettings, *, option: str = "--corpus PATH") -> tuple[list[Given], TextSettings]:
-        """The text, and how it is read: in the language that was given for what does not say its own."""
+        """The text, and how it is read: in the language that was given for what has none."""
         given, language = text_of(self.corpus, self.languages, option=option)
         return given, msgspec.structs.replace(settings, language=language)
 
@@ -93,7 +95,7 @@ class TextNames(Struct, frozen=True, kw_only=True):
     paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="PATHS")] = ()
     """Files, directories, globs, or - for stdin."""
     languages: Annotated[tuple[str, ...], Flag("--language", metavar="xx=PATH", panel=READING)] = ()
-    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text that does not say."""
+    """Text and its language, such as sw=swahili/; repeatable. A code alone: of text for which none is given."""
 
 
 def encoding_of(given: str | None) -> str | msgspec.UnsetType:
@@ -104,8 +106,8 @@ def encoding_of(given: str | None) -> str | msgspec.UnsetType:
 
 def text_of(paths: Sequence[str] | None, languages: Sequence[str] | None, *, option: str) -> tuple[list[Given], str]:
     """All text that a command names, and the language of what does not say. `option` names the plain paths."""
-    named = [LanguagePath.of(one) for one in languages or () if "=" in one or not paths]
-    codes = [one for one in languages or () if "=" not in one and paths]
+    named = [LanguagePath.of(word) for word in languages or () if "=" in word or not paths]
+    codes = [word for word in languages or () if "=" not in word and paths]
     if not (paths or named):
         raise UsageError(f"no text was named; give {option}, or --language xx=PATH")
     if len(codes) > 1:

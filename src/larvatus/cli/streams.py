@@ -91,9 +91,9 @@ def take_over() -> None:
 
 def go_on_without_stdout() -> None:
     """From here on standard output may be lost without harm."""
-    found = _output(sys.stdout)
-    if found is not None:
-        found.needed = False
+    output = _output(sys.stdout)
+    if output is not None:
+        output.needed = False
 
 
 def _output(stream: Any) -> Output | None:

@@ -1,6 +1,6 @@
 """Labelled examples that are in memory: pandas, Arrow and `datasets` tables, lists of rows, lists of pairs.
 
-    with as_files(frame, "classify") as names:
+    with as_files(frame, [("text", "label")], of="classify") as names:
         read_texts(names)
 
 A table is written as JSON lines and read as a file is: the same columns are guessed, the same rows refused, the same
@@ -23,18 +23,12 @@ from larvatus.labelled.texts import names_of
 
 Examples = str | Path | Sequence[Any] | Dataset[Any] | Any
 """Files, or what holds examples in memory."""
-PAIRS = {
-    "classify": ("text", "label"),
-    "tag": ("tokens", "tags"),
-    "spans": ("text", "spans"),
-    "answer": ("question", "context", "answers"),
-    "choose": ("context", "endings", "label"),
-}
-"""What the members of a tuple are."""
+Tuples = Sequence[tuple[str, ...]]
+"""Which columns the members of a tuple are, for each length; a task says it (`Task.as_tuples`)."""
 
 
 @contextmanager
-def as_files(given: Examples, task: str) -> Iterator[list[str]]:
+def as_files(given: Examples, tuples: Tuples, *, of: str) -> Iterator[list[str]]:
     """Names of files with these examples: those given, or one that lasts as long as this does."""
     if isinstance(given, str | Path) or _are_names(given):
         names: Any = given
@@ -44,7 +38,7 @@ def as_files(given: Examples, task: str) -> Iterator[list[str]]:
         path = Path(folder) / f"{type(given).__name__}.jsonl"
         count = 0
         with path.open("w", encoding="utf-8") as stream:
-            for row in rows_of(given, task):
+            for row in rows_of(given, tuples, of=of):
                 stream.write(json.dumps(_plain(row), ensure_ascii=False) + "\n")
                 count += 1
         if not count:
@@ -52,14 +46,14 @@ def as_files(given: Examples, task: str) -> Iterator[list[str]]:
         yield [str(path)]
 
 
-def rows_of(given: Any, task: str) -> Iterator[dict[str, Any]]:
+def rows_of(given: Any, tuples: Tuples, *, of: str) -> Iterator[dict[str, Any]]:
     """Each example as columns and their values."""
     classes = _class_names(given)
     for row in _rows(given):
         if isinstance(row, Mapping):
             yield {str(name): _named(value, classes.get(name)) for name, value in row.items()}
         else:
-            yield _of_tuple(row, task)
+            yield _of_tuple(row, tuples, of)
 
 
 def _rows(given: Any) -> Iterable[Any]:
@@ -74,13 +68,13 @@ def _rows(given: Any) -> Iterable[Any]:
     raise DataError(f"{type(given).__name__} holds no examples; give files, a table, or a list of pairs")
 
 
-def _of_tuple(row: Any, task: str) -> dict[str, Any]:
-    names = PAIRS[task]
-    if task == "classify" and isinstance(row, Sequence) and len(row) == 3:
-        names = ("text", "pair", "label")
-    if isinstance(row, str) or not isinstance(row, Sequence) or len(row) != len(names):
-        raise DataError(f"an example of {task} is a row of columns or ({', '.join(names)}), not {str(row)[:60]!r}")
-    return dict(zip(names, row, strict=True))
+def _of_tuple(row: Any, tuples: Tuples, of: str) -> dict[str, Any]:
+    if isinstance(row, Sequence) and not isinstance(row, str):
+        for names in tuples:
+            if len(names) == len(row):
+                return dict(zip(names, row, strict=True))
+    forms = ["a row of columns", *(f"({', '.join(names)})" for names in tuples)]
+    raise DataError(f"an example of {of} is {' or '.join(forms)}, not {str(row)[:60]!r}")
 
 
 def _class_names(given: Any) -> dict[Any, Sequence[str]]:

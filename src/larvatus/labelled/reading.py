@@ -1,36 +1,62 @@
-"""How files of labelled examples are read: which columns, as the command line names them; None: as they look.
+"""How files of labelled examples are read: a struct for each form of files; None: as they look.
 
-    FileOptions(text="review", label="stars")
+    TextFiles(text="review", label="stars")
 
-Each reader refuses the names that are none of its own.
+A task names the struct of the files that it reads (`Task.Reading`); commands make their options from its fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from typing import Annotated, ClassVar, TypeVar
+
+from msgspec import Struct
 
 from larvatus.errors import UsageError
+from larvatus.flags import Flag
 from larvatus.labelled.columns import Columns
+from larvatus.labelled.records import Kind
 from larvatus.labelled.tables import TableOptions
 from larvatus.labelled.texts import Paths
 
-__all__ = ["FileOptions", "Paths"]
+__all__ = ["FileOptions", "Paths", "QuestionFiles", "TextFiles", "WordFiles", "files_of", "refusal"]
+
+Column = Annotated[str | None, Flag(metavar="COLUMN")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileOptions:
-    text: str | None = None
-    pair: str | None = None
-    label: str | None = None
-    separator: str | None = None
-    """What parts several labels in a cell."""
+class FileOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Files of which nothing needs to be said."""
+
+    things: ClassVar[str] = "other tasks"
+    """What these files hold."""
+    refusal: ClassVar[str] = "{flags} are for {things}; leave them out"
+    """What is said where flags of other files are given, which hold `things`."""
+
+    @property
+    def table(self) -> TableOptions:
+        """How tables are read."""
+        return TableOptions()
+
+
+class TextFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tables of texts, or of pairs, with their labels."""
+
+    things: ClassVar[str] = "texts"
+    refusal: ClassVar[str] = "{flags} name columns of {things}; texts have --text, --pair and --label"
+
+    text: Column = None
+    """Column of the text, by name or number; default: guessed."""
+    pair: Column = None
+    """Column of the second text of a pair; default: guessed."""
+    label: Column = None
+    """Column of the label; default: guessed."""
+    labels: Kind | None = None
+    """What labels are; default: as they look."""
+    separator: Annotated[str | None, Flag(metavar="TEXT")] = None
+    """What stands between several labels in a cell."""
     header: bool | None = None
-    """Whether the first row names columns."""
+    """Whether the first row names columns; default: as it looks."""
     quoting: bool | None = None
-    """Whether quotes hold cells together."""
-    word: str | None = None
-    tag: str | None = None
+    """Whether quotes hold cells together; default: only in CSV."""
 
     @property
     def columns(self) -> Columns:
@@ -40,11 +66,40 @@ class FileOptions:
     def table(self) -> TableOptions:
         return TableOptions(header=self.header, quoting=self.quoting)
 
-    def only(self, *names: str, why: str) -> None:
-        """Refuse all names but these."""
-        given = [field.name for field in fields(FileOptions) if field.name not in names]
-        self.refuse([name for name in given if getattr(self, name) is not None], why=why)
 
-    def refuse(self, names: Sequence[str], *, why: str) -> None:
-        if names:
-            raise UsageError(f"{' and '.join(f'--{name}' for name in names)} {why}")
+class WordFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Columns of words and of their tags: CoNLL, CoNLL-U."""
+
+    things: ClassVar[str] = "words"
+    refusal: ClassVar[str] = "{flags} are for {things}; words have --word and --tag"
+
+    word: Column = None
+    """Column of the word; default: the first."""
+    tag: Column = None
+    """Column of the tag, or a key of CoNLL-U; default: last, UPOS."""
+
+
+class QuestionFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Questions and their passages."""
+
+    things: ClassVar[str] = "questions"
+    refusal: ClassVar[str] = "questions are read from SQuAD's JSON, or JSONL with question, context and answers"
+
+
+Files = TypeVar("Files", bound=FileOptions)
+
+
+def files_of(given: FileOptions, kind: type[Files]) -> Files:
+    """What was said of files, as a reader of this kind takes it."""
+    if isinstance(given, kind):
+        return given
+    if given != type(given)():
+        flags = [name for name in given.__struct_fields__ if getattr(given, name) is not None]
+        raise UsageError(refusal(kind, flags, type(given)))
+    return kind()
+
+
+def refusal(kind: type[FileOptions], names: list[str], other: type[FileOptions]) -> str:
+    """What is said where something is named that is none of these files', but of others."""
+    flags = " and ".join(f"--{name}" for name in names)
+    return kind.refusal.format(flags=flags, things=other.things)

@@ -381,8 +381,10 @@ def _texts(X: Sequence[Any]) -> list[Input]:
 def _parts(text: Input) -> tuple[str, str | None]:
     if isinstance(text, str):
         return text, None
-    if isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text):
-        return text[0], text[1]
+    if isinstance(text, tuple) and len(text) == 2:
+        first, second = text
+        if isinstance(first, str) and isinstance(second, str):
+            return first, second
     raise DataError(f"X holds {type(text).__name__} where a text or a pair of two is wanted: {text!r:.60}")
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from msgspec import Struct
 
 from larvatus.errors import DataError, UsageError
+from larvatus.flags import Flag
 from larvatus.labelled.records import Place, TaggedExample, TextExample
 from larvatus.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
 from larvatus.tasks.classify.classify import Merge
 from larvatus.text.surrogates import refuse_surrogates
 
-Input = str | tuple[str, str] | Sequence[str]
-"""A text; a pair of texts, for a classifier, or a question and its passage; the words of a text, for a tagger."""
+Input = str | tuple[str, str] | tuple[str, Sequence[str]] | Sequence[str]
+"""A text; a pair of texts, for a classifier, or a question and its passage; a context with its endings; the words of a
+text, for a tagger."""
 
 
 class PredictOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +39,26 @@ class PredictOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise UsageError(f"windows are merged by mean or max, not {self.merge!r}")
 
 
+class PlainTexts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts of the command line, alone. A task that wants more of an input extends this by fields, which are flags."""
+
+    def inputs(self, texts: Sequence[str], *, files: bool) -> list[Input]:
+        """What `predict` is given. `files`: whether others come from files or standard input."""
+        return list(texts)
+
+
+class TextOrPair(PlainTexts, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pair: Annotated[str | None, Flag(metavar="TEXT")] = None
+    """The second text of a pair, or the passage of a question, for one TEXT."""
+
+    def inputs(self, texts: Sequence[str], *, files: bool) -> list[Input]:
+        if self.pair is None:
+            return list(texts)
+        if files or len(texts) != 1:
+            raise UsageError("--pair goes with one TEXT; the pairs of a file are a column, --pair-column")
+        return [(texts[0], self.pair)]
+
+
 class Given(Place):
     """The place of a text that no file holds: ``text 3``."""
 
@@ -47,8 +70,10 @@ def text_or_pair(given: Input, place: Place) -> TextExample:
     """What a model that reads texts or pairs is given."""
     if isinstance(given, str):
         return TextExample(given, None, None, place)
-    if isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, str) for part in given):
-        return TextExample(given[0], given[1], None, place)
+    if isinstance(given, tuple) and len(given) == 2:
+        text, pair = given
+        if isinstance(text, str) and isinstance(pair, str):
+            return TextExample(text, pair, None, place)
     raise DataError(f"{place} is {type(given).__name__}, not a text or a pair, a tuple of two texts")
 
 

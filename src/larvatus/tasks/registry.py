@@ -19,6 +19,7 @@ from msgspec import Struct
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.heads.head import HeadConfig
+from larvatus.labelled.reading import FileOptions, refusal
 from larvatus.tasks.answers.task import Answers
 from larvatus.tasks.choose.task import Choose
 from larvatus.tasks.classify.task import Classify
@@ -79,9 +80,9 @@ def options_of(name: str, settings: Mapping[str, Any], *, strict: bool = False) 
             raise UsageError(f"finetune {name} has no setting {setting!r}{did_you_mean(setting, known)}")
     hints = get_type_hints(task.Options)
     for setting, value in settings.items():
-        choices = _choices(hints[setting])
-        if choices and value is not None and value not in choices:
-            *firsts, last = choices
+        words = choices(hints[setting])
+        if words and value is not None and value not in words:
+            *firsts, last = words
             raise UsageError(f"finetune {name}: {setting} is {', '.join(firsts)} or {last}, not {value}")
     try:
         return msgspec.convert(dict(settings), task.Options, strict=strict)
@@ -89,8 +90,24 @@ def options_of(name: str, settings: Mapping[str, Any], *, strict: bool = False) 
         raise UsageError(f"finetune {name}: {fault}") from fault
 
 
-def _choices(hint: Any) -> tuple[str, ...]:
+def column_names() -> frozenset[str]:
+    """What may be said of the files of any task."""
+    return frozenset(name for task in TASKS.values() for name in task.Reading.__struct_fields__)
+
+
+def reading_of(name: str, given: Mapping[str, Any]) -> FileOptions:
+    """What a command was told of files, as the task takes it; columns of other tasks are refused."""
+    kind = task_named(name).Reading
+    said = {setting: value for setting, value in given.items() if value is not None}
+    foreign = [setting for setting in said if setting not in kind.__struct_fields__]
+    if foreign:
+        owner = next(task for task in TASKS.values() if foreign[0] in task.Reading.__struct_fields__)
+        raise UsageError(refusal(kind, foreign, owner.Reading))
+    return kind(**said)
+
+
+def choices(hint: Any) -> tuple[str, ...]:
     """The words that a setting may be; nothing where it is something else."""
     if get_origin(hint) is Literal:
         return get_args(hint)
-    return next(filter(None, map(_choices, get_args(hint))), ()) if get_origin(hint) in (Union, UnionType) else ()
+    return next(filter(None, map(choices, get_args(hint))), ()) if get_origin(hint) in (Union, UnionType) else ()

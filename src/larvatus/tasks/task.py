@@ -36,7 +36,7 @@ from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.features import Encoded
 from larvatus.tasks.held_out import HeldOut, Scores
-from larvatus.tasks.inputs import Input, PredictOptions
+from larvatus.tasks.inputs import Input, PlainTexts, PredictOptions
 from larvatus.tasks.job import TaskJob, Usual
 from larvatus.tasks.results import Prediction
 from larvatus.tasks.scoring import Scoring
@@ -77,8 +77,18 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     card: ClassVar[CardWords]
     reads_words: ClassVar[bool] = False
     """Whether plain files may hold words already cut."""
-    predict_flags: ClassVar[frozenset[str]] = frozenset()
-    """What `larvatus predict` can be asked besides: pair, top, probabilities."""
+    Reading: ClassVar[type[FileOptions]] = FileOptions
+    """What may be said of its files of labelled examples, such as columns: the options of commands that read them."""
+    Inputs: ClassVar[type[PlainTexts]] = PlainTexts
+    """What `larvatus predict` takes beside TEXT, and how they make an input."""
+    models: ClassVar[str] = "models of other tasks"
+    """What models fine-tuned for it are called: taggers."""
+    shows: ClassVar[frozenset[str]] = frozenset()
+    """What `larvatus predict` can show besides: top, probabilities."""
+    as_tuples: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Columns of examples that are tuples in memory, one row of names for each length."""
+    of_glue: ClassVar[bool] = False
+    """Whether the tasks of GLUE are of this kind."""
     answers_by_id: ClassVar[bool] = False
     """Whether answers go to official scorers as a file of texts by id."""
 

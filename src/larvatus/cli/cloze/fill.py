@@ -78,9 +78,9 @@ def _table(fills: Sequence[Fill | JointFill], blank: int) -> Table:
     table.add_column(justify="right")
     table.add_column(style="bold")
     table.add_column(style="dim")
-    for one in fills:
-        token = one.token if isinstance(one, Fill) else " … ".join(one.tokens)
-        table.add_row(_percent(one.probability), Text(token), Text(_excerpt(one.text, blank)))
+    for fill in fills:
+        token = fill.token if isinstance(fill, Fill) else " … ".join(fill.tokens)
+        table.add_row(_percent(fill.probability), Text(token), Text(_excerpt(fill.text, blank)))
     return table
 
 

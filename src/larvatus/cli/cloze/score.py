@@ -78,14 +78,14 @@ def score(
     totals = Totals()
     for labels, lines in _blocks(texts or [], chosen.file):
         name = str(loaded.bundle.path)
-        for found in score_texts(
+        for score in score_texts(
             loaded.network, loaded.tokenizer, lines, method=chosen.method, labels=labels, name=name
         ):
-            totals = totals.plus(found)
+            totals = totals.plus(score)
             if as_json:
-                print(json.dumps(found.to_dict(), ensure_ascii=False))
+                print(json.dumps(score.to_dict(), ensure_ascii=False))
             else:
-                _show(found)
+                _show(score)
     if totals.texts > 1 and not as_json:
         print(f"all {totals.texts:,} texts: {totals.line()}")
 
@@ -120,21 +120,21 @@ def _blocks(texts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[list[s
             block = list(islice(lines, LINES_AT_ONCE))
 
 
-def _show(found: Score) -> None:
+def _show(score: Score) -> None:
     console = Console(soft_wrap=True, highlight=False)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(justify="right")
     table.add_column(style="bold")
     table.add_column(style="dim")
-    pieces: list[list[str]] = [[] for _ in found.word_spans]
-    for piece, word in zip(found.pieces, found.words_of_tokens.tolist(), strict=True):
+    pieces: list[list[str]] = [[] for _ in score.word_spans]
+    for piece, word in zip(score.pieces, score.words_of_tokens.tolist(), strict=True):
         if word >= 0:
             pieces[word].append(piece)
-    for word, own in zip(found.words, pieces, strict=True):
-        table.add_row(f"{word.score:.3f}", Text(word.text), Text(" ".join(own) if len(own) > 1 else ""))
+    for word, parts in zip(score.words, pieces, strict=True):
+        table.add_row(f"{word.score:.3f}", Text(word.text), Text(" ".join(parts) if len(parts) > 1 else ""))
     console.print(table)
-    console.print(Text(Totals().plus(found).line()))
-    for note in found.notes:
+    console.print(Text(Totals().plus(score).line()))
+    for note in score.notes:
         console.print(Text(f"note: {note}"))
 
 
@@ -174,16 +174,16 @@ def _show_pairs(result: PairAccuracies) -> None:
         table.add_column(GROUPS[name])
         for heading in ("pairs", "right", "95%"):
             table.add_column(heading, justify="right")
-        for group, found in result.by[name].items():
-            table.add_row(Text(group), *_cells(found))
+        for group, accuracy in result.by[name].items():
+            table.add_row(Text(group), *_cells(accuracy))
         console.print(table, "")
     overall = result.overall
     share, interval = _cells(overall)[1:]
     print(f"overall: {share} right ({interval}) · {result.ties:,} ties, counted as wrong")
 
 
-def _cells(found: Accuracy) -> tuple[str, str, str]:
-    return f"{found.total:,}", f"{found.share:.1%}", f"{100 * found.low:.1f}–{100 * found.high:.1f}"
+def _cells(accuracy: Accuracy) -> tuple[str, str, str]:
+    return f"{accuracy.total:,}", f"{accuracy.share:.1%}", f"{100 * accuracy.low:.1f}–{100 * accuracy.high:.1f}"
 
 
 class _Bar:

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from larvatus.bundle.hub import find_model
-from larvatus.cli.numbers import ranged
-from larvatus.cli.options import Encoding, Json
-from larvatus.cli.tasks.labelled import (
-    ForTask,
-    Header,
-    Label,
-    Labelled,
-    Labels,
-    Pair,
-    Quoting,
-    Separator,
-    Tag,
-    Text,
-    Word,
-)
+from larvatus.cli.from_struct import Panel, from_structs
+from larvatus.cli.options import EXAMPLES, Encoding
+from larvatus.cli.tasks.columns import ColumnsAndLabels
 from larvatus.errors import DataError, UsageError
+from larvatus.flags import Flag
 from larvatus.labelled.check import LONGEST, SHOWN, check
 from larvatus.labelled.glue import read_glue
 from larvatus.labelled.guess import guess_task
@@ -36,9 +26,11 @@ from larvatus.labelled.repeats import Examples
 from larvatus.labelled.report import Report, many
 from larvatus.labelled.surface import Measure
 from larvatus.ranges import COUNT, COUNT_OR_NONE
+from larvatus.tasks.registry import TASKS, TaskName, reading_of
 from larvatus.text.tokenizer import Tokenizer
 
 app = typer.Typer(help="Labelled data for fine-tuning.", no_args_is_help=True)
+LOOKED_FOR = "What is looked for"
 MOST_LABELS = 20
 """Rows of the table of labels; the rest are counted."""
 
@@ -48,64 +40,61 @@ def _data() -> None:
     pass
 
 
+class Checked(Struct, frozen=True, kw_only=True):
+    """What is checked."""
+
+    paths: Annotated[tuple[str, ...], Flag(argument=True, metavar="FILES...")]
+    """CSV, TSV, JSONL, Parquet, CoNLL, CoNLL-U, brat, SQuAD."""
+    dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Dev data, to find leaks; repeatable."""
+    task: Annotated[TaskName | None, Flag("--for")] = None
+    """Read as finetune of this task reads; default: classify or tag, as it looks."""
+    as_json: Annotated[bool, Flag("--json")] = False
+    """JSON for programs."""
+    model: Annotated[str | None, Flag(panel=LOOKED_FOR)] = None
+    """Model whose tokens are counted; without it, words are."""
+    longest: Annotated[int, COUNT, Flag(panel=LOOKED_FOR)] = LONGEST
+    """Texts over so many tokens or words are named."""
+    examples: Annotated[int, COUNT_OR_NONE, Flag(panel=LOOKED_FOR)] = SHOWN
+    """Places shown of each finding."""
+    glue: Annotated[str | None, Flag("--task", metavar="NAME", panel=EXAMPLES)] = None
+    """A task of GLUE; FILES is its directory."""
+
+
 @app.command("check")
+@from_structs
 def check_data(
-    paths: Annotated[
-        list[str], typer.Argument(metavar="FILES...", help="CSV, TSV, JSONL, Parquet, CoNLL, CoNLL-U, brat, SQuAD.")
-    ],
-    dev: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Dev data, to find leaks; repeatable.")] = None,
-    task: ForTask = None,
-    glue: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="A task of GLUE; FILES is its directory.")
-    ] = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    labels: Labels = None,
-    separator: Separator = None,
-    header: Header = None,
-    quoting: Quoting = None,
+    asked: Annotated[Checked, Panel()],
+    columns: ColumnsAndLabels,
     encoding: Encoding = None,  # holds while the command runs
-    word: Word = None,
-    tag: Tag = None,
-    model: Annotated[str | None, typer.Option(help="Model whose tokens are counted; without it, words are.")] = None,
-    longest: Annotated[int, ranged(COUNT, help="Texts over so many tokens or words are named.")] = LONGEST,
-    examples: Annotated[int, ranged(COUNT_OR_NONE, help="Places shown of each finding.")] = SHOWN,
-    as_json: Json = False,
 ) -> None:
     """Find duplicates, leaks, conflicting labels, illegal tags and the like. Exit 4: something would stop training."""
     problems = Problems()
-    reading = Labelled(
-        text=text,
-        pair=pair,
-        label=label,
-        separator=separator,
-        header=header,
-        quoting=quoting,
-        word=word,
-        tag=tag,
-    )
-    train: Examples
-    held_out: Examples | None
-    if glue is not None:
-        if len(paths) != 1 or dev or task not in (None, "classify"):
-            raise UsageError("--task takes one directory, which holds train and dev of a classification")
-        found = read_glue(glue, paths[0], problems=problems)
-        assert found.train is not None
-        train, held_out = found.train, next(iter(found.dev.values()))
+    train, held_out = _read_glue(asked, problems) if asked.glue is not None else _read(asked, columns, problems)
+    measure = None if asked.model is None else _tokens(Tokenizer.load(find_model(asked.model)))
+    report = check(train, held_out, problems=problems, measure=measure, longest=asked.longest, shown=asked.examples)
+    parts = [part for part in (train, held_out) if part is not None]
+    if asked.as_json:
+        print(json.dumps({"read": [part.describe() for part in parts], **report.to_dict()}, ensure_ascii=False))
     else:
-        task = task or guess_task(paths[0])
-        train = reading.read(task, paths, kind=labels, problems=problems)
-        held_out = reading.read(task, dev, kind=train.kind, problems=problems) if dev else None
-    measure = None if model is None else _tokens(Tokenizer.load(find_model(model)))
-    report = check(train, held_out, problems=problems, measure=measure, longest=longest, shown=examples)
-    if as_json:
-        said = [part.describe() for part in (train, held_out) if part is not None]
-        print(json.dumps({"read": said, **report.to_dict()}, ensure_ascii=False))
-    else:
-        _show(report, [part for part in (train, held_out) if part is not None])
+        _show(report, parts)
     if report.errors:
         raise DataError(f"{train.source}: {many(len(report.errors), 'kind', 'kinds')} of error would stop training")
+
+
+def _read(asked: Checked, columns: Mapping[str, Any], problems: Problems) -> tuple[Examples, Examples | None]:
+    task = TASKS[asked.task or guess_task(asked.paths[0])]
+    reading = reading_of(task.name, columns)
+    train = task.read(asked.paths, reading, problems=problems)
+    return train, task.read(asked.dev, reading, kind=train.kind, problems=problems) if asked.dev else None
+
+
+def _read_glue(asked: Checked, problems: Problems) -> tuple[Examples, Examples]:
+    if len(asked.paths) != 1 or asked.dev or (asked.task is not None and not TASKS[asked.task].of_glue):
+        raise UsageError("--task takes one directory, which holds train and dev of a classification")
+    data = read_glue(str(asked.glue), asked.paths[0], problems=problems)
+    assert data.train is not None
+    return data.train, next(iter(data.dev.values()))
 
 
 def _tokens(tokenizer: Tokenizer) -> Measure:
@@ -126,15 +115,15 @@ def _show(report: Report, parts: Sequence[Examples]) -> None:
     )
     if report.balance["train"]:
         _show_balance(console, report)
-    for title, style, found in (("errors", "red", report.errors), ("warnings", "yellow", report.warnings)):
-        if found:
+    for title, style, findings in (("errors", "red", report.errors), ("warnings", "yellow", report.warnings)):
+        if findings:
             console.print(f"\n[bold {style}]{title}[/]")
-        for one in found:
-            console.print(f"  [bold]{escape(one.name)}[/]: {escape(one.message)}")
-            for example in one.examples:
+        for finding in findings:
+            console.print(f"  [bold]{escape(finding.name)}[/]: {escape(finding.message)}")
+            for example in finding.examples:
                 console.print(f"    {escape(example)}")
-            if one.examples and one.count > len(one.examples):
-                console.print(f"    … and {one.count - len(one.examples):,} more")
+            if finding.examples and finding.count > len(finding.examples):
+                console.print(f"    … and {finding.count - len(finding.examples):,} more")
     if not report.findings:
         console.print("\nnothing wrong was found")
 

@@ -1,118 +1,94 @@
 """`larvatus evaluate`: how well a model predicts hidden tokens of held-out text, in all or language by language; or,
-where it was fine-tuned, how well it does its task (`evaluate_task.py`).
+where it was fine-tuned, how well it does its task, alone or against another model.
 
 larvatus evaluate runs/two --language sw=held_out/sw.txt --language en=held_out/en.txt --by language
-larvatus evaluate runs/rte --data test.tsv
-larvatus evaluate runs/nested --data test.conllu
+larvatus evaluate runs/rte --data test.tsv --against runs/other --plot confusion.png
+larvatus evaluate runs/qa --data dev-v2.0.json --predictions predictions.json
+larvatus evaluate runs/glue/* --glue glue/
 """
 
 from __future__ import annotations
 
 import json
-import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from msgspec import Struct
 
-from larvatus.bundle.directory import load_bundle
+from larvatus.api.evaluating import TaskScores, named_after, read_for, score_examples, score_glue, score_text
+from larvatus.api.task_settings import EvaluationSettings
+from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_counts
-from larvatus.cli.numbers import SAMPLES, TOKENS, ranged
-from larvatus.cli.options import (
-    Device,
-    Encoding,
-    Json,
-    LanguageField,
-    Languages,
-    OnBad,
-    Overwrite,
-    Sentences,
-    Split,
-    TextField,
-    encoding_of,
-    text_of,
-)
-from larvatus.cli.tasks.evaluate_task import Asked, evaluate_task
-from larvatus.cli.tasks.labelled import (
-    Header,
-    Label,
-    Labelled,
-    Length,
-    Merge,
-    Pair,
-    Quoting,
-    Repair,
-    Separator,
-    Strict,
-    Tag,
-    Text,
-    Truncate,
-    Word,
-)
-from larvatus.corpus import BuildOptions, Corpus
-from larvatus.corpus.report import language_rows
-from larvatus.engine.settings import Runtime
+from larvatus.cli.numbers import TOKENS
+from larvatus.cli.options import READING, MixedText
+from larvatus.cli.tasks.columns import Columns
+from larvatus.cli.tasks.evaluate_tables import console, show_comparison, show_evaluation, show_glue, show_text
 from larvatus.errors import UsageError
-from larvatus.evaluation.languages import evaluate_text, open_text
-from larvatus.pretraining.evaluation import HeldOut, perplexity
-from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.fit.loop import scoring_of
-from larvatus.tasks.registry import is_tuned
-from larvatus.text.languages import Given
-from larvatus.text.readers import ReadOptions
+from larvatus.flags import Flag
+from larvatus.labelled.glue import PUBLISHED, glue_task
+from larvatus.labelled.squad_file import write_predictions
+from larvatus.outputs import check_outputs
+from larvatus.plots import check_can_draw
+from larvatus.settings import TextSettings
+from larvatus.tasks.evaluation.confusion_picture import draw_confusion
+from larvatus.tasks.evaluation.evaluated import Evaluation
+from larvatus.tasks.registry import is_tuned, task_of
+from larvatus.tasks.scoring import head_of
+from larvatus.text.encodings import reading_in
+
+TASK = "A fine-tuned model"
 
 
+class Evaluated(Struct, frozen=True, kw_only=True):
+    """What is evaluated, and where results go."""
+
+    models: Annotated[tuple[Path, ...], Flag(argument=True, metavar="DIR...")]
+    """A model directory; several for GLUE."""
+    data: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Labelled examples, for a fine-tuned model; repeatable."""
+    against: Annotated[Path | None, Flag(metavar="DIR")] = None
+    """Another model to compare with."""
+    as_json: Annotated[bool, Flag("--json")] = False
+    """JSON for programs."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    tasks: Annotated[tuple[str, ...], Flag("--task", metavar="NAME", panel=TASK)] = ()
+    """Task of GLUE, one for each DIR; default: as DIR is named."""
+    glue: Annotated[Path | None, Flag(metavar="DIR", panel=TASK)] = None
+    """Directory of GLUE's files."""
+    plot: Annotated[Path | None, Flag(metavar="PNG", panel=TASK)] = None
+    """Draw the confusion matrix."""
+    predictions: Annotated[Path | None, Flag(metavar="FILE", panel=TASK)] = None
+    """Answers to questions by id, for official scorers."""
+    overwrite: Annotated[bool, Flag(panel=TASK)] = False
+    """Replace files that exist; never those that are read."""
+
+    @property
+    def of_task(self) -> bool:
+        """Whether a task is to be evaluated at all."""
+        return bool(self.data or self.tasks or self.glue or self.against or self.plot or self.predictions)
+
+
+class HowMuch(Struct, frozen=True, kw_only=True):
+    """Of held-out text."""
+
+    by: Literal["language"] | None = None
+    """language: a row for each."""
+    tokens: Annotated[int, TOKENS] = 1_048_576
+    """Read no more, in all; of each language as much."""
+
+
+@from_structs
 def evaluate(
-    models: Annotated[list[Path], typer.Argument(metavar="DIR...", help="A model directory; several for GLUE.")],
-    corpus: Annotated[list[str] | None, typer.Option(help="Held-out text, or a built corpus; repeatable.")] = None,
-    languages: Languages = None,
-    by: Annotated[Literal["language"] | None, typer.Option(help="language: a row for each.")] = None,
-    tokens: Annotated[int, ranged(TOKENS, help="Read no more, in all; of each language as much.")] = 1_048_576,
-    device: Device = "auto",
-    sentences: Sentences = "library",
-    split: Split = "blank-line",
-    on_bad: OnBad = "fail",
-    encoding: Encoding = None,
-    text_field: TextField = "text",
-    language_field: LanguageField = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Labelled examples, for a fine-tuned model; repeatable."),
-    ] = None,
-    against: Annotated[Path | None, typer.Option(metavar="DIR", help="Another model to compare with.")] = None,
-    tasks: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--task",
-            metavar="NAME",
-            help="Task of GLUE, one for each DIR; default: as DIR is named.",
-        ),
-    ] = None,
-    glue: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of GLUE's files.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the confusion matrix.")] = None,
-    predictions: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Answers to questions by id, for official scorers."),
-    ] = None,
-    overwrite: Overwrite = False,
-    truncate: Truncate = False,
-    merge: Merge = "mean",
-    length: Length = None,
-    repair: Repair = False,
-    strict: Strict = False,
-    samples: Annotated[int, ranged(SAMPLES, help="Of the bootstrap.")] = 1000,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    separator: Separator = None,
-    header: Header = None,
-    quoting: Quoting = None,
-    word: Word = None,
-    tag: Tag = None,
-    as_json: Json = False,
+    asked: Annotated[Evaluated, Panel()],
+    text: MixedText,
+    shown: Annotated[HowMuch, Panel("Held-out text")],
+    chosen: Annotated[EvaluationSettings, Panel(TASK)],
+    columns: Columns,
+    reading: Annotated[TextSettings, Panel(READING, without=("language", "licence"))],
 ) -> None:
     """Masked loss, perplexity and accuracy on held-out text (--corpus), with fixed masks, so that models compare.
 
@@ -120,120 +96,126 @@ def evaluate(
     entity errors, calibration; of spans types and depths, of answers exact match and F1; two models by paired tests
     (--against).
     """
-    asked = Asked(
-        models=models,
-        data=data or (),
-        against=against,
-        tasks=tasks or (),
-        glue=glue,
-        plot=plot,
-        predictions=predictions,
-        overwrite=overwrite,
-        reading=Labelled(
-            text=text,
-            pair=pair,
-            label=label,
-            separator=separator,
-            header=header,
-            quoting=quoting,
-            word=word,
-            tag=tag,
-        ),
-        options=EvaluationOptions(
-            scoring=scoring_of(Runtime.here(device=device, precision="fp32", compile=False)),
-            merge=merge,
-            length=length,
-            truncate=truncate,
-            repair=repair,
-            strict=strict,
-            samples=samples,
-        ),
-        as_json=as_json,
-    )
-    if asked.any:
-        if corpus or languages or by:
+    if asked.of_task:
+        if text.corpus or text.languages or shown.by:
             raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
-        evaluate_task(asked)
+        with reading_in(reading.encoding):
+            _on_task(OnTask(asked=asked, chosen=chosen, columns=columns))
         return
-    if len(models) > 1:
+    if len(asked.models) > 1:
         raise UsageError("held-out text is read by one model at a time; name one directory")
-    (model,) = models
-    if not (corpus or languages) and is_tuned(load_bundle(model)):
+    (model,) = asked.models
+    bundle = load_bundle(model)
+    if not (text.corpus or text.languages) and is_tuned(bundle):
         raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
-    if asked.reading != Labelled() or truncate or repair or strict or length is not None:
+    if columns or chosen != EvaluationSettings(samples=chosen.samples, merge=chosen.merge):
         flags = "columns, --truncate, --repair, --strict and --length"
         raise UsageError(f"{flags} are for labelled examples; name some: --data FILE")
-    reading = ReadOptions(
-        encoding=encoding_of(encoding), split=split, on_bad=on_bad, text_field=text_field, language_field=language_field
-    )
-    given, language = text_of(corpus, languages, option="--corpus PATH")
-    options = BuildOptions(language=language, sentences=sentences, reading=reading)
-    _evaluate_text(model, given, options, each=by == "language", device=device, tokens=tokens, as_json=as_json)
-
-
-def _evaluate_text(
-    model: Path, text: list[Given], options: BuildOptions, *, each: bool, device: str, tokens: int, as_json: bool
-) -> None:
-    runtime = Runtime.here(device=device, compile=False)
-    bundle = load_bundle(model)
-    with tempfile.TemporaryDirectory() as folder:
-        opened = open_text(text, bundle.tokenizer, Path(folder) / "corpus", options)
-        result = evaluate_text(bundle, opened, runtime=runtime, tokens=tokens)
-        rows = _rows(result, opened, each=each)
-    say_counts(opened.manifest.skipped)
-    if as_json:
+    given, how = text.read_with(reading)
+    scores = score_text(bundle, given, how, device=asked.device, tokens=shown.tokens)
+    rows = scores.rows(each=shown.by == "language")
+    say_counts(scores.skipped)
+    if asked.as_json:
         print(json.dumps(rows, ensure_ascii=False, indent=2))
+    else:
+        show_text(str(model), rows, generator=bundle.network.generator is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnTask:
+    """What is to be evaluated on labelled examples, and how."""
+
+    asked: Evaluated
+    chosen: EvaluationSettings
+    columns: Mapping[str, Any]
+
+    def scores(self) -> list[TaskScores]:
+        asked, options = self.asked, self.chosen.options(self.asked.device)
+        against = None if asked.against is None else load_bundle(asked.against)
+        if asked.data:
+            bundle = load_bundle(asked.models[0])
+            self.check_model(bundle)
+            return [score_examples(bundle, read_for(bundle, asked.data, self.columns), options, against=against)]
+        tasks = [glue_task(name) for name in asked.tasks] or [named_after(model) for model in asked.models]
+        scores: list[TaskScores] = []
+        for model, task in zip(asked.models, tasks, strict=True):
+            bundle = load_bundle(model)
+            self.check_model(bundle)
+            scores += score_glue(bundle, task, str(asked.glue), options, against=against)
+        return scores
+
+    def check_model(self, bundle: Bundle) -> None:
+        """What cannot go with a model is refused before anything is scored."""
+        task, head, asked = task_of(bundle), head_of(bundle.network, str(bundle.path)), self.asked
+        if asked.predictions is not None and not task.answers_by_id:
+            raise UsageError(
+                f"{bundle.path} does not answer questions; --predictions is for models that do (larvatus predict)"
+            )
+        if asked.plot is not None and not task.tells_classes_apart(head.config):
+            raise UsageError(
+                f"{bundle.path} does not tell classes apart: no confusion matrix to draw; leave --plot out"
+            )
+
+    def check(self) -> None:
+        asked = self.asked
+        if asked.data and (asked.tasks or asked.glue):
+            raise UsageError("give one of the two: --data FILE, or --task NAME with --glue DIR")
+        if not asked.data and asked.glue is None:
+            wanted = "--glue DIR, which holds GLUE's files" if asked.tasks else "labelled data: --data FILE"
+            raise UsageError(f"a task is evaluated on {wanted}")
+        if asked.glue is not None and self.columns:
+            raise UsageError("the columns of GLUE's files are known; leave them out, or name a file: --data FILE")
+        if asked.tasks and len(asked.tasks) != len(asked.models):
+            raise UsageError(
+                f"{len(asked.models)} directories but {len(asked.tasks)} tasks; "
+                "give --task once for each, in their order"
+            )
+        if asked.predictions is not None and not asked.data:
+            raise UsageError("--predictions are answers to questions; give them with --data FILE")
+        if len(asked.models) > 1 and (asked.data or asked.against or asked.plot):
+            raise UsageError("--data, --against and --plot want one directory; compare two by --against OTHER_DIR")
+        if asked.plot is not None:
+            if asked.plot.suffix != ".png":
+                raise UsageError(f"--plot {asked.plot} must end in .png")
+            check_can_draw()
+        read: list[str | Path] = [*asked.models, *asked.data]
+        read += [path for path in (asked.against, asked.glue) if path is not None]
+        check_outputs(asked.plot, asked.predictions, overwrite=asked.overwrite, inputs=read)
+
+
+def _on_task(work: OnTask) -> None:
+    """Check, evaluate, print."""
+    work.check()
+    asked, scores = work.asked, work.scores()
+    drawn = _draw(asked.plot, scores[0].evaluation)
+    if asked.predictions is not None and (answers := scores[0].evaluation.predictions) is not None:
+        write_predictions(asked.predictions, answers)
+    if asked.as_json:
+        records = [each.to_dict() for each in scores]
+        plain = records[0] if asked.data else {"tasks": records, "published": PUBLISHED}
+        print(json.dumps(plain, ensure_ascii=False, allow_nan=False))
         return
-    table = Table(title=escape(str(model)), title_justify="left", box=None, pad_edge=False)
-    for name in (
-        "language",
-        "tokens",
-        "hidden",
-        "loss",
-        "perplexity",
-        "right",
-        "unigram loss",
-        "unigram right",
-        "fert.",
-    ):
-        table.add_column(name, justify="left" if name == "language" else "right")
-    for row in rows:
-        table.add_row(
-            escape(row["language"]),
-            f"{row['tokens']:,}",
-            f"{row['hidden']:,}",
-            f"{row['loss']:.3f}",
-            f"{row['perplexity']:,.1f}",
-            f"{row['accuracy']:.1%}",
-            f"{row['unigram_loss']:.3f}",
-            f"{row['unigram_accuracy']:.1%}",
-            f"{row['fertility']:.2f}",
-        )
-    console = Console(highlight=False)
-    console.print(table)
-    if bundle.network.generator is not None:
-        console.print("hidden tokens were predicted by the generator, as fill and score do", soft_wrap=True)
+    _show(scores, glue=not asked.data, written={"picture": drawn, "predictions": asked.predictions})
 
 
-def _rows(result: HeldOut, corpus: Corpus, *, each: bool) -> list[dict[str, Any]]:
-    """A row for each language, if asked for, then one for all."""
-    counts = corpus.manifest.counts
-    fertility = {row.language: row.fertility for row in language_rows(corpus.manifest.languages, 1.0)}
-    parts = result.languages or {name: result for name in corpus.manifest.languages if len(corpus.languages) == 1}
-    rows = [_row(name, part, fertility[name]) for name, part in parts.items()] if each else []
-    return [*rows, _row("all", result, counts.tokens / max(1, counts.words))]
+def _show(scores: Sequence[TaskScores], *, glue: bool, written: Mapping[str, Path | None]) -> None:
+    out = console()
+    for each in scores:
+        show_evaluation(out, each.evaluation)
+        if each.comparison is not None:
+            show_comparison(out, each.comparison)
+        out.print()
+    if glue:
+        show_glue(out, [(each.name, each.task, each.evaluation) for each in scores if each.task is not None])
+    for what, path in written.items():
+        if path is not None:
+            out.print(f"{what}: {path}", markup=False, soft_wrap=True)
 
 
-def _row(language: str, result: HeldOut, fertility: float) -> dict[str, Any]:
-    score = result.scores["masked-lm"]
-    return {
-        "language": language,
-        "tokens": result.tokens,
-        "hidden": score.count,
-        "loss": score.loss,
-        "perplexity": perplexity(score.loss),
-        "accuracy": score.accuracy,
-        "unigram_loss": result.guess_loss,
-        "unigram_accuracy": result.guess_accuracy,
-        "fertility": fertility,
-    }
+def _draw(plot: Path | None, evaluation: Evaluation) -> Path | None:
+    if plot is None or evaluation.confusions is None:
+        return None
+    name, best = next((name, metric.value) for name, metric in evaluation.metrics.items())
+    title = f"{Path(evaluation.model).name} · {Path(evaluation.data.source).name} · {name} {best:.3f}"
+    draw_confusion(*evaluation.confusions, plot, title=title)
+    return plot

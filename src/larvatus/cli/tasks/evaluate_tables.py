@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,19 +19,19 @@ WIDE = 200  # where there is no terminal whose width must be kept
 
 
 def console() -> Console:
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(width=WIDE, highlight=False)
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(width=WIDE, highlight=False)
 
 
-def show_evaluation(out: Console, found: Evaluation) -> None:
-    out.print(escape(f"{found.model} on {found.data.describe()}"))
+def show_evaluation(out: Console, evaluation: Evaluation) -> None:
+    out.print(escape(f"{evaluation.model} on {evaluation.data.describe()}"))
     table = _table("metric", "score", "95% interval")
-    for name, one in found.metrics.items():
-        table.add_row(name, _number(one.value), f"{_number(one.low)} to {_number(one.high)}")
+    for name, score in evaluation.metrics.items():
+        table.add_row(name, _number(score.value), f"{_number(score.low)} to {_number(score.high)}")
     out.print(table)
-    for part in found.shown():
+    for part in evaluation.shown():
         _show(out, part)
-    out.print(f"\n{said_of_reading(found.reading)}")
+    out.print(f"\n{said_of_reading(evaluation.reading)}")
 
 
 def _show(out: Console, part: Shown) -> None:
@@ -61,31 +62,62 @@ def _share(part: int, whole: int) -> str:
     return f"{math.floor(share * 1000) / 10:g}%"  # never 100% of a text that was cut
 
 
-def show_comparison(out: Console, found: ModelComparison) -> None:
-    out.print(escape(f"\nthis ({found.second}) less the other ({found.first})"))
+def show_comparison(out: Console, comparison: ModelComparison) -> None:
+    out.print(escape(f"\nthis ({comparison.second}) less the other ({comparison.first})"))
     table = _table("metric", "other", "this", "difference", "95% interval", "p")
-    for name, one in found.metrics.items():
-        signed = f"{one.difference:+.4f}" if not math.isnan(one.difference) else "–"
-        interval = f"{_number(one.low)} to {_number(one.high)}"
-        table.add_row(name, _number(one.first), _number(one.second), signed, interval, _number(one.p))
+    for name, score in comparison.metrics.items():
+        signed = f"{score.difference:+.4f}" if not math.isnan(score.difference) else "–"
+        interval = f"{_number(score.low)} to {_number(score.high)}"
+        table.add_row(name, _number(score.first), _number(score.second), signed, interval, _number(score.p))
     out.print(table)
     out.print("p by approximate randomisation; interval by the paired bootstrap")
-    if (pair := found.mcnemar) is not None:
+    if (pair := comparison.mcnemar) is not None:
         out.print(
             f"McNemar: p {pair.p:.4f} ({pair.only_second:,} right in this alone, {pair.only_first:,} in the other "
             f"alone, {pair.both:,} in both, {pair.neither:,} in neither)"
         )
 
 
-def show_glue(out: Console, found: Sequence[tuple[str, GlueTask, Evaluation]]) -> None:
+def show_glue(out: Console, scores: Sequence[tuple[str, GlueTask, Evaluation]]) -> None:
     """Ours beside those of the paper, in percent."""
-    table = _table("", *(f"{name}\n{task.metrics[0]}" for name, task, _ in found))
-    table.add_row("here (dev)", *(_percent(one.metrics[task.metrics[0]].value) for _, task, one in found))
-    for system, scores in PUBLISHED.items():
-        table.add_row(system, *(_percent(scores[name] / 100) if name in scores else "–" for name, _, _ in found))
+    table = _table("", *(f"{name}\n{task.metrics[0]}" for name, task, _ in scores))
+    table.add_row(
+        "here (dev)", *(_percent(evaluation.metrics[task.metrics[0]].value) for _, task, evaluation in scores)
+    )
+    for system, published in PUBLISHED.items():
+        table.add_row(system, *(_percent(published[name] / 100) if name in published else "–" for name, _, _ in scores))
     out.print()
     out.print(table)
     out.print("published: Devlin et al. (2019), table 1, on the test sets, which GLUE's server scores; ours on dev")
+
+
+COLUMNS = {
+    "language": "{}",
+    "tokens": "{:,}",
+    "hidden": "{:,}",
+    "loss": "{:.3f}",
+    "perplexity": "{:,.1f}",
+    "accuracy": "{:.1%}",
+    "unigram_loss": "{:.3f}",
+    "unigram_accuracy": "{:.1%}",
+    "fertility": "{:.2f}",
+}
+"""Of held-out text."""
+TITLES = {"accuracy": "right", "unigram_accuracy": "unigram right", "fertility": "fert."}
+
+
+def show_text(model: str, rows: Sequence[Mapping[str, Any]], *, generator: bool) -> None:
+    """Scores of held-out text, a row for each language."""
+    table = Table(title=escape(model), title_justify="left", box=None, pad_edge=False)
+    for name in COLUMNS:
+        title = TITLES.get(name, name.replace("_", " "))
+        table.add_column(title, justify="left" if name == "language" else "right")
+    for row in rows:
+        table.add_row(*(escape(form.format(row[name])) for name, form in COLUMNS.items()))
+    out = Console(highlight=False)
+    out.print(table)
+    if generator:
+        out.print("hidden tokens were predicted by the generator, as fill and score do", soft_wrap=True)
 
 
 def _table(*columns: str) -> Table:

@@ -10,20 +10,22 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
-from larvatus.cli.numbers import TOP, ranged
-from larvatus.cli.options import Device, Encoding, Json, Overwrite
+from larvatus.api.task_settings import PredictSettings
+from larvatus.cli.from_struct import AnyOf, Panel, from_structs
+from larvatus.cli.options import EXAMPLES, Encoding
 from larvatus.cli.text.counting import Counting
 from larvatus.errors import UsageError
+from larvatus.flags import Flag
 from larvatus.labelled.columns import Columns
 from larvatus.labelled.records import QuestionPlace
 from larvatus.labelled.squad import unique_id
@@ -31,114 +33,121 @@ from larvatus.labelled.squad_file import write_predictions
 from larvatus.labelled.unlabelled import TextFormat
 from larvatus.model import load
 from larvatus.outputs import check_outputs, new_output
-from larvatus.ranges import COUNT_OR_NONE, SIZE
-from larvatus.tasks.classify.classify import Merge
-from larvatus.tasks.predict import Given, Predicted, PredictOptions, Predictor, Totals
+from larvatus.tasks.inputs import PlainTexts
+from larvatus.tasks.predict import Given, Input, Predicted, Predictor, Totals
+from larvatus.tasks.registry import TASKS, AnyTask
 from larvatus.tasks.results import Prediction, best
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What is predicted, and where it goes."""
+
+    model: Annotated[str, Flag(argument=True, metavar="DIR")]
+    """A fine-tuned model."""
+    texts: Annotated[tuple[str, ...], Flag(argument=True, metavar="[TEXT]...")] = ()
+    """Texts; - is standard input."""
+    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Write JSONL here, or answers by id to .json; it appears when whole."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+    as_json: Annotated[bool, Flag("--json")] = False
+    """JSON for programs."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    text: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
+    """Column of the text, by name or number."""
+    pair_column: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
+    """Column of the second text."""
+    format: Annotated[TextFormat | None, Flag(panel=EXAMPLES)] = None
+    """Of the files; default: by their names."""
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(text=self.text, pair=self.pair_column)
+
+    @property
+    def names(self) -> list[str]:
+        """Of files."""
+        return [*(text for text in self.texts if text == "-"), *self.file]
+
+    def check(self) -> None:
+        if not (self.texts or self.file):
+            raise UsageError("nothing to predict; give texts, - for standard input, or --file")
+        if [*self.texts, *self.file].count("-") > 1:
+            raise UsageError("standard input is read once; give - once")
+        if not self.names and (self.columns != Columns() or self.format is not None):
+            raise UsageError("--text, --pair-column and --format are for files; leave them out")
+        if self.pair_column is not None and self.text is None:
+            raise UsageError("--pair-column goes with --text, the column of the first text")
+        check_outputs(self.out, overwrite=self.overwrite, inputs=[self.model, *self.file])
+
+
+INPUTS = tuple(dict.fromkeys(task.Inputs for task in TASKS.values()))
+
+
+@from_structs
 def predict(
-    model: Annotated[str, typer.Argument(metavar="DIR", help="A fine-tuned model.")],
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; - is standard input.")] = None,
-    file: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--file", metavar="FILE", help="Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."
-        ),
-    ] = None,
-    pair: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="The second text of a pair, or the passage of a question, for one TEXT."),
-    ] = None,
-    text: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the text, by name or number.")] = None,
-    pair_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the second text.")] = None,
-    format: Annotated[TextFormat | None, typer.Option(help="Of the files; default: by their names.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write JSONL here, or answers by id to .json; it appears when whole."),
-    ] = None,
-    overwrite: Overwrite = False,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Read the first window of long texts alone.")] = False,
-    merge: Annotated[Merge, typer.Option(help="How windows decide on a class: mean or highest score.")] = "mean",
-    length: Annotated[int | None, ranged(SIZE, help="Tokens of a window; default: the model's positions.")] = None,
-    overlap: Annotated[int | None, ranged(COUNT_OR_NONE, help="Tokens that windows share; default: a quarter.")] = None,
-    batch_tokens: Annotated[int, ranged(COUNT_OR_NONE, help="Tokens of a batch; 0: as suits the device.")] = 0,
-    top: Annotated[int | None, ranged(TOP, help="Show the most probable classes or answers, so many of them.")] = None,
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="Show all classes.")] = False,
-    device: Device = "auto",
+    wanted: Annotated[Wanted, Panel()],
+    beside: Annotated[Mapping[str, Any], AnyOf(INPUTS)],
+    chosen: Annotated[PredictSettings, Panel()],
     encoding: Encoding = None,  # holds while the command runs
-    as_json: Json = False,
 ) -> None:
     """Classify texts, tag their words, find spans or answer questions: labels, probabilities, characters, and how much
     of each text was read."""
-    options = PredictOptions(
-        merge=merge, truncate=truncate, length=length, overlap=overlap, tokens=batch_tokens, top=top or 1
+    wanted.check()
+    for kind in INPUTS:  # what is wrong whatever the model, before it is loaded
+        if beside and beside.keys() <= set(kind.__struct_fields__):
+            _inputs(kind, beside, wanted)
+    loaded = load(wanted.model, device=wanted.device)
+    predictor = Predictor(loaded.bundle, chosen.options, loaded.device)
+    labels = predictor.head.config.labels
+    _refuse_foreign(predictor.task, wanted, beside, chosen)
+    inputs = _inputs(predictor.task.Inputs, beside, wanted)
+    examples = chain(
+        (predictor.task.example(given, Given("text", number)) for number, given in enumerate(inputs, start=1)),
+        chain.from_iterable(
+            predictor.task.read_plain(name, wanted.columns, wanted.format, _say) for name in wanted.names
+        ),
     )
-    columns = Columns(text=text, pair=pair_column)
-    _check(texts, file, pair=pair, columns=columns, format=format)
-    check_outputs(out, overwrite=overwrite, inputs=[model, *(file or ())])
-    loaded = load(model, device=device)
-    predictor = Predictor(loaded.bundle, options, loaded.device)
-    flags = {
-        "pair": pair is not None or pair_column is not None,
-        "top": top is not None,
-        "probabilities": probabilities,
-    }
-    if any(given and flag not in predictor.task.predict_flags for flag, given in flags.items()):
-        useless = [f"--{flag}" for flag in flags if flag not in predictor.task.predict_flags]
-        said = " and ".join(useless).replace("--pair and --top and", "--pair, --pair-column, --top and")
-        raise UsageError(f"{model} {predictor.task.card.what}; {said} are for classifiers")
-    examples = _examples(predictor, texts or [], file or [], pair, _reader(predictor, columns, format))
-    shown = len(predictor.head.config.labels) if probabilities else top
     totals, begun = Totals(), time.monotonic()
-    by_id = out is not None and out.suffix == ".json" and predictor.task.answers_by_id
-    with _writer(out, as_json=as_json, top=shown, labels=predictor.head.config.labels, by_id=by_id) as (write, bar):
+    top = len(labels) if chosen.probabilities else chosen.top
+    by_id = wanted.out is not None and wanted.out.suffix == ".json" and predictor.task.answers_by_id
+    with _writer(wanted.out, as_json=wanted.as_json, top=top, labels=labels, by_id=by_id) as (write, bar):
         for answer in predictor.answers(examples):
             totals.add(answer.found)
             write(answer)
             if bar is not None:
                 bar(totals.texts)
-    _summary(totals, time.monotonic() - begun, out)
+    _summary(totals, time.monotonic() - begun, wanted.out)
 
 
-def _check(
-    texts: Sequence[str] | None,
-    file: Sequence[str] | None,
-    *,
-    pair: str | None,
-    columns: Columns,
-    format: TextFormat | None,
-) -> None:
-    if not (texts or file):
-        raise UsageError("nothing to predict; give texts, - for standard input, or --file")
-    if [*(texts or ()), *(file or ())].count("-") > 1:
-        raise UsageError("standard input is read once; give - once")
-    if pair is not None and (file or len(texts or ()) != 1 or texts == ["-"]):
-        raise UsageError("--pair goes with one TEXT; the pairs of a file are a column, --pair-column")
-    if not file and "-" not in (texts or ()) and (columns != Columns() or format is not None):
-        raise UsageError("--text, --pair-column and --format are for files; leave them out")
-    if columns.pair is not None and columns.text is None:
-        raise UsageError("--pair-column goes with --text, the column of the first text")
+def _inputs(kind: type[PlainTexts], beside: Mapping[str, Any], wanted: Wanted) -> list[Input]:
+    texts = [text for text in wanted.texts if text != "-"]
+    return kind(**beside).inputs(texts, files=bool(wanted.names))
 
 
-def _reader(predictor: Predictor, columns: Columns, format: TextFormat | None) -> Callable[[str], Iterator[Any]]:
-    return lambda name: predictor.task.read_plain(name, columns, format, _say)
+def _refuse_foreign(task: AnyTask, wanted: Wanted, beside: Mapping[str, Any], chosen: PredictSettings) -> None:
+    """What is given with the texts of other tasks, or shown of their results."""
+    foreign = [name for kind in INPUTS for name in kind.__struct_fields__ if name not in _understood(task)]
+    if "pair" in foreign:
+        foreign.insert(foreign.index("pair") + 1, "pair_column")
+    foreign += [name for name in ("top", "probabilities") if name not in task.shows]
+    asked = {**beside, "pair_column": wanted.pair_column, "top": chosen.top, "probabilities": chosen.probabilities}
+    given = [name for name in foreign if asked.get(name)]
+    if given:
+        *firsts, last = (f"--{name.replace('_', '-')}" for name in dict.fromkeys(foreign))
+        flags = f"{', '.join(firsts)} and {last}" if firsts else last
+        name = given[0].removesuffix("_column")
+        owners = [other.models for other in TASKS.values() if name in _understood(other)]
+        raise UsageError(f"{wanted.model} {task.card.what}; {flags} are for {' and '.join(owners)}")
 
 
-def _examples(
-    predictor: Predictor,
-    texts: Sequence[str],
-    names: Sequence[str],
-    pair: str | None,
-    read: Callable[[str], Iterator[Any]],
-) -> Iterator[Any]:
-    """Texts as given, then those of files, one after the other."""
-    given = [text if pair is None else (text, pair) for text in texts if text != "-"]
-    own = (predictor.task.example(text, Given("text", number)) for number, text in enumerate(given, start=1))
-    files = [*(text for text in texts if text == "-"), *names]
-    return chain(own, chain.from_iterable(read(name) for name in files))
+def _understood(task: AnyTask) -> set[str]:
+    return {*task.Inputs.__struct_fields__, *task.shows}
 
 
 @contextmanager
@@ -170,13 +179,13 @@ def _writer(
 
 def _keep(answers: dict[str, str], answer: Predicted) -> None:
     """An answer under the id of its question, as official scorers read them."""
-    own, place = answer.example.id, answer.example.place
-    if own is None:
+    identifier, place = answer.example.id, answer.example.place
+    if identifier is None:
         raise UsageError(f"{place} has no id, by which a .json file tells answers; write .jsonl, or give questions ids")
-    if own in answers:  # of another file: those of one are numbered already
-        own, given = unique_id(own, answers), own
-        _say(f"{place}: the id {given} is taken by another file; its answer stands under {own}")
-    answers[own] = str(answer.found.to_dict()["text"])
+    if identifier in answers:  # of another file: those within a file are numbered already
+        identifier, given = unique_id(identifier, answers), identifier
+        _say(f"{place}: the id {given} is taken by another file; its answer stands under {identifier}")
+    answers[identifier] = str(answer.found.to_dict()["text"])
 
 
 def json_line(answer: Predicted, top: int | None = None) -> str:
@@ -191,10 +200,10 @@ def json_line(answer: Predicted, top: int | None = None) -> str:
     return json.dumps(record, ensure_ascii=False)
 
 
-def shown(found: Prediction, *, top: int | None = None, width: int = 0) -> Text:
+def shown(prediction: Prediction, *, top: int | None = None, width: int = 0) -> Text:
     """A line for people: a class and its text, entities in brackets, or word/TAG."""
     line = Text()
-    for piece in found.pieces(top=top, width=width):
+    for piece in prediction.pieces(top=top, width=width):
         style = " ".join(
             _colour(word.removeprefix("label:")) if word.startswith("label:") else word for word in _styles(piece.style)
         )

@@ -57,8 +57,8 @@ def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str,
     tokens = int(tokenizer.counts.sum())
     unknown = int(tokenizer.counts[tokenizer.unk_id])
     if as_json:
-        found = {"out": str(out), "type": tokenizer.kind, "size": tokenizer.size, "tokens": tokens, "unknown": unknown}
-        print(json.dumps(read | found, ensure_ascii=False))
+        learnt = {"out": str(out), "type": tokenizer.kind, "size": tokenizer.size, "tokens": tokens, "unknown": unknown}
+        print(json.dumps(read | learnt, ensure_ascii=False))
         return
     share = f"{100 * unknown / max(1, tokens):.2f}% unknown"
     print(f"{read['documents']:,} documents · {read['characters']:,} characters · {skipped}")
@@ -78,22 +78,22 @@ def show(
     if text is None:
         _show_vocabulary(tokenizer, as_json=as_json)
         return
-    found = tokenizer.encode(text)
+    encoded = tokenizer.encode(text)
     rows = [
         {
             "token": index,
-            "id": int(found.ids[index]),
-            "piece": tokenizer.token(int(found.ids[index])),
+            "id": int(encoded.ids[index]),
+            "piece": tokenizer.token(int(encoded.ids[index])),
             "word": word if word >= 0 else None,
-            "word_text": found.word_text(word) if word >= 0 else None,
+            "word_text": encoded.word_text(word) if word >= 0 else None,
             "start": start,
             "end": end,
             "text": text[start:end],
         }
-        for index, (word, (start, end)) in enumerate(zip(found.words.tolist(), found.spans.tolist(), strict=True))
+        for index, (word, (start, end)) in enumerate(zip(encoded.words.tolist(), encoded.spans.tolist(), strict=True))
     ]
     if as_json:
-        print(json.dumps({"text": text, "words": len(found.word_spans), "tokens": rows}, ensure_ascii=False))
+        print(json.dumps({"text": text, "words": len(encoded.word_spans), "tokens": rows}, ensure_ascii=False))
         return
     table = Table("token", "id", "piece", "word", "", "characters", "", box=None, pad_edge=False)
     for row in rows:

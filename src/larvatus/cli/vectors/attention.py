@@ -105,9 +105,7 @@ def show(
     if (text is None) == (not corpus):
         raise UsageError('give one of the two: a text such as "The cat sat on the mat.", or --corpus PATH')
     if corpus and (out or png or layer is not None or head is not None):
-        raise UsageError(
-            "--out, --png, --layer and --head show one text, not a corpus; give a text, or leave them away"
-        )
+        raise UsageError("--out, --png, --layer and --head show one text, not a corpus; give a text, or leave them out")
     if (layer is None) != (head is None):
         raise UsageError("--layer and --head go together; give both, or none for all heads")
     if png:
@@ -118,9 +116,9 @@ def show(
     if layer is not None and head is not None:
         check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
     if text is not None:
-        found = loaded.attention(text)
-        _write(found, out, png, layer, head)
-        _show_text(found, layer, head, [str(path) for path in (out, png) if path], as_json=as_json)
+        attention = loaded.attention(text)
+        _write(attention, out, png, layer, head)
+        _show_text(attention, layer, head, [str(path) for path in (out, png) if path], as_json=as_json)
         return
     length = min(chosen.length, encoder.reach)
     rows, counts = _over_corpus(loaded, corpus, reading.reading(), limit=chosen.limit, length=length)
@@ -145,31 +143,31 @@ def _over_corpus(
     return rows, {"passages": len(passages), "tokens": sum(len(passage.ids) for passage in passages)}
 
 
-def _write(found: TextAttention, out: Path | None, png: Path | None, layer: int | None, head: int | None) -> None:
+def _write(attention: TextAttention, out: Path | None, png: Path | None, layer: int | None, head: int | None) -> None:
     if out:
-        write_output(out, attention_page(found, layer=layer or 1, head=head or 1))
+        write_output(out, attention_page(attention, layer=layer or 1, head=head or 1))
     if png and layer is not None and head is not None:
-        draw_head(found, png, layer=layer, head=head)
+        draw_head(attention, png, layer=layer, head=head)
     elif png:
-        draw_heads(found, png)
+        draw_heads(attention, png)
 
 
 def _show_text(
-    found: TextAttention, layer: int | None, head: int | None, written: Sequence[str], *, as_json: bool
+    attention: TextAttention, layer: int | None, head: int | None, written: Sequence[str], *, as_json: bool
 ) -> None:
-    rows = text_statistics(found)
+    rows = text_statistics(attention)
     if as_json:
         result: dict[str, Any] = {
-            "text": found.text,
-            "tokens": list(found.tokens),
+            "text": attention.text,
+            "tokens": list(attention.tokens),
             "heads": [row.to_dict() for row in rows],
         }
         if layer is not None and head is not None:
-            result["weights"] = {"layer": layer, "head": head, "rows": found.head(layer, head).tolist()}
+            result["weights"] = {"layer": layer, "head": head, "rows": attention.head(layer, head).tolist()}
         print(json.dumps(result, ensure_ascii=False, indent=1))
         return
     chosen = rows if layer is None else [row for row in rows if (row.layer, row.head) == (layer, head)]
-    _print_heads(chosen, f"{len(found.tokens):,} tokens")
+    _print_heads(chosen, f"{len(attention.tokens):,} tokens")
     if written:
         print(f"wrote {', '.join(written)}")
 
@@ -239,35 +237,37 @@ def importance(
     say_counts(opened.manifest.skipped)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("heads", total=1 + encoder.depth * encoder.heads)
-        found = head_importance(loaded.network, held_out, lambda: bar.advance(task))
+        result = head_importance(loaded.network, held_out, lambda: bar.advance(task))
     pruned = None
     if out is not None:
         losses, counts = masked_losses(loaded.network, held_out, heads)
         prune_heads(loaded.bundle, heads, out, source=model)
         pruned = float(losses.sum() / counts.sum())
-    _show_importance(found, heads, pruned, out, as_json=as_json)
+    _show_importance(result, heads, pruned, out, as_json=as_json)
 
 
 def _show_importance(
-    found: Importance, heads: Sequence[Head], pruned: float | None, out: Path | None, *, as_json: bool
+    result: Importance, heads: Sequence[Head], pruned: float | None, out: Path | None, *, as_json: bool
 ) -> None:
     if as_json:
-        result = msgspec.to_builtins(found)
-        for row in result["rows"]:
+        record = msgspec.to_builtins(result)
+        for row in record["rows"]:
             row["error"] = row["error"] if row["error"] == row["error"] else None
         if out is not None:
-            result["pruned"] = {"heads": [f"{a}:{b}" for a, b in heads], "loss": pruned, "path": str(out)}
-        print(json.dumps(result, indent=1))
+            record["pruned"] = {"heads": [f"{a}:{b}" for a, b in heads], "loss": pruned, "path": str(out)}
+        print(json.dumps(record, indent=1))
         return
-    title = f"masked loss {found.loss:.4f} on {found.hidden:,} hidden of {found.tokens:,} tokens; with a head masked:"
+    title = (
+        f"masked loss {result.loss:.4f} on {result.hidden:,} hidden of {result.tokens:,} tokens; with a head masked:"
+    )
     print(title)
     table = Table(box=None, pad_edge=False)
     for name in ("head", "loss", "change", "±"):
         table.add_column(name, justify="left" if name == "head" else "right")
-    for row in sorted(found.rows, key=lambda row: -row.change):
+    for row in sorted(result.rows, key=lambda row: -row.change):
         table.add_row(f"{row.layer}-{row.head}", f"{row.loss:.4f}", f"{row.change:+.4f}", f"{row.error:.4f}")
     Console(highlight=False).print(table)
     if out is not None:
         names = ", ".join(f"{layer}-{head}" for layer, head in heads)
-        print(f"without {names} together: masked loss {pruned:.4f} ({(pruned or 0) - found.loss:+.4f})")
+        print(f"without {names} together: masked loss {pruned:.4f} ({(pruned or 0) - result.loss:+.4f})")
         print(f"saved {out}: their columns of the output projection are zero, shapes stay")

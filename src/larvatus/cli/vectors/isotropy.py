@@ -16,20 +16,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from larvatus.api.isotropy import fit_standardiser, measure_isotropy, standardiser_file
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
 from larvatus.cli.options import Device, Json, ModelName, Overwrite, Reading, Standardise
 from larvatus.cli.quiet import Quiet, chat
 from larvatus.cli.text.counting import Counting
-from larvatus.embed.standardise.fit import FitOptions, fit_standardiser
-from larvatus.embed.standardise.standardise import SUFFIX, standardiser_path
+from larvatus.embed.standardise.fit import FitOptions
 from larvatus.errors import UsageError, printable
 from larvatus.model import load
 from larvatus.outputs import check_outputs
 from larvatus.plots import check_can_draw
 from larvatus.probe.frequency import FrequencyEffect
-from larvatus.probe.isotropy import Isotropy, IsotropyOptions, IsotropyReport, measure_isotropy
+from larvatus.probe.isotropy import Isotropy, IsotropyOptions, IsotropyReport
 from larvatus.probe.isotropy_plot import draw
+from larvatus.settings import keywords
 from larvatus.text.readers import Skipped
 
 app = typer.Typer(
@@ -83,25 +84,13 @@ def fit(
 ) -> None:
     """Mean and spread of every dimension over a corpus, of all layers at once, saved with the model."""
     loaded = load(model, device=device)
-    if out is not None and out.suffix != SUFFIX:
-        raise UsageError(f"--out {out} must end in {SUFFIX}")
-    path = out or standardiser_path(loaded.bundle.path, name)
-    check_outputs(path, overwrite=overwrite, inputs=corpus, parents=True)
-    unit, options = chosen.unit, msgspec.structs.replace(chosen, passages=reading.passages)
-    skipped = Skipped()
+    path, unit, skipped = standardiser_file(loaded, name, out), chosen.unit, Skipped()
+    settings = {key: value for key, value in keywords(chosen, reading).items() if key != "passages"}
     with Counting(f"{unit}s") as progress:
         fitted = fit_standardiser(
-            loaded.encoder,
-            loaded.tokenizer,
-            corpus,
-            options,
-            name=path.name.removesuffix(SUFFIX),
-            model=loaded.fingerprint,
-            progress=progress,
-            skipped=skipped,
+            loaded, corpus, name=name, out=out, overwrite=overwrite, progress=progress, skipped=skipped, **settings
         )
     say_left_out(skipped)
-    fitted.save(path)
     layers, size = fitted.mean.shape
     if as_json:
         summary = {"path": str(path), "name": fitted.name, "unit": unit, "pool": chosen.pool, "count": fitted.count}
@@ -135,12 +124,11 @@ def show(
         check_can_draw()
     check_outputs(plot, overwrite=overwrite, inputs=[model, *corpus])
     loaded = load(model, device=device)
-    options = msgspec.structs.replace(chosen, passages=reading.passages)
-    fitted = loaded.standardiser(standardise)
+    settings = {key: value for key, value in keywords(chosen, reading).items() if key != "passages"}
     skipped = Skipped()
     with Counting("words") as progress:
         report = measure_isotropy(
-            loaded.encoder, loaded.tokenizer, corpus, options, standardise=fitted, progress=progress, skipped=skipped
+            loaded, corpus, standardise=standardise, progress=progress, skipped=skipped, **settings
         )
     say_left_out(skipped)
     if plot is not None:
@@ -169,15 +157,15 @@ def _table(report: IsotropyReport, model: str) -> Table:
     return table
 
 
-def _cells(found: Isotropy) -> list[str]:
-    error = f" ± {found.standard_error:.4f}"
-    shares = abs(found.expected) > 0.02
+def _cells(isotropy: Isotropy) -> list[str]:
+    error = f" ± {isotropy.standard_error:.4f}"
+    shares = abs(isotropy.expected) > 0.02
     rogue = ", ".join(
-        f"{one.dimension} ({one.share:.0%})" if shares else f"{one.dimension} ({one.contribution:.4f})"
-        for one in found.rogue
+        f"{part.dimension} ({part.share:.0%})" if shares else f"{part.dimension} ({part.contribution:.4f})"
+        for part in isotropy.rogue
     )
-    frequency = f"{found.frequency.spearman:+.2f}" if found.frequency else "–"
-    return [f"{found.expected:.4f}{error}", f"{found.isoscore:.4f}", frequency, rogue]
+    frequency = f"{isotropy.frequency.spearman:+.2f}" if isotropy.frequency else "–"
+    return [f"{isotropy.expected:.4f}{error}", f"{isotropy.isoscore:.4f}", frequency, rogue]
 
 
 def _frequencies(report: IsotropyReport) -> Table:
@@ -186,14 +174,16 @@ def _frequencies(report: IsotropyReport) -> Table:
     title = f"cosine between instances of one word, layer {top.layer} (frequencies of {report.counted:,} words)"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     effects: list[FrequencyEffect] = [
-        one.frequency for one in (top.plain, top.standardised) if one is not None and one.frequency is not None
+        measured.frequency
+        for measured in (top.plain, top.standardised)
+        if measured is not None and measured.frequency is not None
     ]
     for name in ("occurs", "words", "instances", "plain", "standardised")[: 3 + len(effects)]:
         table.add_column(name, justify="right")
     for bins in zip(*(effect.bins for effect in effects), strict=True):
         first = bins[0]
         spread = f"{first.low:,.0f} to {first.high:,.0f}"
-        table.add_row(spread, f"{first.words:,}", f"{first.instances:,}", *(f"{one.similarity:.3f}" for one in bins))
+        table.add_row(spread, f"{first.words:,}", f"{first.instances:,}", *(f"{each.similarity:.3f}" for each in bins))
     return table
 
 

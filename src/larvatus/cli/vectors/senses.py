@@ -78,19 +78,25 @@ Standardise = Annotated[
 ]
 
 
+class SenseVectorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What sense vectors are means of."""
+
+    layers: str = "last"
+    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all."""
+    pool: Pool = "mean"
+    """Subwords of a word: mean, sum, max, first or last."""
+    names: bool = False
+    """Count names tagged by their class (person, group, …) as that word."""
+
+
 @app.command()
+@from_structs
 def build(
     corpus: Annotated[str, typer.Argument(metavar="SEMCOR", help="SemCor: a folder, or its .tar.xz.")],
     model: ModelName,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the sense vectors.")],
+    vectors: Annotated[SenseVectorSettings, Panel("Which vectors")],
     wordnet: Wordnet = None,
-    layers: Annotated[
-        str, typer.Option(help="last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all.")
-    ] = "last",
-    pool: Annotated[Pool, typer.Option(help="Subwords of a word: mean, sum, max, first or last.")] = "mean",
-    names: Annotated[
-        bool, typer.Option("--names", help="Count names tagged by their class (person, group, …) as that word.")
-    ] = False,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -98,7 +104,7 @@ def build(
     """A vector for each sense: the mean of the words that are tagged with it."""
     if os.path.lexists(out):
         raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
-    options = EmbedOptions(unit="span", layers=layers, pool=pool)
+    options = EmbedOptions(unit="span", layers=vectors.layers, pool=vectors.pool)
     database = WordNet.open(wordnet)
     loaded = load(model, device=device)
     reading = Reading()
@@ -106,7 +112,7 @@ def build(
         inventory = build_senses(
             loaded.encoder,
             loaded.tokenizer,
-            read_semcor(corpus, database, reading, names=names),
+            read_semcor(corpus, database, reading, names=vectors.names),
             options,
             wordnet=database,
             reading=reading,
@@ -153,13 +159,13 @@ def tag(
         raise UsageError('nothing to tag; give a text, - for standard input, or --file: larvatus senses tag "a bank" …')
     tagger = _tagger(model, senses, wordnet, ladder.options, device)
     console = Console(soft_wrap=True, highlight=False)
-    for name in (one for one in file or () if _is_test_set(one)):
+    for name in filter(_is_test_set, file or ()):
         for word in tagger.tag_sentences(list(read_unified(name))):
             if as_json:
                 print(json.dumps(word.to_dict(), ensure_ascii=False))
             elif word.key:
                 print(word.id, word.key)
-    plain = [one for one in file or () if not _is_test_set(one)]
+    plain = [name for name in file or () if not _is_test_set(name)]
     seen = len(file or ()) - len(plain)
     for text, sentences in _documents(texts or (), plain, tagger, pos):
         seen += 1
@@ -192,7 +198,7 @@ def evaluate(
 ) -> None:
     """Precision, recall and F1 on test sets of the unified evaluation framework, beside the two baselines."""
     if gold and len(sets) > 1:
-        raise UsageError("--gold is for one file; leave it away and lay each set's gold keys beside it")
+        raise UsageError("--gold is for one file; leave it out and lay each set's gold keys beside it")
     if keys:
         if len(sets) > 1:
             raise UsageError("--keys are the answers to one file; name that file alone")
@@ -242,8 +248,8 @@ def _documents(
     given = ((text, "") for text in texts if text != "-")
     paths = [*(["-"] if "-" in texts else []), *files]
     skipped = Skipped()
-    found = read_documents(paths, skipped=skipped) if paths else ()
-    named = ((one.text, f"{one.source}:{one.line}: ") for one in found)
+    documents = read_documents(paths, skipped=skipped) if paths else ()
+    named = ((document.text, f"{document.source}:{document.line}: ") for document in documents)
     for text, where in chain(given, named):
         if pos:
             yield find_tagged(text, tagger.wordnet, where=where)
@@ -278,18 +284,18 @@ def _show_results(results: Sequence[SetResult], console: Console) -> None:
     names = ("set", "words", "answered", "P", "R", "F1", "first sense", "most frequent")
     for name in names:
         table.add_column(name, justify="left" if name == "set" else "right")
-    for one in results:
-        score = one.score
-        figures = [score.precision, score.recall, score.f1, one.first_sense.f1, one.most_frequent.f1]
-        row = [one.name, f"{score.total:,}", f"{score.answered:,}", *(f"{100 * figure:.1f}" for figure in figures)]
+    for result in results:
+        score = result.score
+        figures = [score.precision, score.recall, score.f1, result.first_sense.f1, result.most_frequent.f1]
+        row = [result.name, f"{score.total:,}", f"{score.answered:,}", *(f"{100 * figure:.1f}" for figure in figures)]
         table.add_row(*row)
     console.print(table)
-    for one in results:
-        rests = ", ".join(f"{how} {count:,} ({right / count:.1%})" for how, (count, right) in one.rungs.items())
-        kinds = ", ".join(f"{NAMES[pos]} {100 * score.f1:.1f}" for pos, score in one.by_pos.items())  # type: ignore[index]
-        console.print(Text(f"{one.name}: {kinds} · answers by rung (right): {rests}"))
-        if one.unknown:
-            console.print(Text(f"{one.name}: {one.unknown:,} gold keys are not in this WordNet"))
+    for result in results:
+        rests = ", ".join(f"{how} {count:,} ({right / count:.1%})" for how, (count, right) in result.rungs.items())
+        kinds = ", ".join(f"{NAMES[pos]} {100 * score.f1:.1f}" for pos, score in result.by_pos.items())  # type: ignore[index]
+        console.print(Text(f"{result.name}: {kinds} · answers by rung (right): {rests}"))
+        if result.unknown:
+            console.print(Text(f"{result.name}: {result.unknown:,} gold keys are not in this WordNet"))
 
 
 def _show_entries(entries: Sequence[SenseEntry], console: Console) -> None:

@@ -21,8 +21,8 @@ from rich.table import Table
 
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
-from larvatus.cli.numbers import TOP, ranged
-from larvatus.cli.options import Device, Json, ModelName, Reading, Standardise
+from larvatus.cli.numbers import TOP
+from larvatus.cli.options import Device, Json, ModelName, Reading
 from larvatus.cli.quiet import Quiet, chat
 from larvatus.cli.text.counting import Counting
 from larvatus.corpus.sources import fingerprint
@@ -37,7 +37,7 @@ from larvatus.errors import DataError, UsageError, printable
 from larvatus.evaluation.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
 from larvatus.flags import Flag
 from larvatus.model import Model, load
-from larvatus.ranges import BETWEEN, check_ranges, digits
+from larvatus.ranges import ShareBetween, check_ranges, digits
 from larvatus.signals import resumable
 from larvatus.text.readers import Skipped
 
@@ -113,7 +113,7 @@ def words(
 ) -> None:
     """Cosines between marked words; with --in, the instances in a corpus that are nearest to the marked one."""
     spans, word, where = _spans(query.span, texts), query.word, query.where
-    marked = [instance(text, own, word=word) for text, own in zip(texts, spans, strict=True)]
+    marked = [instance(text, span, word=word) for text, span in zip(texts, spans, strict=True)]
     if where and len(marked) != 1:
         raise UsageError(f"--in searches for one word instance, and {len(marked)} texts are given; give one")
     loaded = load(model, device=device)
@@ -121,8 +121,8 @@ def words(
     if not where:
         if query.any_word:
             raise UsageError("--any-word says what to search in a corpus; name it with --in")
-        found = similarities(loaded.encoder, loaded.tokenizer, marked, options)
-        print(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else found)
+        cosines = similarities(loaded.encoder, loaded.tokenizer, marked, options)
+        print(json.dumps(cosines.to_dict(), ensure_ascii=False, indent=2) if as_json else cosines)
         return
     asked = SearchOptions(
         top=query.top,
@@ -209,27 +209,39 @@ def index(
         chat(f'next: larvatus similar "… *word* …" --in {printable(str(out))} --model {model}')
 
 
+class JudgementSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which vectors are held against people's judgements."""
+
+    layers: tuple[str, ...] = ()
+    """As in embed; repeatable. Every layer by default."""
+    pool: Pool | None = None
+    """Subwords: mean, sum, max, first or last."""
+    standardise: Annotated[str | None, Flag(metavar="NAME")] = None
+    """z-scores: the name that isotropy fit saved with the model, or its file."""
+    train: ShareBetween = 0.5
+    """WiC: share of the pairs that the threshold is fitted on."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
 @app.command("evaluate")
+@from_structs
 def evaluate(
     benchmark: Annotated[Literal["scws", "wic"], typer.Argument(help="scws or wic.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="scws.tsv or wic.jsonl, also .xz .gz .zst.")],
     model: ModelName,
-    layers: Annotated[
-        list[str] | None, typer.Option("--layers", help="As in embed; repeatable. Every layer by default.")
-    ] = None,
-    pool: Annotated[Pool | None, typer.Option("--pool", help="Subwords: mean, sum, max, first or last.")] = None,
-    standardise: Standardise = None,
-    train: Annotated[float, ranged(BETWEEN, help="WiC: share of the pairs that the threshold is fitted on.")] = 0.5,
+    chosen: Annotated[JudgementSettings, Panel()],
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Similarity in context against people: SCWS (Spearman's ρ) or WiC (accuracy)."""
     loaded = load(model, device=device)
     options = EvaluationOptions(
-        layers=tuple(layers) if layers else None,
-        pool=pool or "mean",
-        standardise=loaded.standardiser(standardise),
-        train=train,
+        layers=chosen.layers or None,
+        pool=chosen.pool or "mean",
+        standardise=loaded.standardiser(chosen.standardise),
+        train=chosen.train,
     )
     judge = evaluate_scws if benchmark == "scws" else evaluate_wic
     result = judge(loaded.encoder, loaded.tokenizer, file, options)
@@ -252,10 +264,10 @@ def _spans(given: Sequence[str], texts: list[str]) -> list[tuple[int, int] | Non
     if len(given) != len(texts):
         raise UsageError(f"{len(texts)} texts, but {len(given)} spans; give --span START:END once for each text")
     spans: list[tuple[int, int] | None] = []
-    for one in given:
-        start, end = (digits(part) for part in (one.partition(":")[0], one.partition(":")[2]))
+    for word in given:
+        start, end = (digits(part) for part in (word.partition(":")[0], word.partition(":")[2]))
         if start is None or end is None:
-            raise UsageError(f"--span {one:.60} is not START:END, such as 4:8")
+            raise UsageError(f"--span {word:.60} is not START:END, such as 4:8")
         spans.append((start, end))
     return spans
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_head
-from larvatus.errors import DataError, UsageError
+from larvatus.errors import DataError
 from larvatus.heads import AnsweringConfig
 from larvatus.labelled.columns import Columns
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.reading import FileOptions, Paths, QuestionFiles, files_of
 from larvatus.labelled.records import Dataset, Kind, Place, QuestionExample, TextExample
 from larvatus.labelled.squad import TABLES, read_questions
 from larvatus.labelled.tables import ending
@@ -29,7 +29,7 @@ from larvatus.tasks.answers.options import AnswerOptions, answering_head
 from larvatus.tasks.answers.passages import AskedAndAnswered, with_answers
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.held_out import Scores
-from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair
+from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, readable, text_or_pair
 from larvatus.tasks.job import TaskJob, Usual
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Answer
@@ -40,8 +40,11 @@ from larvatus.tasks.task import CardWords, Task
 class Answers(Task[QuestionExample, Answer, AnswerOptions]):
     name = "answer"
     title = "Answer questions from passages."
+    models = "models that answer"
     Options = AnswerOptions
     Head = AnsweringConfig
+    Reading = QuestionFiles
+    Inputs = TextOrPair
     defaults = Usual(1e-4, 1.0, 1_500)
     card = CardWords(
         "answers questions from passages",
@@ -50,7 +53,8 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
         '("A question?", "A passage that answers it.")',
         '"A question?" --pair "A passage that answers it."',
     )
-    predict_flags = frozenset({"pair", "top"})
+    shows = frozenset({"top"})
+    as_tuples = (("question", "context", "answers"),)
     answers_by_id = True
 
     def read(
@@ -61,8 +65,7 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[QuestionExample]:
-        if columns != type(columns)():
-            raise UsageError("questions are read from SQuAD's JSON, or JSONL with question, context and answers")
+        files_of(columns, QuestionFiles)
         return read_questions(source, problems=problems)
 
     def before(

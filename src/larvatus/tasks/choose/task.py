@@ -12,7 +12,7 @@ from larvatus.bundle.heads import natural_head
 from larvatus.errors import DataError
 from larvatus.labelled.columns import Columns
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.reading import FileOptions, Paths, files_of
 from larvatus.labelled.records import Dataset, Kind, Place
 from larvatus.labelled.texts import BadCell, cell_text
 from larvatus.labelled.unlabelled import TextFormat
@@ -22,6 +22,7 @@ from larvatus.tasks.choose.evaluation import ChoiceEvaluation, evaluate_choices
 from larvatus.tasks.choose.examples import ChoiceExample
 from larvatus.tasks.choose.head import ChoosingConfig
 from larvatus.tasks.choose.held_out import METRICS, HeldOutChoices
+from larvatus.tasks.choose.inputs import ChoiceFiles, ContextAndEndings
 from larvatus.tasks.choose.options import ChooseOptions, choosing_head
 from larvatus.tasks.choose.reader import choice_of, choice_of_row, read_choices, read_unlabelled_choices
 from larvatus.tasks.choose.results import Chosen
@@ -45,9 +46,13 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
         "multiple-choice",
         "AutoModelForMultipleChoice",
         '("A context.", ["One ending.", "Another ending."])',
-        '\'{"context": "A context.", "endings": ["One ending.", "Another ending."]}\'',
+        '"A context." --ending "One ending." --ending "Another ending."',
     )
-    predict_flags = frozenset({"pair", "top"})
+    Reading = ChoiceFiles
+    Inputs = ContextAndEndings
+    models = "models that choose"
+    shows = frozenset({"top"})
+    as_tuples = (("context", "endings", "label"),)
 
     def read(
         self,
@@ -57,9 +62,8 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[ChoiceExample]:
-        foreign = [name for name in ("word", "tag", "separator") if getattr(columns, name) is not None]
-        columns.refuse(foreign, why="is not for choices, whose columns are --text (context), --pair and --label")
-        return read_choices(source, columns.columns, options=columns.table, problems=problems)
+        files = files_of(columns, ChoiceFiles)
+        return read_choices(source, files.columns, options=files.table, problems=problems)
 
     def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskJob) -> ChoosingConfig:
         return choosing_head(self.options(job), natural=natural_head(bundle, "choosing"))

@@ -5,18 +5,40 @@ config = classification_head(train, ClassifyOptions(pool="mean"), natural={})
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
 from larvatus.errors import DataError, UsageError
+from larvatus.flags import Flag
 from larvatus.heads import ClassificationConfig
 from larvatus.heads.trunk import Dense
 from larvatus.labelled.records import Dataset, TextExample
 from larvatus.ranges import DropoutRate, Focal, Weight, check_ranges
 from larvatus.tasks.classify.classify import Merge
+from larvatus.text.surrogates import refuse_surrogates
+
+
+def _weights_given(words: Sequence[str]) -> dict[str, Any]:
+    """Of the command line: ``yes=2``, several times, or ``balanced``."""
+    if "balanced" in words:
+        if len(words) > 1:
+            raise UsageError("--class-weight balanced gives every class its weight; leave the others out")
+        return {"balanced": True}
+    weights = {}
+    for word in words:
+        refuse_surrogates(word, "--class-weight")
+        name, _, weight = word.rpartition("=")
+        try:
+            weights[name] = float(weight)
+        except ValueError:
+            name = ""
+        if not name or not 0 <= weights[name] < math.inf:
+            raise UsageError(f"--class-weight {word} is neither NAME=NUMBER, at least 0, nor balanced")
+    return {"class_weights": weights}
 
 
 class ClassifyOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,10 +52,10 @@ class ClassifyOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Dropout before the classes; default: 0.1."""
     mix: bool = False
     """Read a learned mix of all layers (ELMo)."""
-    balanced: bool = False
+    balanced: Annotated[bool, Flag(offered=False)] = False
     """Classes count the more the rarer they are."""
-    class_weights: Mapping[str, Weight] = {}
-    """How much a class counts, by name; those not named count 1."""
+    class_weights: Annotated[Mapping[str, Weight], Flag("--class-weight", metavar="NAME=W", words=_weights_given)] = {}
+    """How much a class counts (others count 1), or balanced: the more the rarer it is; repeatable."""
     focal: Focal = 0.0
     """γ of the focal loss; 0: cross-entropy."""
     smoothing: DropoutRate = 0.0

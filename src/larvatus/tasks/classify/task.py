@@ -13,7 +13,7 @@ from larvatus.bundle.heads import natural_head
 from larvatus.errors import DataError
 from larvatus.heads import ClassificationConfig
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.reading import FileOptions, Paths, TextFiles, files_of
 from larvatus.labelled.records import Dataset, Kind, Place, TextExample
 from larvatus.labelled.texts import read_texts
 from larvatus.tasks.classify.classify import LabelledTexts, classify, encode_texts, labelled_texts, texts_of
@@ -22,7 +22,7 @@ from larvatus.tasks.classify.held_out import HeldOutTexts, metric_of_texts
 from larvatus.tasks.classify.options import ClassifyOptions, classification_head
 from larvatus.tasks.classify.pooling import Pooling, pooling_of
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
-from larvatus.tasks.inputs import Input, PredictOptions, readable, text_or_pair
+from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, readable, text_or_pair
 from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Classified
@@ -33,11 +33,16 @@ from larvatus.tasks.task import CardWords, Task
 class Classify(Task[TextExample, Classified, ClassifyOptions]):
     name = "classify"
     title = "Classify texts or pairs."
+    models = "classifiers"
     Options = ClassifyOptions
     Head = ClassificationConfig
+    Reading = TextFiles
+    Inputs = TextOrPair
+    of_glue = True
     defaults = Usual(5e-5, 1.0, 1_500)
     card = CardWords("classifies texts", "text-classification", "AutoModelForSequenceClassification")
-    predict_flags = frozenset({"pair", "top", "probabilities"})
+    shows = frozenset({"top", "probabilities"})
+    as_tuples = (("text", "label"), ("text", "pair", "label"))
 
     def read(
         self,
@@ -47,14 +52,13 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[TextExample]:
-        named = [name for name in ("word", "tag") if getattr(columns, name) is not None]
-        columns.refuse(named, why="name columns of words; texts have --text, --pair and --label")
+        files = files_of(columns, TextFiles)
         return read_texts(
             source,
-            columns.columns,
-            kind=kind,
-            separator=columns.separator,
-            options=columns.table,
+            files.columns,
+            kind=kind or files.labels,
+            separator=files.separator,
+            options=files.table,
             problems=problems,
         )
 

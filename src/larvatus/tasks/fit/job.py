@@ -27,6 +27,7 @@ RUNTIME = ("device", "precision", "microbatch")
 
 def job_of(task: str, settings: Mapping[str, Any]) -> Job:
     given = dict(settings)
+    options_given = given.pop("options", None)  # a struct of the task, or settings by name
     config = set(FineTuneConfig.__struct_fields__) - {"trained"}
     options = option_names()
     known = {*config, *options, *TRAINED, *RUN, *RUNTIME, "trained", "seed", "seeds"}
@@ -43,7 +44,7 @@ def job_of(task: str, settings: Mapping[str, Any]) -> Job:
         trained = TrainedConfig.read(msgspec.convert(given.get("trained", "all"), str), **take(TRAINED))
         return Job(
             config=msgspec.convert({**take(config), "trained": trained}, FineTuneConfig, from_attributes=True),
-            options=options_of(task, take(options), strict=True),
+            options=options_given or options_of(task, take(options), strict=True),
             runtime=Runtime.here(compile=False, **take(RUNTIME)),
             seeds=tuple(range(first, first + seeds)) if isinstance(seeds, int) else seeds,
             **take(RUN),

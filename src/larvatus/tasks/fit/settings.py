@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from larvatus.ranges import Clip, Count, CountOrNone, Decay, DropoutRate, LearningRate, Size, check_ranges
+from larvatus.ranges import Clip, Count, CountOrNone, Decay, DropoutRate, LearningRate, Length, Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.job import Usual
@@ -34,11 +34,11 @@ LINEAR_HEAD_RATE = 1e-2
 
 class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     epochs: Count | None = None
-    """Passes over the training examples; None: by their number."""
+    """Passes over the training examples; default: by their number."""
     batch: Size = 32
     """Texts of a step."""
     rate: LearningRate | None = None
-    """Peak learning rate; None: by what is trained."""
+    """Peak learning rate; default: by task and what is trained."""
     decay: Decay = 0.01
     """Weight decay of matrices; 0: none."""
     clip: Clip = 1.0
@@ -46,12 +46,12 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warmup: DropoutRate = 0.1
     """Share of all steps over which the rate rises."""
     patience: CountOrNone | None = None
-    """Evaluations without a gain, in score or in validation loss, after which training ends; 0: never early; None: half
-    of all, but 10 at least."""
+    """Evaluations without a gain, in score or in validation loss, after which training ends; 0: never early; default:
+    half of all, but 10 at least."""
     evaluations: Count = 2
     """How often held-out examples are scored in an epoch."""
-    length: Size | None = None
-    """Tokens of a window, special ones included; None: as many as the model has positions."""
+    length: Length | None = None
+    """Tokens of a window, special ones included; default: as many as the model has positions."""
     truncate: bool = False
     """Read the first window of long texts alone."""
     trained: TrainedConfig = TrainedConfig()

@@ -15,7 +15,7 @@ from larvatus.bundle.directory import Bundle
 from larvatus.errors import UsageError
 from larvatus.heads import SpansConfig
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.reading import FileOptions, Paths, WordFiles, files_of
 from larvatus.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.labelled.span_records import SpannedWords
 from larvatus.labelled.spanned import binary, read_spanned
@@ -38,11 +38,14 @@ from larvatus.tasks.task import CardWords, Task
 class Spans(Task[SpannedWords, Spanned, SpanOptions]):
     name = "spans"
     title = "Find spans, nested ones too."
+    models = "models that find spans"
     Options = SpanOptions
     Head = SpansConfig
+    Reading = WordFiles
     defaults = Usual(1e-4, 5.0, 4_000)
     card = CardWords("finds spans of words, nested ones too", "token-classification", None)
     reads_words = True
+    as_tuples = (("text", "spans"),)
 
     def read(
         self,
@@ -53,11 +56,11 @@ class Spans(Task[SpannedWords, Spanned, SpanOptions]):
         problems: Problems | None = None,
     ) -> Dataset[SpannedWords]:
         """Several levels of tags are columns with commas between them: ``--tag 2,3``."""
-        columns.only("word", "tag", why="are for texts; words have --word and --tag")
+        files = files_of(columns, WordFiles)
         return read_spanned(
             source,
-            word=_number(columns.word, "--word"),
-            tags=None if columns.tag is None else [_number(column, "--tag") or 1 for column in columns.tag.split(",")],
+            word=_number(files.word, "--word"),
+            tags=None if files.tag is None else [_number(column, "--tag") or 1 for column in files.tag.split(",")],
             problems=problems,
         )
 

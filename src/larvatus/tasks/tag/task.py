@@ -10,7 +10,7 @@ from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_head
 from larvatus.heads import TaggingConfig
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.reading import FileOptions, Paths
+from larvatus.labelled.reading import FileOptions, Paths, WordFiles, files_of
 from larvatus.labelled.records import Dataset, Kind, Place, TaggedExample, TextExample
 from larvatus.labelled.tagged import read_tagged
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -27,17 +27,18 @@ from larvatus.tasks.tag.tag import TaggedWords, encode_words, tag, tagged_words,
 from larvatus.tasks.task import CardWords, Task
 from larvatus.text.tag_schemes import Scheme, read_entities
 
-OF_WORDS = "are for texts; words have --word and --tag"
-
 
 class Tag(Task[TaggedExample, Tagged, TagOptions]):
     name = "tag"
     title = "Tag words."
+    models = "taggers"
     Options = TagOptions
     Head = TaggingConfig
+    Reading = WordFiles
     defaults = Usual(1e-4, 10.0, 4_000)
     card = CardWords("tags words", "token-classification", "AutoModelForTokenClassification")
     reads_words = True
+    as_tuples = (("tokens", "tags"),)
 
     def read(
         self,
@@ -47,8 +48,8 @@ class Tag(Task[TaggedExample, Tagged, TagOptions]):
         kind: Kind | None = None,
         problems: Problems | None = None,
     ) -> Dataset[TaggedExample]:
-        columns.only("word", "tag", why=OF_WORDS)
-        return read_tagged(source, word=columns.word, tag=columns.tag, problems=problems)
+        files = files_of(columns, WordFiles)
+        return read_tagged(source, word=files.word, tag=files.tag, problems=problems)
 
     def spelt(
         self, train: Dataset[TaggedExample], dev: Dataset[TaggedExample] | None, job: TaskJob

@@ -1,0 +1,224 @@
+"""How well a model does: its task on labelled examples, the tasks of GLUE, or hidden words of held-out text.
+
+evaluate("runs/ner", data="test.conll").metrics["f1"]
+evaluate("runs/ner", data="test.conll", against="runs/other").metrics["f1"].p
+evaluate("runs/mine", corpus={"sw": "held_out/sw.txt", "en": "held_out/en.txt"}).rows(each=True)
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+from larvatus.api.task_settings import EvaluationSettings
+from larvatus.api.tasks import read_examples
+from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.corpus import BuildOptions
+from larvatus.corpus import Corpus as Shards
+from larvatus.corpus.report import language_rows
+from larvatus.engine.settings import Runtime
+from larvatus.errors import UsageError
+from larvatus.evaluation.languages import evaluate_text, open_text
+from larvatus.labelled.glue import TASKS, GlueTask, glue_task, read_glue
+from larvatus.labelled.in_memory import Examples
+from larvatus.labelled.records import Dataset
+from larvatus.model import Model, load
+from larvatus.pretraining.evaluation import HeldOut, perplexity
+from larvatus.settings import Corpus, TextSettings, structs_of, text_given
+from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
+from larvatus.tasks.evaluation.evaluated import Evaluation
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.registry import AnyTask, column_names, reading_of, task_named, task_of
+from larvatus.tasks.scoring import head_of
+
+TOKENS = 1_048_576
+"""Read of held-out text at most, where nothing else is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScores:
+    """A model on one set of examples, and beside another model."""
+
+    evaluation: Evaluation
+    comparison: ModelComparison | None = None
+    name: str = ""
+    """Of a task of GLUE, with its own name for the mismatched set of MNLI."""
+    task: GlueTask | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+        if self.task is not None:
+            record = {"task": self.name, "decides": self.task.metrics[0]}
+        record |= self.evaluation.to_dict()
+        return record if self.comparison is None else {**record, "comparison": self.comparison.to_dict()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TextScores:
+    """A model on held-out text."""
+
+    held_out: HeldOut
+    by_language: Mapping[str, HeldOut]
+    fertility: Mapping[str, float]
+    """Tokens of a word, by language; of all under ``all``."""
+    skipped: Mapping[str, int]
+    """What could not be read, by reason."""
+
+    def rows(self, *, each: bool = False) -> list[dict[str, Any]]:
+        """A row for each language, if asked for, then one for all."""
+        parts = self.by_language if each else {}
+        rows = [*parts.items(), ("all", self.held_out)]
+        return [_row(name, part, self.fertility[name]) for name, part in rows]
+
+
+@overload
+def evaluate(
+    model: str | Path | Model, *, data: Examples, against: str | Path | Model, **settings: Any
+) -> ModelComparison: ...
+
+
+@overload
+def evaluate(model: str | Path | Model, *, data: Examples, **settings: Any) -> Evaluation: ...
+
+
+@overload
+def evaluate(model: str | Path | Model, *, corpus: Corpus, **settings: Any) -> TextScores: ...
+
+
+@overload
+def evaluate(model: str | Path | Model, *, glue: str | Path, task: str, **settings: Any) -> list[TaskScores]: ...
+
+
+def evaluate(
+    model: str | Path | Model,
+    *,
+    data: Examples | None = None,
+    against: str | Path | Model | None = None,
+    corpus: Corpus | None = None,
+    glue: str | Path | None = None,
+    task: str | None = None,
+    **settings: Any,
+) -> Evaluation | ModelComparison | TextScores | list[TaskScores]:
+    """How well a model does its task on labelled examples, with 95% intervals; or predicts words of held-out text.
+
+    Args:
+        model: A directory of a model, or the model.
+        data: Labelled examples, in any of the ways that `finetune` takes them, for a fine-tuned model.
+        against: Another model to compare with, on the same examples, by paired tests.
+        corpus: Held-out text, for a masked language model: fixed tokens are hidden, so that models compare.
+        glue: The directory of GLUE's files, with the name of its `task`.
+        task: The task of GLUE.
+        **settings: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`, `device`; names of columns; of
+            held-out text `tokens`, and how it is read.
+
+    Returns:
+        The evaluation: `.metrics["accuracy"].value`, `.low`, `.high`; it shows as a table in a notebook. With `against`
+            the comparison, with `corpus` scores of text, with `glue` a list of scores.
+
+    Example:
+        >>> accuracy = evaluate(classifier, data=[("good", "pos"), ("bad", "neg")], samples=50).metrics["accuracy"]
+        >>> 0 <= accuracy.low <= accuracy.value <= accuracy.high <= 1
+        True
+    """
+    if sum(given is not None for given in (data, corpus, glue)) != 1:
+        raise UsageError("evaluate takes one of data, corpus and glue")
+    loaded = model if isinstance(model, Model) else load(model, device=settings.pop("device", "auto"))
+    settings.pop("device", None)
+    device = str(loaded.device)
+    if corpus is not None:
+        tokens = settings.pop("tokens", TOKENS)
+        (reading,) = structs_of(settings, TextSettings, of="evaluate")
+        return score_text(loaded.bundle, corpus, reading, device=device, tokens=tokens)
+    columns = {name: settings.pop(name) for name in column_names() & settings.keys()}
+    (chosen,) = structs_of(settings, EvaluationSettings, of="evaluate")
+    other = against.bundle if isinstance(against, Model) else None if against is None else load_bundle(against)
+    if glue is not None:
+        named = glue_task(task) if task is not None else named_after(Path(loaded.bundle.path))
+        return list(score_glue(loaded.bundle, named, glue, chosen.options(device), against=other))
+    examples = read_for(loaded.bundle, data, columns)
+    scores = score_examples(loaded.bundle, examples, chosen.options(device), against=other)
+    return scores.comparison if scores.comparison is not None else scores.evaluation
+
+
+def read_for(bundle: Bundle, data: Examples, columns: Mapping[str, Any]) -> Dataset[Any]:
+    """What a fine-tuned model is held against."""
+    task, head = task_of(bundle), head_of(bundle.network, str(bundle.path))
+    return read_examples(task.name, data, reading_of(task.name, columns), kind=task.label_kind(head.config))
+
+
+def score_examples(
+    bundle: Bundle,
+    data: Dataset[Any],
+    options: EvaluationOptions,
+    *,
+    against: Bundle | None = None,
+    task: AnyTask | None = None,
+) -> TaskScores:
+    """A model on examples of its task (or of a task that it must have), alone or against another."""
+    task = task or task_of(bundle)
+    evaluation = task.evaluate(bundle, data, options)
+    comparison = None
+    if against is not None:
+        other = task.evaluate(against, data, options)
+        comparison = compare_evaluations(other, evaluation, samples=options.samples, seed=options.seed)
+    return TaskScores(evaluation=evaluation, comparison=comparison)
+
+
+def score_glue(
+    bundle: Bundle, task: GlueTask, glue: str | Path, options: EvaluationOptions, *, against: Bundle | None = None
+) -> Iterator[TaskScores]:
+    """A model on the development sets of a task of GLUE."""
+    for dev, examples in read_glue(task.name, glue, splits=("dev",)).dev.items():
+        name = task.name if dev == task.dev[0] else f"{task.name}-mm"
+        scores = score_examples(bundle, examples, options, against=against, task=task_named("classify"))
+        yield TaskScores(evaluation=scores.evaluation, comparison=scores.comparison, name=name, task=task)
+
+
+def named_after(model: Path) -> GlueTask:
+    """The task of GLUE that a directory has its name from."""
+    try:
+        return glue_task(model.absolute().name)
+    except UsageError as unknown:
+        raise UsageError(
+            f"{model} is not named after a task of GLUE ({', '.join(TASKS)}); say which it does: --task NAME"
+        ) from unknown
+
+
+def score_text(bundle: Bundle, corpus: Corpus, reading: TextSettings, *, device: str, tokens: int) -> TextScores:
+    """A model on held-out text: up to so many tokens in all, of each language as much."""
+    runtime = Runtime.here(device=device, compile=False)
+    options = BuildOptions(language=reading.language, sentences=reading.sentences, reading=reading.reading())
+    with tempfile.TemporaryDirectory() as folder:
+        shards = open_text(text_given(corpus), bundle.tokenizer, Path(folder) / "corpus", options)
+        held_out = evaluate_text(bundle, shards, runtime=runtime, tokens=tokens)
+        return _text_scores(held_out, shards)
+
+
+def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:
+    manifest = shards.manifest
+    fertility = {row.language: row.fertility for row in language_rows(manifest.languages, 1.0)}
+    alone: Sequence[str] = list(manifest.languages) if len(shards.languages) == 1 else ()
+    return TextScores(
+        held_out=held_out,
+        by_language=held_out.languages or dict.fromkeys(alone, held_out),
+        fertility={**fertility, "all": manifest.counts.tokens / max(1, manifest.counts.words)},
+        skipped=manifest.skipped,
+    )
+
+
+def _row(language: str, result: HeldOut, fertility: float) -> dict[str, Any]:
+    score = result.scores["masked-lm"]
+    return {
+        "language": language,
+        "tokens": result.tokens,
+        "hidden": score.count,
+        "loss": score.loss,
+        "perplexity": perplexity(score.loss),
+        "accuracy": score.accuracy,
+        "unigram_loss": result.guess_loss,
+        "unigram_accuracy": result.guess_accuracy,
+        "fertility": fertility,
+    }

@@ -1,0 +1,55 @@
+"""What may be said of files of choices, and of a choice on the command line.
+
+larvatus finetune choose --text passage --label gold …
+larvatus predict runs/next "She opened the umbrella." --ending "It was raining." --ending "The bread was stale."
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+from larvatus.errors import UsageError
+from larvatus.flags import Flag
+from larvatus.labelled.columns import Columns
+from larvatus.labelled.reading import Column, FileOptions
+from larvatus.labelled.tables import TableOptions
+from larvatus.tasks.inputs import Input, PlainTexts
+
+
+class ChoiceFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tables of contexts with endings."""
+
+    things: ClassVar[str] = "choices"
+    refusal: ClassVar[str] = "{flags} are for {things}; choices have --text (the context), --pair and --label"
+
+    text: Column = None
+    """Column of the context, by name or number; default: guessed."""
+    pair: Column = None
+    """Column of what every ending begins with; default: guessed, or none."""
+    label: Column = None
+    """Column of the right ending: its number from 0, letter or text; default: guessed."""
+    header: bool | None = None
+    """Whether the first row names columns; default: as it looks."""
+    quoting: bool | None = None
+    """Whether quotes hold cells together; default: only in CSV."""
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(text=self.text, pair=self.pair, label=self.label)
+
+    @property
+    def table(self) -> TableOptions:
+        return TableOptions(header=self.header, quoting=self.quoting)
+
+
+class ContextAndEndings(PlainTexts, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    ending: Annotated[tuple[str, ...], Flag(metavar="TEXT")] = ()
+    """An ending to choose from, for one TEXT; give two or more."""
+
+    def inputs(self, texts: Sequence[str], *, files: bool) -> list[Input]:
+        if not self.ending:
+            return list(texts)
+        if files or len(texts) != 1:
+            raise UsageError("--ending goes with one TEXT, the context; the choices of a file have theirs in it")
+        return [(texts[0], list(self.ending))]
