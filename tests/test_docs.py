@@ -76,3 +76,15 @@ def test_every_file_and_name_of_the_chapter_exists() -> None:
             elif source and f"`{code}`" in computed and code.split(".")[-1] not in REPRESENTATIONS:
                 name = code.split(".")[-1]
                 assert re.search(rf"(def|class) {name}\b|self\.{name} =", source), f"chapter.md names {code}"
+
+
+def test_every_file_of_the_architecture_exists_and_every_room_is_named() -> None:
+    source = ROOT / "src" / "larvatus"
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`([\w./-]+(?:\.(?:py|toml|md)|/))`", text))
+    every = [path.relative_to(source) for path in source.rglob("*")]
+    beside = {path.name + "/" * (not path.suffix) for path in every}  # "`adapted_recipe.py`": its folder stands before
+    for name in names - beside - {"tasks/NAME/", "generator/"}:
+        assert any((place / name).exists() for place in (source, ROOT)), f"architecture.md names {name}"
+    rooms = {path.name for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert rooms - {"__init__.py", "__main__.py"} <= {name.rstrip("/") for name in names}

@@ -96,13 +96,6 @@ def public() -> Iterator[tuple[str, Any]]:
                     yield f"{name}.{method}", member
 
 
-def test_the_page_of_the_python_interface_lists_all_of_it() -> None:
-    page = (SOURCE.parent / "docs" / "api.md").read_text(encoding="utf-8")
-    assert {f"larvatus.{name}" for name in lv.__all__} - {"larvatus.__version__"} == set(
-        re.findall(r"^::: (\S+)", page, re.M)
-    )
-
-
 def written_as_init(thing: Any) -> bool:
     return inspect.isclass(thing) and "__init__" in vars(thing) and "__dataclass_fields__" not in vars(thing)
 

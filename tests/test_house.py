@@ -334,27 +334,6 @@ def test_questions_after_a_class_are_seen(code, expected) -> None:
     assert set().union(*map(asked_classes, ast.walk(ast.parse(code)))) == expected
 
 
-def named_files(text: str) -> set[str]:
-    """Files and folders that a page names: `engine/step.py`, `nn/`."""
-    return set(re.findall(r"`([\w./-]+(?:\.(?:py|toml|md)|/))`", text))
-
-
-def test_files_that_the_architecture_and_the_equations_name_exist() -> None:
-    root = SOURCE.parents[1]
-    pages = (root / "docs" / f"{page}.md" for page in ("architecture", "chapter"))
-    names = named_files(" ".join(page.read_text(encoding="utf-8") for page in pages))
-    every = [path.relative_to(SOURCE) for path in SOURCE.rglob("*")]
-    beside = {path.name + "/" * (not path.suffix) for path in every}  # "`adapted_recipe.py`": its folder stands before
-    missing = {
-        name
-        for name in names - {"tasks/NAME/", "generator/"}
-        if not (name in beside or any((place / name).exists() for place in (SOURCE, root)))
-    }
-    assert not missing
-    rooms = {path.name for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert {name.rstrip("/") for name in names} >= rooms - {"__init__.py", "__main__.py"}, "a room that no line names"
-
-
 def listing() -> str:
     """`KNOWN` as it would stand today."""
     entries = []
