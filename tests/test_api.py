@@ -91,3 +91,14 @@ def test_functions_are_not_hidden_by_the_rooms_of_their_names():
     assert callable(lv.evaluate)
     with pytest.raises(UsageError, match="name a recipe"):
         lv.pretrain(corpus="x", out="y")
+
+
+def test_a_model_is_evaluated_against_another_and_settings_are_checked(classifier):
+    both = lv.evaluate(classifier, data=EXAMPLES, against=classifier, samples=20)
+    assert both.metrics["accuracy"].difference == 0
+    with pytest.raises(UsageError, match="one of data, corpus and glue"):
+        lv.evaluate(classifier)
+    with pytest.raises(UsageError, match="evaluate has no setting 'sample'; did you mean samples"):
+        lv.evaluate(classifier, data=EXAMPLES, sample=20)
+    with pytest.raises(UsageError, match="--word name columns of words"):
+        lv.evaluate(classifier, data=EXAMPLES, word="1")
