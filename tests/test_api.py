@@ -93,7 +93,8 @@ def test_functions_are_not_hidden_by_the_rooms_of_their_names():
         lv.pretrain(corpus="x", out="y")
 
 
-def test_a_model_is_evaluated_against_another_and_settings_are_checked(classifier):
+def test_a_model_is_evaluated_against_another_and_settings_are_checked(tiny_directory):
+    classifier = lv.finetune("classify", tiny_directory, train=EXAMPLES, epochs=1, device="cpu")
     both = lv.evaluate(classifier, data=EXAMPLES, against=classifier, samples=20)
     assert both.metrics["accuracy"].difference == 0
     with pytest.raises(UsageError, match="one of data, corpus and glue"):
@@ -102,3 +103,8 @@ def test_a_model_is_evaluated_against_another_and_settings_are_checked(classifie
         lv.evaluate(classifier, data=EXAMPLES, sample=20)
     with pytest.raises(UsageError, match="--word name columns of words"):
         lv.evaluate(classifier, data=EXAMPLES, word="1")
+
+
+def test_examples_in_memory_are_called_so(tiny_directory):
+    classifier = lv.finetune("classify", tiny_directory, train=EXAMPLES, epochs=1, device="cpu")
+    assert lv.evaluate(classifier, data=EXAMPLES, samples=20).data.source == "list in memory"

@@ -22,7 +22,7 @@ PUBLIC = {
     *("Vectors",),
     *("Score",),
     *("Concordance", "Similarities", "Standardiser"),
-    *("Classified", "Entity", "Tagged", "TextClassifier", "WordTagger"),
+    *("Chosen", "Classified", "Entity", "Tagged", "TextClassifier", "WordTagger"),
     *("Answer", "Spanned"),
 }
 

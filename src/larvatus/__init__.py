@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from larvatus.errors import LarvatusError
     from larvatus.model import Model, load
     from larvatus.recipes import Recipe, read_recipe
+    from larvatus.tasks.choose.results import Chosen
     from larvatus.tasks.estimator import TextClassifier, WordTagger
     from larvatus.tasks.results import Answer, Classified, Entity, Spanned, Tagged
     from larvatus.text.tokenizer import Tokenizer
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "Chosen",
     "Classified",
     "Concordance",
     "Entity",
@@ -79,6 +81,7 @@ __all__ = [
 
 _HOMES = {
     "Answer": "larvatus.tasks.results",
+    "Chosen": "larvatus.tasks.choose.results",
     "Classified": "larvatus.tasks.results",
     "Concordance": "larvatus.embed.nearest.nearest",
     "Entity": "larvatus.tasks.results",

@@ -239,7 +239,7 @@ def test_a_projection_that_is_not_the_identity_is_refused_where_nothing_is_to_be
         ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
         ({"hidden_act": "silu"}, "hidden_act"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"architectures": ["AlbertForMultipleChoice"]}, "AlbertForMultipleChoice"),
+        ({"architectures": ["AlbertForMaskedImages"]}, "AlbertForMaskedImages"),
     ],
 )
 def test_a_config_that_we_cannot_follow_is_refused_by_field(

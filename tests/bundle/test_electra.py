@@ -246,7 +246,7 @@ def test_a_save_over_an_older_one_is_read_whole_when_cut_and_leaves_no_old_gener
         ({"embedding_size": 16}, "electra.embeddings_project"),
         ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
         ({"is_decoder": True}, "is_decoder"),
-        ({"architectures": ["ElectraForMultipleChoice"]}, "ElectraForMultipleChoice"),
+        ({"architectures": ["ElectraForCausalLM"]}, "ElectraForCausalLM"),
         ({"architectures": ["ElectraForMaskedLM"]}, "generator_predictions"),
     ],
 )

@@ -223,7 +223,7 @@ def test_an_untied_decoder_is_refused(tmp_path: Path, tiny_tokenizer: Tokenizer)
         ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
         ({"hidden_size": 10**6, "num_attention_heads": 1}, "misshapen"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-        ({"architectures": ["BertForMultipleChoice"]}, "BertForMultipleChoice"),
+        ({"architectures": ["BertLMHeadModel"]}, "BertLMHeadModel"),
         ({"vocab_size": 7}, "belong to different models"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings"),
     ],

@@ -232,7 +232,7 @@ def test_a_bare_encoder_loads_without_a_head(tmp_path: Path, tokenizer: Tokenize
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 0.0}}}, "rope_theta"),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling"),
-        ({"architectures": ["ModernBertForMultipleChoice"]}, "ModernBertForMultipleChoice"),
+        ({"architectures": ["ModernBertForCausalLM"]}, "ModernBertForCausalLM"),
         ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
         ({"global_attn_every_n_layers": 0}, "global_attn_every_n_layers = 0"),
     ],

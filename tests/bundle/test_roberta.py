@@ -227,7 +227,7 @@ def test_an_untied_decoder_is_refused(tmp_path: Path, byte_bpe: Tokenizer) -> No
         ({"hidden_size": 10**12}, "= 1000000000000 must lie between 1"),
         ({"is_decoder": True}, "is_decoder"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-        ({"architectures": ["RobertaForMultipleChoice"]}, "RobertaForMultipleChoice"),
+        ({"architectures": ["RobertaForCausalLM"]}, "RobertaForCausalLM"),
         ({"architectures": ["XLMRobertaModel"]}, "is not one of RobertaForMaskedLM"),
     ],
 )

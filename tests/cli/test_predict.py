@@ -228,8 +228,8 @@ def test_a_broken_pipe_is_quiet(
         ("classify", ["a", "--length", "99"], 2, "99 tokens is more than the model's 32 positions"),
         ("classify", ["a", "--merge", "sum"], 2, "--merge"),
         ("classify", ["a", "--device", "tpu0"], 2, "is no device"),
-        ("tag", ["a", "--pair", "b"], 2, "tags words; --pair, --pair-column, --top"),
-        ("tag", ["a", "--top", "2"], 2, "are for classifiers"),
+        ("tag", ["a", "--pair", "b"], 2, "tags words; --pair is for classifiers and models that answer"),
+        ("tag", ["a", "--top", "2"], 2, "--top is for classifiers"),
     ],
 )
 def test_bad_input_is_one_line_with_its_code(

@@ -44,7 +44,7 @@ def test_directories_that_cannot_be_gone_on_from(adapt, base, tmp_path):
     (tmp_path / "away").rename(base / "model.safetensors")
     (base / "larvatus.json").unlink()
     config = json.loads((base / "config.json").read_text())
-    for change in ({"architectures": ["BertForMultipleChoice"]}, {"model_type": "gpt2"}):
+    for change in ({"architectures": ["BertLMHeadModel"]}, {"model_type": "gpt2"}):
         (base / "config.json").write_text(json.dumps(config | change))
         code, said = adapt("--from", base)
         assert code == 5

@@ -139,8 +139,8 @@ KNOWN_FLAGS = {
         "--no-quoting --pair --quoting --separator --tag --task --text --word"
     ),
     "larvatus predict": (
-        "--batch-tokens --device --encoding --file --format --json --length --merge --out --overlap --overwrite "
-        "--pair --pair-column --probabilities --text --top --truncate"
+        "--batch-tokens --device --encoding --ending --file --format --json --length --merge --out --overlap "
+        "--overwrite --pair --pair-column --probabilities --text --top --truncate"
     ),
     "larvatus finetune": "",
     **{
@@ -149,6 +149,9 @@ KNOWN_FLAGS = {
             "classify": (
                 "--class-weight --dense --dropout --focal --glue --header --label --labels --merge --mix --no-header "
                 "--no-quoting --pair --pool --quoting --separator --smoothing --task --text"
+            ),
+            "choose": (
+                "--dense --dropout --header --label --mix --no-header --no-quoting --pair --pool --quoting --text"
             ),
             "tag": "--crf --dropout --learn --lstm --mix --pool --repair --scheme --tag --word",
             "spans": (

@@ -89,8 +89,8 @@ def test_no_model_type_is_refused(larvatus, model):
 
 
 def test_an_unknown_head_says_how_to_take_the_encoder_alone(larvatus, model):
-    edit(model, architectures=["BertForMultipleChoice"])
-    refused(larvatus, model, "'BertForMultipleChoice' is not one of BertForPreTraining", "AutoModel.from")
+    edit(model, architectures=["BertLMHeadModel"])
+    refused(larvatus, model, "'BertLMHeadModel' is not one of BertForPreTraining", "AutoModel.from")
 
 
 def test_no_config_is_refused(larvatus, model):

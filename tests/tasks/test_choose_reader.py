@@ -127,7 +127,7 @@ def test_columns_are_named_by_the_flags_of_other_tasks(tmp_path: Path) -> None:
 def test_files_may_be_compressed_and_examples_in_memory(tmp_path: Path) -> None:
     packed = tmp_path / "train.jsonl.gz"
     packed.write_bytes(gzip.compress(json.dumps(ROW).encode()))
-    with as_files([(ROW["context"], ROW["endings"], ROW["label"])], "choose") as names:
+    with as_files([(ROW["context"], ROW["endings"], ROW["label"])], TASKS["choose"].as_tuples, of="choose") as names:
         (held,) = read_choices(names)
     assert held.contents() == read(packed).contents()
 

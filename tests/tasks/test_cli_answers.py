@@ -239,7 +239,7 @@ def test_what_does_not_go_together_is_one_line(larvatus: Call, answerer: Path, d
         ((*predict, QUESTION), 4, "text 1 is one text; the model answers a question from a passage: give both"),
         ((*predict, QUESTION, "--pair", " "), 4, "is empty"),
         ((*predict, "river ? " * 30, "--pair", PASSAGE), 4, "the question has 60 tokens"),
-        ((*predict, QUESTION, "--pair", PASSAGE, "--probabilities"), 2, "--probabilities are for classifiers"),
+        ((*predict, QUESTION, "--pair", PASSAGE, "--probabilities"), 2, "--probabilities is for classifiers"),
     ):
         found, _, err = larvatus(*words)
         assert (found, says in err) == (code, True), err

@@ -5,13 +5,14 @@ tagger = finetune("tag", "bert-base", train=frame, dev="dev.conll", crf=True)
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.errors import UsageError
 from larvatus.labelled.groups import with_groups
-from larvatus.labelled.in_memory import Examples, as_files
+from larvatus.labelled.in_memory import Examples, are_files, as_files
 from larvatus.labelled.reading import FileOptions
 from larvatus.labelled.records import Dataset, Kind
 from larvatus.model import Model, load
@@ -111,4 +112,7 @@ def read_examples(
         return given
     with as_files(given, task_named(task).as_tuples, of=task) as names:
         examples: Dataset[Any] = task_named(task).read(names, reading, kind=kind)
-        return examples if group is None else with_groups(examples, names, group, reading.table)
+        examples = examples if group is None else with_groups(examples, names, group, reading.table)
+    if are_files(given):
+        return examples
+    return dataclasses.replace(examples, source=f"{type(given).__name__} in memory")

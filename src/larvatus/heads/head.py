@@ -69,6 +69,11 @@ class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unk
         """For people, who are told what is trained: ``3 classes``."""
         raise NotImplementedError
 
+    @property
+    def names_labels(self) -> bool:
+        """Whether labels have names that the examples gave; starts, ends and scores of endings have none."""
+        return "labels" in self.__struct_fields__
+
     def same_labels(self, other: HeadConfig) -> bool:
         """Whether weights of the other head may be gone on with: it is of this kind, and tells the same."""
         return type(self) is type(other) and self.labels == other.labels

@@ -30,7 +30,7 @@ Tuples = Sequence[tuple[str, ...]]
 @contextmanager
 def as_files(given: Examples, tuples: Tuples, *, of: str) -> Iterator[list[str]]:
     """Names of files with these examples: those given, or one that lasts as long as this does."""
-    if isinstance(given, str | Path) or _are_names(given):
+    if are_files(given):
         names: Any = given
         yield names_of(names)
         return
@@ -111,5 +111,7 @@ def _plain(value: Any) -> Any:
     return None if type(value).__name__ in ("NAType", "NaTType") else str(value)
 
 
-def _are_names(given: Any) -> bool:
-    return isinstance(given, list | tuple) and all(isinstance(name, str | Path) for name in given)
+def are_files(given: Any) -> bool:
+    """Whether files are named, and not examples given."""
+    named = isinstance(given, list | tuple) and all(isinstance(name, str | Path) for name in given)
+    return isinstance(given, str | Path) or named

@@ -137,13 +137,16 @@ def _refuse_foreign(task: AnyTask, wanted: Wanted, beside: Mapping[str, Any], ch
         foreign.insert(foreign.index("pair") + 1, "pair_column")
     foreign += [name for name in ("top", "probabilities") if name not in task.shows]
     asked = {**beside, "pair_column": wanted.pair_column, "top": chosen.top, "probabilities": chosen.probabilities}
-    given = [name for name in foreign if asked.get(name)]
+    given = [name for name in dict.fromkeys(foreign) if asked.get(name)]
     if given:
-        *firsts, last = (f"--{name.replace('_', '-')}" for name in dict.fromkeys(foreign))
-        flags = f"{', '.join(firsts)} and {last}" if firsts else last
-        name = given[0].removesuffix("_column")
-        owners = [other.models for other in TASKS.values() if name in _understood(other)]
-        raise UsageError(f"{wanted.model} {task.card.what}; {flags} are for {' and '.join(owners)}")
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        owners = [
+            other.models
+            for other in TASKS.values()
+            if any(name.removesuffix("_column") in _understood(other) for name in given)
+        ]
+        belong = "is" if len(given) == 1 else "are"
+        raise UsageError(f"{wanted.model} {task.card.what}; {flags} {belong} for {' and '.join(owners)}")
 
 
 def _understood(task: AnyTask) -> set[str]:

@@ -154,7 +154,9 @@ def _results(tuned: Tuned) -> Iterator[str]:
 
 def _limitations(tuned: Tuned) -> Iterator[str]:
     yield from ("## Limitations", "")
-    yield "- It knows the labels above and no others, and repeats the gaps, errors and biases of its examples."
+    named = getattr(tuned.bundle.objectives[0], "names_labels", False)
+    knows = "It knows the labels above and no others, and repeats" if named else "It repeats"
+    yield f"- {knows} the gaps, errors and biases of its examples."
     if tuned.scores is None:
         yield "- Nothing was measured on held-out examples."
     if tuned.calibration.temperature != 1.0:

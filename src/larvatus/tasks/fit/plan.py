@@ -40,6 +40,7 @@ def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
     if "classifier" in parts:
         return f"head: {size}; the model's own, which has the same labels"
     old = [config for config in bundle.objectives if isinstance(config, HeadConfig)]
-    gone = f" in place of the model's own for {len(old[0].labels):,} other labels" if old else ""
+    others = f" for {len(old[0].labels):,} other labels" if old and old[0].names_labels else ""
+    gone = f" in place of the model's own{others}" if old else ""
     taken_over = f", {' and '.join(parts)} from the model" if parts else ""
     return f"head: {size}; a new classifier{gone}{taken_over}"
