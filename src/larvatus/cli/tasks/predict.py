@@ -96,8 +96,8 @@ def predict(
     chosen: Annotated[PredictSettings, Panel()],
     encoding: Encoding = None,  # holds while the command runs
 ) -> None:
-    """Classify texts, tag their words, find spans or answer questions: labels, probabilities, characters, and how much
-    of each text was read."""
+    """Classify texts, tag words, find spans, answer questions, choose endings: labels, probabilities, characters, and
+    how much of each text was read."""
     wanted.check()
     for kind in INPUTS:  # what is wrong whatever the model, before it is loaded
         if beside and beside.keys() <= set(kind.__struct_fields__):
