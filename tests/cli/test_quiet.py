@@ -53,3 +53,16 @@ def test_errors_stay(larvatus, tmp_path):
     code, out, err = larvatus("corpus", "build", tmp_path / "none", "--tokenizer", "x", "--out", "y", "--quiet")
     assert (code, out) == (5, "")
     assert err.startswith("larvatus: ")
+
+
+def test_a_quiet_fine_tuning_says_what_it_reached(larvatus, tiny_directory, tmp_path):
+    examples = tmp_path / "examples.tsv"
+    examples.write_text("text\tlabel\n" + "good fine\tpos\nbad poor\tneg\n" * 10)
+    words = ["finetune", "classify", "--model", tiny_directory, "--train", examples, "--epochs", 1, "--device", "cpu"]
+    words += ["--dev", examples, "--quiet", "--out", tmp_path / "tuned"]
+    code, out, err = larvatus(*words)
+    assert (code, err) == (0, "")
+    assert out.startswith("held out")
+    assert "accuracy" in out
+    assert "training:" not in out
+    assert "next: " not in out

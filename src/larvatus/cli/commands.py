@@ -59,8 +59,8 @@ COMMANDS = {
     "predict": Listed(
         "larvatus.cli.tasks.predict:predict",
         _TASKS,
-        "Classify texts, tag words, find spans, answer questions, choose endings: labels, probabilities, characters, and "
-        "how much of each text was read.",
+        "Classify texts, tag words, find spans, answer questions, choose endings: labels, probabilities, characters, "
+        "and how much of each text was read.",
     ),
     "evaluate": Listed(
         "larvatus.cli.tasks.evaluate:evaluate",

@@ -25,6 +25,7 @@ from larvatus.api.tasks import prepare_finetuning
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.options import EXAMPLES, MACHINE, Encoding
+from larvatus.cli.quiet import Quiet, is_quiet
 from larvatus.cli.tasks.finetuning import Show, show_result
 from larvatus.cli.tasks.set_options import with_settings
 from larvatus.cli.tasks.task_command import TaskCommand
@@ -84,6 +85,7 @@ def command_of(task: AnyTask) -> Callable[..., None]:
         glue: GlueSettings,
         machine: Annotated[TuningMachine, Panel(MACHINE)],
         encoding: Encoding = None,  # holds while the command runs
+        quiet: Quiet = False,
     ) -> None:
         named = {name: value for name, value in keywords(training, machine).items() if name != "trained"}
         named |= {name: getattr(chosen, name) for name in RUN_NAMES} | keywords(reading)
@@ -133,7 +135,7 @@ def _on_files(asked: Asked, glue: GlueSettings, console: Console) -> None:
 
 
 def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
-    with Show(console, order.out) as show:
+    with Show(Console(highlight=False, quiet=is_quiet()), order.out) as show:
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())

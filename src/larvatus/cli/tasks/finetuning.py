@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from larvatus.cli.quiet import is_quiet
 from larvatus.engine.pace import Pace
 from larvatus.engine.watch import Watcher
 from larvatus.errors import printable
@@ -97,5 +98,7 @@ def show_result(console: Console, tuned: Tuned, out: Path) -> None:
         soft_wrap=True,
         highlight=False,
     )
+    if is_quiet():
+        return
     words = task_of(tuned.bundle).card.command
     console.print(f"next: larvatus predict {escape(printable(str(out)))} {words}", soft_wrap=True, highlight=False)
