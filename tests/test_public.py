@@ -19,6 +19,7 @@ PUBLIC = {
         "pretrain",
         "train_tokenizer",
     ),
+    *("build_index", "build_senses", "fit_standardiser", "head_importance", "measure_isotropy", "score_pairs"),
     *("Vectors",),
     *("Score",),
     *("Concordance", "Similarities", "Standardiser"),

@@ -185,6 +185,7 @@ def test_a_rule_is_learnt_through_the_commands(
         assert (code, "Traceback" in err) == (4, False)
     code, out, err = larvatus("data", "check", train, "--dev", dev, "--for", "choose")
     assert code == 0, err
+    assert larvatus("data", "check", train, "--dev", dev) == (code, out, err)  # known by its columns
     broken = write_rows(tmp_path / "broken.jsonl", [{"context": "a", "endings": ["the", "of"], "label": 2}])
     code, _, err = finetune("choose", "--train", broken, "--out", tmp_path / "other")
     assert (code, f"{broken}:1: the label is 2, but of endings there are 2" in err) == (4, True)

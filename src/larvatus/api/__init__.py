@@ -10,8 +10,13 @@
 `larvatus.model` holds what a loaded model can do; it imports none of this.
 """
 
+from larvatus.api.attention import head_importance
 from larvatus.api.evaluating import evaluate
+from larvatus.api.isotropy import fit_standardiser, measure_isotropy
+from larvatus.api.pairs import score_pairs
 from larvatus.api.pretraining import ablate, compare, convert, pretrain
+from larvatus.api.senses import build_senses
+from larvatus.api.similar import build_index
 from larvatus.api.tasks import finetune
 from larvatus.api.text import build_corpus, train_tokenizer
 from larvatus.api.vectors import embed_files
@@ -19,11 +24,17 @@ from larvatus.api.vectors import embed_files
 __all__ = [
     "ablate",
     "build_corpus",
+    "build_index",
+    "build_senses",
     "compare",
     "convert",
     "embed_files",
     "evaluate",
     "finetune",
+    "fit_standardiser",
+    "head_importance",
+    "measure_isotropy",
     "pretrain",
+    "score_pairs",
     "train_tokenizer",
 ]

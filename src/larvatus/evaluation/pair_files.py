@@ -51,14 +51,24 @@ def _pairs(name: str) -> Iterator[Pair]:
         if read is _row and number == first[0] and [cell.strip() for cell in line.split("\t")[:2]] in _HEADERS:
             continue
         where = f"{'standard input' if name == '-' else name}:{number}"
-        pair = read(line, where)
-        for sentence in (pair.good, pair.bad):
-            if not sentence.strip():
-                raise DataError(f"{where}: a sentence is empty; there is nothing to score")
-            if "\0" in sentence:
-                raise DataError(f"{where}: NUL byte at {sentence.index(chr(0)) + 1} of a sentence; repair it")
-            refuse_surrogates(sentence, where)
-        yield pair
+        yield _checked(read(line, where))
+
+
+def pair_of(sentences: Any, where: str) -> Pair:
+    """A pair that stands in no file: its good sentence, then its bad one. `where` names it in errors."""
+    if not isinstance(sentences, tuple | list) or [type(sentence) for sentence in sentences] != [str, str]:
+        raise DataError(f"{where} is not two sentences; give files, or the good and the bad sentence of each pair")
+    return _checked(Pair(good=sentences[0], bad=sentences[1], where=where))
+
+
+def _checked(pair: Pair) -> Pair:
+    for sentence in (pair.good, pair.bad):
+        if not sentence.strip():
+            raise DataError(f"{pair.where}: a sentence is empty; there is nothing to score")
+        if "\0" in sentence:
+            raise DataError(f"{pair.where}: NUL byte at {sentence.index(chr(0)) + 1} of a sentence; repair it")
+        refuse_surrogates(sentence, pair.where)
+    return pair
 
 
 def _record(line: str, where: str) -> Pair:

@@ -44,7 +44,7 @@ class HeadImportance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Standard error of the change, over batches; NaN where there is one batch alone."""
 
 
-class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     loss: float
     """Of the whole model."""
     hidden: int
@@ -53,6 +53,8 @@ class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tokens read."""
     rows: tuple[HeadImportance, ...]
     """Layer by layer."""
+    pruned: float | None = None
+    """Loss without the heads that were pruned, all together."""
 
 
 def head_importance(

@@ -9,7 +9,7 @@ Adding a task is a folder with a `task.py`, its line here, and that of its head 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,7 @@ from larvatus.bundle.directory import Bundle
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
 from larvatus.heads.head import HeadConfig
 from larvatus.labelled.reading import FileOptions, refusal
+from larvatus.labelled.records import Row
 from larvatus.tasks.answers.task import Answers
 from larvatus.tasks.choose.task import Choose
 from larvatus.tasks.classify.task import Classify
@@ -53,6 +54,11 @@ def task_of(bundle: Bundle) -> AnyTask:
     if not tasks:
         raise ArtefactError(f"{bundle.path} has no head to predict with; give it one with larvatus finetune")
     return tasks[0]
+
+
+def task_of_table(columns: Sequence[str], sample: Sequence[Row]) -> AnyTask | None:
+    """The task that knows a table by its columns and first rows; None where none is sure."""
+    return next((task for task in TASKS.values() if task.recognises(columns, sample)), None)
 
 
 def is_tuned(bundle: Bundle) -> bool:

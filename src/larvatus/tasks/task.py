@@ -29,7 +29,7 @@ from larvatus.heads.head import HeadConfig
 from larvatus.labelled.columns import Columns
 from larvatus.labelled.problems import Problems
 from larvatus.labelled.reading import FileOptions, Paths
-from larvatus.labelled.records import AnyExample, Dataset, Kind, Place
+from larvatus.labelled.records import AnyExample, Dataset, Kind, Place, Row
 from larvatus.labelled.unlabelled import TextFormat, read_unlabelled
 from larvatus.network import Network
 from larvatus.tasks.evaluation.evaluated import Evaluation
@@ -106,6 +106,10 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
         """Labelled examples from files; `kind` is that of labels, where the task knows several."""
 
     # ---- fine-tuning
+
+    def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
+        """Whether a table with these columns and first rows is of this task, and can hardly be of another."""
+        return False
 
     def before(
         self, train: Dataset[AnExample], dev: Dataset[AnExample] | None, job: TaskJob

@@ -18,22 +18,21 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from larvatus.api.pairs import score_pairs
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.options import Device, Encoding, Json, ModelName
 from larvatus.cli.quiet import Quiet, progress_console
 from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Score, Totals
-from larvatus.embed.fingerprints import model_fingerprint, settings_hash
 from larvatus.errors import DataError, UsageError
-from larvatus.evaluation.minimal_pairs import Normalise, PairRun
-from larvatus.evaluation.pair_files import GROUPS, read_pairs
+from larvatus.evaluation.minimal_pairs import Normalise
+from larvatus.evaluation.pair_files import GROUPS
 from larvatus.flags import Flag
 from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
 from larvatus.model import Model, load
 from larvatus.outputs import check_outputs
-from larvatus.signals import resumable
 from larvatus.text.lines import numbered_lines
 
 LINES_AT_ONCE = 256
@@ -140,29 +139,27 @@ def _show(score: Score) -> None:
 
 def _pairs(loaded: Model, chosen: ScoreSettings, *, as_json: bool) -> None:
     method, normalise, out = chosen.method, chosen.normalise, chosen.out
-    read = read_pairs(chosen.pairs)
     begun = time.monotonic()
-    with _Bar(progress_console(), len(read)) as bar:
-        run = PairRun(loaded.network, loaded.tokenizer, read, method, normalise, str(loaded.bundle.path), bar.update)
-        if out is None:
-            result = run.finish()
-        else:
-            settings = {
-                "method": method,
-                "normalise": normalise,
-                "model": model_fingerprint(loaded.bundle.path, loaded.tokenizer),
-                "tokenizer": settings_hash(loaded.tokenizer),
-            }
-            with resumable("the same command with --resume goes on from what was written"):
-                result = run.to_file(out, settings, resume=chosen.resume, overwrite=chosen.overwrite)
+    with _Bar(progress_console()) as bar:
+        result = score_pairs(
+            loaded,
+            chosen.pairs,
+            out=out,
+            overwrite=chosen.overwrite,
+            resume=chosen.resume,
+            progress=bar.update,
+            method=method,
+            normalise=normalise,
+        )
+    count = result.overall.total
     seconds = time.monotonic() - begun
     if as_json:
-        told = {"method": method, "normalise": normalise, "pairs": len(read), "seconds": seconds, **asdict(result)}
+        told = {"method": method, "normalise": normalise, "pairs": count, "seconds": seconds, **asdict(result)}
         print(json.dumps(told, ensure_ascii=False, indent=2))
     else:
         _show_pairs(result)
-        rate = (len(read) - (bar.before or 0)) / max(seconds, 1e-9)
-        print(f"{len(read):,} pairs ({method}) · {rate:,.1f} pairs/s" + (f" · all scores in {out}" if out else ""))
+        rate = (count - (bar.before or 0)) / max(seconds, 1e-9)
+        print(f"{count:,} pairs ({method}) · {rate:,.1f} pairs/s" + (f" · all scores in {out}" if out else ""))
 
 
 def _show_pairs(result: PairAccuracies) -> None:
@@ -189,11 +186,11 @@ def _cells(accuracy: Accuracy) -> tuple[str, str, str]:
 class _Bar:
     """Pairs done, rate and time left: a line that changes on a terminal, a plain line now and then elsewhere."""
 
-    def __init__(self, console: Console, total: int) -> None:
-        self._console, self._total = console, total
+    def __init__(self, console: Console) -> None:
+        self._console = console
         columns: tuple[Any, ...] = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("scoring", total=total)
+        self._task = self._bar.add_task("scoring", total=None)
         self._begun = self._said = time.monotonic()
         self.before: int | None = None
         """Pairs that an interrupted run had done: not in the rate."""
@@ -205,13 +202,13 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def update(self, done: int) -> None:
+    def update(self, done: int, total: int) -> None:
         now = time.monotonic()
         if self.before is None:
             self.before, self._begun = done, now
         rate = (done - self.before) / max(1e-9, now - self._begun)
-        line = f"{done:,} of {self._total:,} pairs · {rate:,.1f} pairs/s"
-        self._bar.update(self._task, completed=done, description=line)
+        line = f"{done:,} of {total:,} pairs · {rate:,.1f} pairs/s"
+        self._bar.update(self._task, completed=done, total=total, description=line)
         if not (self._console.is_terminal or self._console.quiet) and now - self._said > 30:
             self._said = now
             print(line, file=sys.stderr)

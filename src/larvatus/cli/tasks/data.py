@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,8 +26,9 @@ from larvatus.labelled.problems import Problems
 from larvatus.labelled.repeats import Examples
 from larvatus.labelled.report import Report, many
 from larvatus.labelled.surface import Measure
+from larvatus.labelled.tables import open_table
 from larvatus.ranges import COUNT, COUNT_OR_NONE
-from larvatus.tasks.registry import TASKS, TaskName, reading_of
+from larvatus.tasks.registry import TASKS, TaskName, reading_of, task_of_table
 from larvatus.text.tokenizer import Tokenizer
 
 app = typer.Typer(help="Labelled data for fine-tuning.", no_args_is_help=True)
@@ -48,7 +50,7 @@ class Checked(Struct, frozen=True, kw_only=True):
     dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Dev data, to find leaks; repeatable."""
     task: Annotated[TaskName | None, Flag("--for")] = None
-    """Read as finetune of this task reads; default: classify or tag, as it looks."""
+    """Read as finetune of this task reads; default: classify, tag or choose, as it looks."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
     model: Annotated[str | None, Flag(panel=LOOKED_FOR)] = None
@@ -83,10 +85,20 @@ def check_data(
 
 
 def _read(asked: Checked, columns: Mapping[str, Any], problems: Problems) -> tuple[Examples, Examples | None]:
-    task = TASKS[asked.task or guess_task(asked.paths[0])]
+    task = TASKS[asked.task or _guess(asked.paths[0])]
     reading = reading_of(task.name, columns)
     train = task.read(asked.paths, reading, problems=problems)
     return train, task.read(asked.dev, reading, kind=train.kind, problems=problems) if asked.dev else None
+
+
+def _guess(name: str) -> str:
+    """The task that a file looks to be of. What is no plain file can be read once only: it is not looked into."""
+    task: str = guess_task(name)
+    if task != "classify" or not Path(name).is_file():
+        return task
+    table = open_table(name, problems=Problems())
+    known = task_of_table(table.columns, table.sample)
+    return task if known is None else known.name
 
 
 def _read_glue(asked: Checked, problems: Problems) -> tuple[Examples, Examples]:

@@ -8,7 +8,6 @@ larvatus attention importance --corpus TEXT --model DIR --prune 1:2,3:1 --out DI
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -21,15 +20,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from larvatus.bundle.directory import check_model_directory
+from larvatus.api.attention import ImportanceSettings, head_importance
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_counts, say_left_out
-from larvatus.cli.numbers import HEAD, LAYER, PASSAGE, TOKENS, ranged
+from larvatus.cli.numbers import HEAD, LAYER, PASSAGE
 from larvatus.cli.options import READING, Device, Json, ModelName, Overwrite
 from larvatus.cli.quiet import Quiet, progress_console
-from larvatus.corpus import BuildOptions
-from larvatus.errors import ArtefactError, UsageError
-from larvatus.evaluation.languages import held_out_text, open_text
+from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.model import Model, load
 from larvatus.outputs import check_outputs, write_output
@@ -38,10 +35,10 @@ from larvatus.probe.attention import TextAttention, check_head
 from larvatus.probe.attention_page import attention_page
 from larvatus.probe.attention_picture import draw_head, draw_heads
 from larvatus.probe.heads import HeadStatistics, head_statistics, read_passages, text_statistics
-from larvatus.probe.importance import Head, Importance, head_importance, masked_losses
-from larvatus.probe.prune import prune_heads, read_heads
+from larvatus.probe.importance import Head, Importance
+from larvatus.probe.prune import read_heads
 from larvatus.ranges import Count, check_ranges
-from larvatus.settings import TextSettings
+from larvatus.settings import TextSettings, keywords
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 
 
@@ -203,8 +200,8 @@ def _print_heads(rows: Sequence[HeadStatistics], title: str) -> None:
 def importance(
     model: ModelName,
     corpus: Annotated[list[str], typer.Option(help="Held-out text, or a built corpus; repeatable.")],
+    chosen: Annotated[ImportanceSettings, Panel()],
     reading: OneLanguage,
-    tokens: Annotated[int, ranged(TOKENS, help="Read no more.")] = 32_768,
     prune: Annotated[
         str | None, typer.Option(metavar="L:H,…", help="Heads to mask for good, layer:head, in a model of its own.")
     ] = None,
@@ -215,40 +212,28 @@ def importance(
     quiet: Quiet = False,
 ) -> None:
     """How much the masked-lm loss on held-out text grows when a head is masked, each alone (Michel et al. 2019)."""
-    if (prune is None) != (out is None):
-        raise UsageError("--prune and --out go together: which heads to mask for good, and where to write the model")
-    heads = read_heads(prune) if prune is not None else []
-    if out is not None:
-        check_model_directory(out, overwrite=overwrite, inputs=[model, *corpus])
-    loaded = load(model, device=device)
-    encoder = loaded.encoder
-    if "masked-lm" not in loaded.network.objectives:
-        raise ArtefactError(
-            f"{loaded.bundle.path} has no masked-lm head, whose loss tells what attention heads are worth; use a model "
-            "pretrained with masked-lm"
-        )
-    for layer, head in heads:
-        check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
-    console = progress_console()
-    with tempfile.TemporaryDirectory() as folder:
-        options = BuildOptions(sentences=reading.sentences, reading=reading.reading())
-        opened = open_text(corpus, loaded.tokenizer, Path(folder) / "corpus", options)
-        held_out = held_out_text(loaded.bundle, opened, tokens=tokens)
-    say_counts(opened.manifest.skipped)
+    console, skipped = progress_console(), Skipped()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("heads", total=1 + encoder.depth * encoder.heads)
-        result = head_importance(loaded.network, held_out, lambda: bar.advance(task))
-    pruned = None
-    if out is not None:
-        losses, counts = masked_losses(loaded.network, held_out, heads)
-        prune_heads(loaded.bundle, heads, out, source=model)
-        pruned = float(losses.sum() / counts.sum())
-    _show_importance(result, heads, pruned, out, as_json=as_json)
+        task = bar.add_task("heads", total=None)
+        try:
+            result = head_importance(
+                model,
+                corpus,
+                prune=prune,
+                out=out,
+                overwrite=overwrite,
+                device=device,
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+                skipped=skipped,
+                **keywords(chosen, reading),
+            )
+        finally:
+            say_counts(skipped.bad)
+    _show_importance(result, read_heads(prune) if prune is not None else [], out, as_json=as_json)
 
 
-def _show_importance(
-    result: Importance, heads: Sequence[Head], pruned: float | None, out: Path | None, *, as_json: bool
-) -> None:
+def _show_importance(result: Importance, heads: Sequence[Head], out: Path | None, *, as_json: bool) -> None:
+    pruned = result.pruned
     if as_json:
         record = msgspec.to_builtins(result)
         for row in record["rows"]:

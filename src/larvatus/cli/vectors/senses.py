@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -16,28 +15,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from larvatus.api.senses import SenseVectorSettings, build_senses
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
 from larvatus.cli.numbers import ranged
 from larvatus.cli.options import Device, Json, ModelName
 from larvatus.cli.quiet import Quiet
 from larvatus.cli.text.counting import Counting
-from larvatus.embed.fingerprints import model_fingerprint
-from larvatus.embed.options import EmbedOptions, Pool
-from larvatus.embed.senses.build import build_senses
 from larvatus.embed.senses.evaluate import SetResult, evaluate_set
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.neighbours import SenseEntry, describe
 from larvatus.embed.senses.running import find_instances, find_tagged
-from larvatus.embed.senses.semcor import read_semcor
 from larvatus.embed.senses.tagged import Reading, Sentence
 from larvatus.embed.senses.tagger import SenseTagger, TaggedWord, TagOptions
 from larvatus.embed.senses.unified import gold_of, read_keys, read_unified
 from larvatus.embed.senses.wordnet import NAMES, WordNet
-from larvatus.errors import ArtefactError, DataError, UsageError
+from larvatus.errors import DataError, UsageError
 from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.model import load
 from larvatus.ranges import COUNT_OR_NONE, Weight, check_ranges
+from larvatus.settings import keywords
 from larvatus.text.readers import Skipped, read_documents
 
 app = typer.Typer(no_args_is_help=True, help="Word senses: vectors from tagged text, and the nearest sense of a word.")
@@ -78,17 +75,6 @@ Standardise = Annotated[
 ]
 
 
-class SenseVectorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What sense vectors are means of."""
-
-    layers: str = "last"
-    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights 0.1,0.2,… of all."""
-    pool: Pool = "mean"
-    """Subwords of a word: mean, sum, max, first or last."""
-    names: bool = False
-    """Count names tagged by their class (person, group, …) as that word."""
-
-
 @app.command()
 @from_structs
 def build(
@@ -102,24 +88,18 @@ def build(
     quiet: Quiet = False,
 ) -> None:
     """A vector for each sense: the mean of the words that are tagged with it."""
-    if os.path.lexists(out):
-        raise ArtefactError(f"{out} is there already; remove it, or choose another --out")
-    options = EmbedOptions(unit="span", layers=vectors.layers, pool=vectors.pool)
-    database = WordNet.open(wordnet)
-    loaded = load(model, device=device)
     reading = Reading()
     with Counting("sentences") as bar:
         inventory = build_senses(
-            loaded.encoder,
-            loaded.tokenizer,
-            read_semcor(corpus, database, reading, names=vectors.names),
-            options,
-            wordnet=database,
-            reading=reading,
-            model=(model_fingerprint(loaded.bundle.path, loaded.tokenizer), model),
+            model,
+            corpus,
+            out=out,
+            wordnet=wordnet,
+            device=device,
             progress=_Rate(bar.say),
+            reading=reading,
+            **keywords(vectors),
         )
-    inventory.save(out)
     origin = inventory.origin
     summary = {
         "path": str(out),

@@ -19,26 +19,22 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from larvatus.api.similar import ALL, VectorSettings, build_index
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
 from larvatus.cli.numbers import TOP
 from larvatus.cli.options import Device, Json, ModelName, Reading
 from larvatus.cli.quiet import Quiet, chat
 from larvatus.cli.text.counting import Counting
-from larvatus.corpus.sources import fingerprint
-from larvatus.embed.fingerprints import settings_hash
-from larvatus.embed.nearest.concordance import DocumentFilter, Wanted
-from larvatus.embed.nearest.index import build_index
 from larvatus.embed.nearest.search import SearchOptions, open_place, search
-from larvatus.embed.options import EmbedOptions, Pool
-from larvatus.embed.passages import passages
+from larvatus.embed.options import Pool
 from larvatus.embed.similarity import Instance, instance, similarities
 from larvatus.errors import DataError, UsageError, printable
 from larvatus.evaluation.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
 from larvatus.flags import Flag
 from larvatus.model import Model, load
 from larvatus.ranges import ShareBetween, check_ranges, digits
-from larvatus.signals import resumable
+from larvatus.settings import keywords
 from larvatus.text.readers import Skipped
 
 DEFAULT = "words"
@@ -59,23 +55,6 @@ app = typer.Typer(
     help="Cosine between word instances, nearest instances in a corpus. TEXTS come first: the command is then `words`.",
     no_args_is_help=True,
 )
-
-
-class VectorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which vectors are compared."""
-
-    layers: str | None = None
-    """last, last4 (mean), last4-sum, a number (0: embeddings), or weights."""
-    pool: Pool | None = None
-    """Subwords: mean, sum, max, first or last."""
-    standardise: Annotated[str | None, Flag(metavar="NAME")] = None
-    """z-scores: the name that isotropy fit saved with the model, or its file."""
-
-    def options(self, loaded: Model) -> EmbedOptions:
-        standardiser = loaded.standardiser(self.standardise)
-        return EmbedOptions(
-            unit="span", layers=self.layers or "last", pool=self.pool or "mean", standardise=standardiser
-        )
 
 
 class QuerySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,33 +152,19 @@ def index(
     quiet: Quiet = False,
 ) -> None:
     """Vectors of a word's instances in a corpus, or of all words, to be searched with --in DIR."""
+    settings, skipped = keywords(vectors, reading), Skipped()
     wanted = _wanted(word, words)
-    inputs = fingerprint(corpus)
-    if inputs is None and resume:
-        raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
-    loaded = load(model, device=device)
-    options, passage_options = vectors.options(loaded), reading.passages
-    settings = {
-        "model": loaded.fingerprint,
-        "tokenizer": settings_hash(loaded.tokenizer),
-        "layers": options.layers,
-        "pool": options.pool,
-        "standardise": options.standardise.checksum if options.standardise else None,
-        "inputs": inputs,
-        "words": sorted(wanted.words) if wanted.words is not None else None,
-        **msgspec.to_builtins(passage_options),
-    }
-    chosen, skipped = DocumentFilter(wanted), Skipped()
-    with Counting("instances") as progress, resumable("the same command with --resume goes on"):
+    with Counting("instances") as progress:
         built = build_index(
-            loaded,
-            passages(corpus, passage_options, skipped, chosen),
-            chosen,
-            out,
-            options,
-            settings=settings,
+            model,
+            corpus,
+            out=out,
+            words=wanted,
             resume=resume,
+            device=device,
             progress=progress,
+            skipped=skipped,
+            **settings,
         )
     say_left_out(skipped)
     if as_json:
@@ -272,14 +237,12 @@ def _spans(given: Sequence[str], texts: list[str]) -> list[tuple[int, int] | Non
     return spans
 
 
-def _wanted(word: list[str] | None, words: Path | None) -> Wanted:
-    if bool(word) == bool(words):
+def _wanted(word: list[str] | None, words: Path | None) -> str | list[str]:
+    if words is None and word:
+        return ALL if word == [ALL] else word
+    if words is None or word:
         raise UsageError("say which words to index: --word bank, --words FILE, or --word all")
-    if word == ["all"]:
-        return Wanted.of(None)
-    if words is not None:
-        try:
-            word = words.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as fault:
-            raise DataError(f"{words} cannot be read as text: {fault}") from fault
-    return Wanted.of(word)
+    try:
+        return words.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise DataError(f"{words} cannot be read as text: {fault}") from fault

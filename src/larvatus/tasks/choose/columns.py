@@ -20,6 +20,7 @@ from typing import Any
 from larvatus.errors import DataError
 from larvatus.labelled.column_names import IDS, LABELS, first_of, plain
 from larvatus.labelled.columns import Columns, named_column
+from larvatus.labelled.records import Row
 from larvatus.labelled.tables import Table
 
 CONTEXTS = (
@@ -91,6 +92,19 @@ def _endings(table: Table, taken: set[str]) -> tuple[tuple[str, ...], bool]:
         wanted = "a list called endings, or columns ending0, ending1, …"
         raise DataError(f"{table.name}: no column holds endings ({_names(table)}); give {wanted}")
     return tuple(name for _, name in sorted(longest)), False
+
+
+def has_endings(columns: Sequence[str], sample: Sequence[Row]) -> bool:
+    """Whether columns are called as only multiple choice calls them. `answers` are those to questions about texts too.
+
+    >>> has_endings(("sent1", "ending0", "ending1", "label"), ())
+    True
+    >>> has_endings(("context", "question", "answers"), [{"answers": {"text": ["Rome"], "answer_start": [4]}}])
+    False
+    """
+    lists = [name for name in columns if plain(name) in ("endings", "choices", "options")]
+    single = [name for name in columns if (match := SERIES.fullmatch(plain(name))) and match[1] == "ending"]
+    return len(single) > 1 or any(_holds_lists([row.get(name) for row in sample]) for name in lists)
 
 
 def _holds_lists(values: Sequence[Any]) -> bool:

@@ -13,10 +13,11 @@ from larvatus.errors import DataError
 from larvatus.labelled.columns import Columns
 from larvatus.labelled.problems import Problems
 from larvatus.labelled.reading import FileOptions, Paths, files_of
-from larvatus.labelled.records import Dataset, Kind, Place
+from larvatus.labelled.records import Dataset, Kind, Place, Row
 from larvatus.labelled.texts import BadCell, cell_text
 from larvatus.labelled.unlabelled import TextFormat
 from larvatus.metrics.calibration import softmax
+from larvatus.tasks.choose.columns import has_endings
 from larvatus.tasks.choose.encode import Choices, chooser_of, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import ChoiceEvaluation, evaluate_choices
 from larvatus.tasks.choose.examples import ChoiceExample
@@ -64,6 +65,9 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
     ) -> Dataset[ChoiceExample]:
         files = files_of(columns, ChoiceFiles)
         return read_choices(source, files.columns, options=files.table, problems=problems)
+
+    def recognises(self, columns: Sequence[str], sample: Sequence[Row]) -> bool:
+        return has_endings(columns, sample)
 
     def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskJob) -> ChoosingConfig:
         return choosing_head(self.options(job), natural=natural_head(bundle, "choosing"))
