@@ -14,7 +14,7 @@ import pytest
 import typer
 
 import larvatus
-from larvatus.cli.main import app
+from larvatus.cli.main import app, run
 from larvatus.errors import LarvatusError, RecipeError, UsageError
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.ranges import Range, ranges_of, shown, whole
@@ -164,3 +164,11 @@ def test_77_every_number_on_the_command_line_has_a_range() -> None:
         limits = getattr(info.callback, "limits", None)
         assert isinstance(limits, Range), f"{command}: {name} is declared without `ranged(…)` of cli/numbers.py"
         assert limits.whole == ("int" in str(typing.get_args(hint)[0])), f"{command}: {name}"
+
+
+def test_77_numbers_on_the_command_line_are_held_to_their_ranges(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is opened."""
+    with pytest.raises(SystemExit) as ended:
+        run(["corpus", "show", "absent", "--alpha", "nan"])
+    assert ended.value.code == 2
+    assert "--alpha" in capsys.readouterr().err
