@@ -4,11 +4,11 @@ import tomllib
 
 import pytest
 
+from larvatus.engine.checkpoint import changed_fields
 from larvatus.errors import RecipeError
 from larvatus.recipes import (
     SIZES,
     Phase,
-    differences,
     read_recipe,
     recipe_names,
     recipe_of,
@@ -216,7 +216,7 @@ def test_recipes_in_a_circle_are_refused(tmp_path):
 
 def test_differences_name_the_fields():
     old, new = (recipe_table(read_recipe("bert", settings=s)) for s in ([], ["model.layers=3", "phases.0.length=64"]))
-    assert differences(old, new) == ["model.layers: 12 → 3", "phases.0.length: 128 → 64"]
+    assert list(map(str, changed_fields(old, new))) == ["model.layers: 12 → 3", "phases.0.length: 128 → 64"]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9, 10, 11, 999])

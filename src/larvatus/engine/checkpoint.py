@@ -121,6 +121,9 @@ class Changed(NamedTuple):
     before: Any
     now: Any
 
+    def __str__(self) -> str:
+        return f"{self.field}: {self.before!r} → {self.now!r}"
+
 
 def changed_fields(before: Any, now: Any, field: str = "") -> list[Changed]:
     """Field by field, what two identities (as plain data) do not agree on.

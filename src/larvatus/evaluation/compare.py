@@ -27,6 +27,7 @@ import msgspec
 
 from larvatus.corpus import Corpus
 from larvatus.corpus.packing import check as check_packing
+from larvatus.engine.checkpoint import changed_fields
 from larvatus.engine.distribution import said_by_torchrun
 from larvatus.engine.settings import Budget, Runtime
 from larvatus.engine.watch import Watcher
@@ -40,7 +41,7 @@ from larvatus.pretraining.budget import steps_wanted
 from larvatus.pretraining.prepare import Prepared, TextOptions, held_out_documents, longest, prepare
 from larvatus.pretraining.text_note import kept_input
 from larvatus.ranges import SEED
-from larvatus.recipes import Recipe, differences, read_recipe, recipe_table
+from larvatus.recipes import Recipe, read_recipe, recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.text.languages import Given
 from larvatus.vouched import read_vouched, write_vouched
@@ -184,9 +185,9 @@ def _begin(plan: Comparison) -> None:
         write_vouched(path, identity)
     elif not plan.resume:
         raise ArtefactError(f"{plan.out} already holds a comparison; go on with --resume, or choose another --out")
-    elif changed := differences(read_vouched(path, way="choose another --out"), identity):
+    elif changed := changed_fields(read_vouched(path, way="choose another --out"), identity):
         raise ArtefactError(
-            f"{plan.out} holds another comparison: {'; '.join(changed[:8])}; resume with the same, "
+            f"{plan.out} holds another comparison: {'; '.join(map(str, changed[:8]))}; resume with the same, "
             "or choose another --out"
         )
 

@@ -16,6 +16,7 @@ import torch
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.corpus import Corpus
+from larvatus.engine.checkpoint import changed_fields
 from larvatus.engine.settings import Budget, Runtime
 from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, LarvatusError
@@ -29,7 +30,7 @@ from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.prepare import Prepared
 from larvatus.pretraining.run import train
-from larvatus.recipes import Recipe, differences, recipe_table
+from larvatus.recipes import Recipe, recipe_table
 from larvatus.vouched import read_vouched, write_vouched
 
 RESULT = "result.json"
@@ -94,8 +95,10 @@ def _finished(trial: Trial, identity: dict[str, Any]) -> RunResult:
     except (KeyError, TypeError, ValueError) as fault:
         raise ArtefactError(f"{path} is no result of a comparison: {fault}; delete it to measure again") from fault
     manifest = of.pop("manifest", None)
-    if changed := differences(of, identity):
-        raise ArtefactError(f"{trial.out} is of something else: {'; '.join(changed[:8])}; choose another --out")
+    if changed := changed_fields(of, identity):
+        raise ArtefactError(
+            f"{trial.out} is of something else: {'; '.join(map(str, changed[:8]))}; choose another --out"
+        )
     load_bundle(trial.out)  # refuses what does not match its checksum
     if manifest != sha256(trial.out / MANIFEST):
         other = f"{trial.out / MANIFEST} is of another model than was measured"

@@ -19,7 +19,9 @@ Task = Literal["classify", "tag"]
 def guess_task(name: str) -> Task:
     """classify for texts with labels, tag for words with tags or texts with spans."""
     if name == "-":
-        raise UsageError("standard input is read once; say what it holds: --for classify, tag or spans")
+        raise UsageError(
+            "standard input is read once; say what it holds: --for classify, tag or spans, or another task"
+        )
     if ending(name) in (".csv", ".tab"):
         return "classify"
     format = format_of(name)

@@ -37,11 +37,8 @@ class FileOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return TableOptions()
 
 
-class TextFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Tables of texts, or of pairs, with their labels."""
-
-    things: ClassVar[str] = "texts"
-    refusal: ClassVar[str] = "{flags} name columns of {things}; texts have --text, --pair and --label"
+class TableFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tables with a text, a second text and a label."""
 
     text: Column = None
     """Column of the text, by name or number; default: guessed."""
@@ -49,10 +46,6 @@ class TextFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Column of the second text of a pair; default: guessed."""
     label: Column = None
     """Column of the label; default: guessed."""
-    labels: Kind | None = None
-    """What labels are; default: as they look."""
-    separator: Annotated[str | None, Flag(metavar="TEXT")] = None
-    """What stands between several labels in a cell."""
     header: bool | None = None
     """Whether the first row names columns; default: as it looks."""
     quoting: bool | None = None
@@ -65,6 +58,18 @@ class TextFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def table(self) -> TableOptions:
         return TableOptions(header=self.header, quoting=self.quoting)
+
+
+class TextFiles(TableFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tables of texts, or of pairs, with their labels."""
+
+    things: ClassVar[str] = "texts"
+    refusal: ClassVar[str] = "{flags} name columns of {things}; texts have --text, --pair and --label"
+
+    labels: Kind | None = None
+    """What labels are; default: as they look."""
+    separator: Annotated[str | None, Flag(metavar="TEXT")] = None
+    """What stands between several labels in a cell."""
 
 
 class WordFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

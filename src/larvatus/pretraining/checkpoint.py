@@ -133,7 +133,7 @@ def refuse_another_run(checkpoint: Checkpoint[State], identity: Mapping[str, obj
     before = checkpoint.state.progress.steps
     old: dict[str, object] = {**checkpoint.state.run, "steps": before}
     new: dict[str, object] = {**identity, "steps": steps or before}
-    changed = [f"{change.field}: {change.before!r} → {change.now!r}" for change in changed_fields(old, new)]
+    changed = list(map(str, changed_fields(old, new)))
     if changed:
         raise RecipeError(
             f"{checkpoint.path} belongs to a run with other settings: {'; '.join(changed[:8])}; "

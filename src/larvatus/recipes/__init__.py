@@ -1,7 +1,6 @@
 """Recipes: the schema, and one TOML file per published system (`larvatus recipes`, `larvatus recipes show bert`)."""
 
 from larvatus.recipes.reading import (
-    differences,
     edited_recipe,
     read_recipe,
     recipe_names,
@@ -19,7 +18,6 @@ __all__ = [
     "Phase",
     "Recipe",
     "ScheduleConfig",
-    "differences",
     "edited_recipe",
     "read_recipe",
     "recipe_names",

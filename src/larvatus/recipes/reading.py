@@ -126,21 +126,6 @@ def recipe_table(recipe: Recipe) -> Table:
     return {**table, "model": without_default_type(table["model"])}
 
 
-def differences(old: Any, new: Any, path: str = "") -> list[str]:
-    """Field by field, what two recipes (as plain data) do not agree on."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            line
-            for key in sorted({*old, *new})
-            for line in differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-        ]
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [
-            line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{path}.{i}")
-        ]
-    return [] if old == new else [f"{path}: {old!r} → {new!r}"]
-
-
 def _table(name: str, seen: tuple[str, ...]) -> Table:
     """The recipe's table with its bases folded in."""
     if name in seen:

@@ -11,13 +11,11 @@ from typing import Annotated, ClassVar
 
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
-from larvatus.labelled.columns import Columns
-from larvatus.labelled.reading import Column, FileOptions
-from larvatus.labelled.tables import TableOptions
+from larvatus.labelled.reading import Column, TableFiles
 from larvatus.tasks.inputs import Input, PlainTexts
 
 
-class ChoiceFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChoiceFiles(TableFiles, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tables of contexts with endings."""
 
     things: ClassVar[str] = "choices"
@@ -29,18 +27,6 @@ class ChoiceFiles(FileOptions, frozen=True, kw_only=True, forbid_unknown_fields=
     """Column of what every ending begins with; default: guessed, or none."""
     label: Column = None
     """Column of the right ending: its number from 0, letter or text; default: guessed."""
-    header: bool | None = None
-    """Whether the first row names columns; default: as it looks."""
-    quoting: bool | None = None
-    """Whether quotes hold cells together; default: only in CSV."""
-
-    @property
-    def columns(self) -> Columns:
-        return Columns(text=self.text, pair=self.pair, label=self.label)
-
-    @property
-    def table(self) -> TableOptions:
-        return TableOptions(header=self.header, quoting=self.quoting)
 
 
 class ContextAndEndings(PlainTexts, frozen=True, kw_only=True, forbid_unknown_fields=True):
