@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.generation.toy import Table, Theirs
 
 from larvatus.generation.beam_search import Search, beam_search
 from larvatus.generation.sampling import greedy
 from larvatus.generation.stopping import Stopping
 from larvatus.generation.unrolling import unroll
-
-from tests.generation.toy import Table, Theirs
 
 END = 3
 PROMPTS = [[5, 9, 11], [7], [12, 4, 4, 8, 20, 1], [2, 2]]

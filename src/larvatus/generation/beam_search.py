@@ -87,9 +87,7 @@ def beam_search(under_way: Continuing, search: Search, *, most: Ints, stopping: 
         logits = under_way.logits()
 
 
-def _step(
-    state: _Beams, logits: Tensor, search: Search, place: int, stopping: Stopping
-) -> tuple[Tensor, Tensor]:
+def _step(state: _Beams, logits: Tensor, search: Search, place: int, stopping: Stopping) -> tuple[Tensor, Tensor]:
     """Every prompt one token further. Gives the beam [P, K] that each of the new ones goes on with, and who goes on."""
     beams, vocabulary = search.beams, logits.shape[-1]
     totals = logits.float().log_softmax(-1).unflatten(0, (-1, beams)) + state.sums[:, :, None]
@@ -122,9 +120,7 @@ def _ends(state: _Beams, ids_PCT: Tensor, place: int, stopping: Stopping) -> Ten
     return ends_PC
 
 
-def _finish(
-    state: _Beams, search: Search, place: int, *, sums_PC: Tensor, ids_PCT: Tensor, ends_PC: Tensor
-) -> None:
+def _finish(state: _Beams, search: Search, place: int, *, sums_PC: Tensor, ids_PCT: Tensor, ends_PC: Tensor) -> None:
     """Candidates that end, if among the first `beams`, take their place among the finished continuations."""
     length = place + 1
     new_PC = ends_PC & (torch.arange(sums_PC.shape[1], device=sums_PC.device) < search.beams) & (sums_PC > NEVER / 2)

@@ -2,10 +2,10 @@
 
     under_way = encoder.continuing(prompts, room=20, head=head)       # prompts: a flat batch, nothing padded
     under_way.logits()                                                # [B, V] of the next token of each
-    under_way.extend(ids_B)                                           # one more token each; the prompt is not read again
+    under_way.extend(ids_B)                                           # one more token each; no prompt is read again
     under_way.take(rows)                                              # keep, repeat or reorder sequences
 
-A left-to-right model goes on with the prompt itself; an encoder–decoder reads the prompt in its encoder, and its decoder
+A left-to-right model goes on with the prompt itself; an encoder–decoder reads it in its encoder, and its decoder
 begins at its own start token. Who generates sees no difference. An encoder has these methods, or it cannot generate: it
 inherits nothing for it. `head` turns states into logits, [M, D] → [M, V]: the head of the objective that the model was
 trained on, tied to the encoder's word vectors.

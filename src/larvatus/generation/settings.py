@@ -1,16 +1,18 @@
 """What may be said of generating, the same for Python and the command; checked before a model is loaded.
 
-    GenerateSettings(max_tokens=20, temperature=0.8, top_p=0.9, samples=3)
-    GenerateSettings(beams=4, length_penalty=1.2)
+GenerateSettings(max_tokens=20, temperature=0.8, top_p=0.9, samples=3)
+GenerateSettings(beams=4, length_penalty=1.2)
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import Struct
 
-from larvatus.errors import UsageError
+from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.ranges import Count, PositiveShare, Range, Seed, check_ranges, whole
 
@@ -29,28 +31,26 @@ class GenerateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_tokens: Count | None = None
     """Tokens to add at most; None: 50, or as many as fit after the prompt."""
     temperature: Warmth | None = None
-    """0 takes the likeliest token, 1 draws as the model says, more evens out; None: 0, or 1 with top-k, top-p, samples."""
+    """0 takes the likeliest token, 1 draws as the model says, None: 0, or 1 with top-k, top-p or samples."""
     top_k: Count | None = None
     """Draw among this many of the likeliest tokens."""
     top_p: PositiveShare | None = None
     """Draw among the fewest tokens that have this much of the probability together (nucleus)."""
     beams: Beams = 1
-    """Continuations kept on the way (beam search); 1: none but the one that is written."""
+    """Continuations kept on the way (beam search); 1: no search."""
     length_penalty: Penalty = 1.0
     """Of beam search: log-probabilities are divided by the length to this power; above 0 favours longer texts."""
     early_stopping: bool = False
-    """Of beam search: end as soon as so many continuations as beams are finished."""
+    """Of beam search: end as soon as there are as many finished continuations as beams."""
     stop: Annotated[tuple[str, ...], Flag(metavar="TEXT")] = ()
     """End before this text; repeatable."""
     samples: Samples = 1
-    """Continuations of each prompt; with beams, the so many best."""
+    """Continuations of each prompt; with beams, the best of them."""
     seed: Seed = 0
     """All draws follow from it, the number of the prompt and the place."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
-        if isinstance(self.stop, str):  # Python's own reading of a text as a sequence would stop at every letter
-            raise UsageError("stop wants a list of texts; write [text]")
         if "" in self.stop:
             raise UsageError("stop = '' stands everywhere; give a text at which to end, such as a full stop")
         if self.beams > 1:
@@ -59,6 +59,20 @@ class GenerateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise UsageError("length_penalty and early_stopping are for beam search; give beams above 1, such as 4")
         elif self.temperature == 0 and (self.top_k or self.top_p or self.samples > 1):
             raise UsageError("temperature = 0 draws nothing, so top_k, top_p and samples have no effect; leave it out")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> GenerateSettings:
+        """Keyword arguments as settings; what is none is refused, with the nearest. `stop` may be one text."""
+        for name in given:
+            if name not in cls.__struct_fields__:
+                raise UsageError(f"generate has no setting {name!r}{did_you_mean(name, cls.__struct_fields__)}")
+        stop = given.get("stop", ())
+        try:
+            return msgspec.convert({**given, "stop": [stop] if isinstance(stop, str) else stop}, cls)
+        except msgspec.ValidationError as fault:
+            if isinstance(fault.__cause__, UsageError):
+                raise fault.__cause__ from None
+            raise UsageError(f"generate: {fault}") from fault
 
     def _check_beams(self) -> None:
         if self.temperature or self.top_k or self.top_p:

@@ -1,8 +1,8 @@
 """When a continuation ends: at an end token, at a text that the user named, or when it has its tokens.
 
-    >>> stopping = Stopping(ends=frozenset({3}), strings=("\\n",), text_of=lambda row, ids: "ab\\n"[: len(ids)])
-    >>> stopping.reason(0, [5, 6]), stopping.reason(0, [5, 6, 7]), stopping.reason(0, [5, 3])
-    (None, 'stop', 'end')
+>>> stopping = Stopping(ends=frozenset({3}), strings=("\\n",), text_of=lambda row, ids: "ab\\n"[: len(ids)])
+>>> stopping.reason(0, [5, 6]), stopping.reason(0, [5, 6, 7]), stopping.reason(0, [5, 3])
+(None, 'stop', 'end')
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Reason = Literal["end", "stop", "length"]
-"""Why a continuation ended: the model's end token, a text at which to stop, or so many tokens as were asked for or fit."""
+"""Why a continuation ended: the model's end token, a text at which to stop, or the number of its tokens."""
 
 
 @dataclass(frozen=True, eq=False)
