@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from msgspec import UNSET, UnsetType
 from torch import Tensor, nn
 
 from larvatus.arrays import Ints
@@ -65,6 +66,8 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
     temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
     weight: Weight = 1.0
+    bias: bool | UnsetType = UNSET
+    """Whether the classes have a bias, as they do where nothing is said; false: a matrix alone (GPT)."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "classification: ")
@@ -107,7 +110,7 @@ class Classification(Head):
             model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
         )
         self.config = config
-        self.classifier = nn.Linear(model.hidden, len(config.labels))
+        self.classifier = nn.Linear(model.hidden, len(config.labels), bias=config.bias is not False)
 
     @property
     def summary(self) -> SummaryPool | None:

@@ -97,6 +97,11 @@ class CausalTransformerConfig(
         return self.feedforward or 4 * self.hidden
 
     @property
+    def enclosed(self) -> bool:
+        """Published vocabularies put nothing around a text."""
+        return False
+
+    @property
     def kept_numbers(self) -> int:
         """Numbers that a token leaves for the backward pass: queries, keys, values, out, inner of every layer."""
         return self.layers * (4 * self.hidden + self.inner)

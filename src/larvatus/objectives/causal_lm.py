@@ -21,6 +21,7 @@ from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.neighbours import NextTokens
 from larvatus.nn.buckets import IGNORE
+from larvatus.nn.causal_transformer import CausalTransformerConfig
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.objectives.loss import Loss
@@ -41,12 +42,16 @@ class CausalLMConfig(Struct, tag_field="type", tag="causal-lm", frozen=True, kw_
         return 1.0
 
     def build(self, model: EncoderConfig, vocabulary: int) -> CausalLM:
-        if not getattr(model, "causal", False):
+        self.check(model)
+        return CausalLM(self)
+
+    def check(self, model: EncoderConfig) -> None:
+        """Refuse an encoder that sees what is to be predicted."""
+        if not isinstance(model, CausalTransformerConfig):
             raise RecipeError(
-                "causal-lm predicts the next token, which this encoder sees already; "
+                "causal-lm predicts the next token, which this encoder sees; "
                 'set model.type = "causal-transformer", or use masked-lm'
             )
-        return CausalLM(self)
 
 
 class CausalLM(nn.Module):

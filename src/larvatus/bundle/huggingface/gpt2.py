@@ -17,6 +17,7 @@ from larvatus.bundle.huggingface.layout import Architecture, convert, promised_h
 from larvatus.bundle.huggingface.openai_gpt import (
     BLOCK,
     LAST_TOKEN,
+    PLAIN,
     causal,
     heads_refusal,
     named_class,
@@ -41,6 +42,7 @@ TASKS = TaskHeads(
         ),
         "answering": TaskHead(names={"classifier": "qa_outputs"}, fixed=ENDS, fields={}, dropout=0.0),
     },
+    usual=PLAIN,
 )
 ARCHITECTURES = {"GPT2LMHeadModel": ("causal-lm",), "GPT2Model": (), **TASKS.architectures}
 

@@ -40,7 +40,9 @@ LAST_TOKEN = TaskHead(
     names={"classifier": "score"}, fixed=LAST | {"dense": "none", "bias": False}, fields={}, dropout=0.0
 )
 """Classes are told from the last token, by a matrix alone."""
-TASKS = TaskHeads("OpenAIGPT", {"classification": LAST_TOKEN})
+PLAIN = {"choosing": {"dense": "none"}}
+"""Of endings, too, the score is told by a matrix alone."""
+TASKS = TaskHeads("OpenAIGPT", {"classification": LAST_TOKEN}, usual=PLAIN)
 ARCHITECTURES = {"OpenAIGPTLMHeadModel": ("causal-lm",), "OpenAIGPTModel": (), **TASKS.architectures}
 
 
