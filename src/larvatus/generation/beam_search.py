@@ -136,11 +136,11 @@ def _finish(state: _Beams, search: Search, place: int, *, sums_PC: Tensor, ids_P
 
 def _may_improve(state: _Beams, search: Search, length: int) -> Tensor:
     """Whether a prompt's best unfinished continuation may still enter its finished ones, [P]."""
-    full_P = (state.ended_lengths > 0).all(-1)
+    open_P: Tensor = (state.ended_lengths == 0).any(-1)
     if search.early_stopping:
-        return ~full_P
+        return open_P
     best_P = state.sums[:, 0] / length**search.length_penalty
-    return ~full_P | (best_P > state.ended_scores.min(-1).values)
+    return open_P | (best_P > state.ended_scores.min(-1).values)
 
 
 def _finished(state: _Beams, prompt: int, stopping: Stopping) -> list[Unrolled]:

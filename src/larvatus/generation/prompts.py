@@ -33,19 +33,14 @@ def prompt_ids(text: str, tokenizer: Tokenizer, *, closed: bool, label: str = "t
 
 
 def start_id(tokenizer: Tokenizer) -> int | None:
-    """The token at which a text begins; where there is none, the one that ends the text before."""
-    for name in (_named(tokenizer, "bos_token"), tokenizer.special.cls):
-        if name and (index := tokenizer.id(name)) is not None:
-            return index
-    return next(iter(sorted(end_ids(tokenizer))), None)
+    """What the first token of a text follows where nothing stands before texts: the token that ends the one before."""
+    return next(iter(end_ids(tokenizer)), _named(tokenizer, "bos_token"))
 
 
 def end_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """The token by which a text ends: the `eos_token` that the tokenizer's files name, else its separator."""
-    for name in (_named(tokenizer, "eos_token"), tokenizer.special.sep):
-        if name and (index := tokenizer.id(name)) is not None:
-            return frozenset({index})
-    return frozenset()
+    """The token by which a text ends: the `eos_token` that the tokenizer's files name, else what stands after texts."""
+    named = _named(tokenizer, "eos_token")
+    return frozenset(tokenizer.frame.single.gaps[-1][-1:] if named is None else (named,))
 
 
 def continuation_text(tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int]) -> str:
@@ -57,8 +52,8 @@ def continuation_text(tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence
     return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(written)
 
 
-def _named(tokenizer: Tokenizer, role: str) -> str | None:
-    """As `tokenizer_config.json` names it: a string, or a description of the token."""
+def _named(tokenizer: Tokenizer, role: str) -> int | None:
+    """The token that `tokenizer_config.json` names, by a string or a description; None where it names none."""
     named: Any = tokenizer.config.get(role)
     content = named.get("content") if isinstance(named, dict) else named
-    return content if isinstance(content, str) else None
+    return tokenizer.id(content) if isinstance(content, str) else None

@@ -107,7 +107,7 @@ class Model(EncoderModel):
         return scores[0] if isinstance(texts, str) else scores
 
     @overload
-    def generate(self, prompts: str, **settings: Any) -> Generated: ...  # type: ignore[overload-overlap]  # see `fill`
+    def generate(self, prompts: str, **settings: Any) -> Generated: ...
 
     @overload
     def generate(self, prompts: Sequence[str], **settings: Any) -> list[Generated]: ...

@@ -71,7 +71,8 @@ class CausalContinuing:
         def attend(layer: int, attention: Attention, x_ND: Tensor, sight: Sight) -> Tensor:
             qkv_N3HK = attention.project(x_ND, sight)
             self.cache.keep(qkv_N3HK[:, 1:])
-            return attend_grouped(qkv_N3HK, layout, sight)
+            y_NHK: Tensor = attend_grouped(qkv_N3HK, layout, sight)
+            return y_NHK
 
         longest = int(self.cache.lengths.max())
         ids_N, positions_N = layout.arrange(prompts.ids), layout.arrange(prompts.positions)
