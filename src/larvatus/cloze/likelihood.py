@@ -55,7 +55,8 @@ class CausalReader:
         z_MD = self.encoder(batch).index_select(0, places_M)
         rows = max(1, _LOGITS // len(words_VD))
         norms_M = torch.cat([log_sum_exp_(F.linear(z_CD, words_VD).float()) for z_CD in z_MD.split(rows)])
-        return (z_MD * words_VD[ids_M]).sum(-1).float() - norms_M
+        scores_M: Tensor = (z_MD * words_VD[ids_M]).sum(-1).float()
+        return scores_M - norms_M
 
 
 def find_reader(network: Network) -> CausalReader | None:

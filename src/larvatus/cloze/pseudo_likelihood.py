@@ -102,9 +102,7 @@ def _check(texts: Sequence[str], labels: Sequence[str]) -> None:
         refuse_surrogates(text, label)
 
 
-def _scores(
-    reading: _Reading, tokenizer: Tokenizer, texts: Sequence[str], labels: Sequence[str]
-) -> Iterator[Score]:
+def _scores(reading: _Reading, tokenizer: Tokenizer, texts: Sequence[str], labels: Sequence[str]) -> Iterator[Score]:
     unknown = tokenizer.id(tokenizer.special.unk)
     for first, last in runs(np.array([len(text) for text in texts], dtype=np.int64), CHARACTERS_AT_ONCE):
         alignments = tokenizer.encode_many(texts[first:last])

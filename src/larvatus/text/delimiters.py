@@ -11,6 +11,8 @@ dresses texts with them, so that whoever loads the tokenizer does as in training
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tokenizers
 from tokenizers import AddedToken, processors
@@ -32,10 +34,9 @@ def delimited(tokenizer: Tokenizer) -> Extension:
     library = tokenizers.Tokenizer.from_str(tokenizer.library.to_str())
     new = [name for name in NAMES if tokenizer.id(name) is None]
     library.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in new])
-    ids = [library.token_to_id(name) for name in NAMES]
-    frame = _frame(*ids)
+    ids: list[Any] = [library.token_to_id(name) for name in NAMES]
     before = library.post_processor
-    dressing = frame.post_processor(dict(zip(ids, NAMES, strict=True)))
+    dressing: Any = _frame(*ids).post_processor(dict(zip(ids, NAMES, strict=True)))
     if before is not None and read_frame(before) is None:  # it adds nothing, but may mend offsets (byte-level BPE)
         dressing = processors.Sequence([before, dressing])
     library.post_processor = dressing

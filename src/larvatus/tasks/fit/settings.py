@@ -13,7 +13,18 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from larvatus.ranges import Clip, Count, CountOrNone, Decay, DropoutRate, LearningRate, Length, Size, Weight, check_ranges
+from larvatus.ranges import (
+    Clip,
+    Count,
+    CountOrNone,
+    Decay,
+    DropoutRate,
+    LearningRate,
+    Length,
+    Size,
+    Weight,
+    check_ranges,
+)
 from larvatus.recipes.training import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.job import Usual
