@@ -140,7 +140,7 @@ def _may_improve(state: _Beams, search: Search, length: int) -> Tensor:
     if search.early_stopping:
         return open_P
     best_P = state.sums[:, 0] / length**search.length_penalty
-    return open_P | (best_P > state.ended_scores.min(-1).values)
+    return torch.logical_or(open_P, best_P > state.ended_scores.min(-1).values)
 
 
 def _finished(state: _Beams, prompt: int, stopping: Stopping) -> list[Unrolled]:
