@@ -2,8 +2,8 @@
 
 Examples run in a folder that holds what people have: `runs/mine`, a tiny model with a standardiser `z`; `my_texts/`;
 `reviews.jsonl` and `train.conll`, labelled. They may use these names: `lv` (larvatus), `model` (`runs/mine`, loaded),
-its `directory` and `vocabulary`, `classifier` (a model fine-tuned to say pos or neg), `texts` (a file of sixty
-documents), `folder` (an empty one), `small` (settings that make a run take a second).
+its `directory` and `vocabulary`, `classifier` (a model fine-tuned to say pos or neg), `writer` (a left-to-right model),
+`texts` (a file of sixty documents), `folder` (an empty one), `small` (settings that make a run take a second).
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ import pytest
 import larvatus as lv
 from larvatus.embed.standardise.fit import FitOptions, fit_standardiser
 from larvatus.embed.standardise.standardise import standardiser_path
+from larvatus.network import Network
+from larvatus.nn.causal_transformer import CausalTransformerConfig
+from larvatus.objectives import CausalLMConfig
 from tests.made_up import classes, sentences, tags
 
 SOURCE = Path(__file__).parents[1] / "src"
@@ -37,10 +40,16 @@ def module_name(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def clone(
-    tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[..., Any], save_tiny: Callable[..., Path]
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_model: Callable[..., Any],
+    tiny_tokenizer: lv.Tokenizer,
+    save_tiny: Callable[..., Path],
 ) -> Path:
     folder = tmp_path_factory.mktemp("clone")
     save_tiny(folder / "runs" / "mine", tiny_model(seed=3))
+    causal = CausalTransformerConfig(layers=1, hidden=16, heads=2, max_positions=32, init=0.3)
+    lm = (CausalLMConfig(),)
+    save_tiny(folder / "runs" / "gpt", Network.build(causal, lm, tiny_tokenizer.size, seed=1), lm)
     (folder / "my_texts").mkdir()
     (folder / "empty").mkdir()
     lines = [" ".join(words).capitalize() + "." for words in sentences(400)]
@@ -65,6 +74,7 @@ def names(clone: Path) -> dict[str, Any]:
         "directory": directory,
         "vocabulary": model.tokenizer,
         "classifier": lv.finetune("classify", directory, train=LABELLED, epochs=2, rate=0.01, device="cpu"),
+        "writer": lv.load(clone / "runs" / "gpt", device="cpu"),
         "texts": str(clone / "documents.txt"),
         "folder": clone / "empty",
         "small": {"settings": SMALL},

@@ -22,6 +22,7 @@ PUBLIC = {
     *("build_index", "build_senses", "fit_standardiser", "head_importance", "measure_isotropy", "score_pairs"),
     *("Vectors",),
     *("Score",),
+    *("Continuation", "Generated"),
     *("Concordance", "Similarities", "Standardiser"),
     *("Chosen", "Classified", "Entity", "Tagged", "TextClassifier", "WordTagger"),
     *("Answer", "Spanned"),

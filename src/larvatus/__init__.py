@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from larvatus.embed.similarity import Similarities
     from larvatus.embed.standardise.standardise import Standardiser
     from larvatus.errors import LarvatusError
+    from larvatus.generation.results import Continuation, Generated
     from larvatus.model import Model, load
     from larvatus.recipes import Recipe, read_recipe
     from larvatus.tasks.choose.results import Chosen
@@ -54,9 +55,11 @@ __all__ = [
     "Chosen",
     "Classified",
     "Concordance",
+    "Continuation",
     "Entity",
     "Fill",
     "Fills",
+    "Generated",
     "JointFill",
     "LarvatusError",
     "Model",
@@ -96,9 +99,11 @@ _HOMES = {
     "Chosen": "larvatus.tasks.choose.results",
     "Classified": "larvatus.tasks.results",
     "Concordance": "larvatus.embed.nearest.nearest",
+    "Continuation": "larvatus.generation.results",
     "Entity": "larvatus.tasks.results",
     "Fill": "larvatus.cloze.results",
     "Fills": "larvatus.cloze.results",
+    "Generated": "larvatus.generation.results",
     "JointFill": "larvatus.cloze.results",
     "LarvatusError": "larvatus.errors",
     "Model": "larvatus.model",

@@ -51,6 +51,10 @@ KNOWN_FLAGS = {
         "--tensorboard --text-field --valid --workers"
     ),
     "larvatus fill": "--beam --device --joint --json --marginals --model --top --words-only",
+    "larvatus generate": (
+        "--beams --device --early-stopping --encoding --file --json --length-penalty --max-tokens --model "
+        "--samples --seed --stop --temperature --top-k --top-p"
+    ),
     "larvatus doctor": "--json",
     "larvatus recipes": "--json",
     "larvatus recipes show": "--json --set --size",

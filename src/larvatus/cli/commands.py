@@ -5,6 +5,7 @@ from __future__ import annotations
 from larvatus.cli.lazy import Listed
 
 _START, _TEXT, _TRAIN = "Getting started", "Text", "Pretraining"
+_WRITE = "Generation"
 _USE, _TASKS, _VECTORS, _INSIDE = "Masked language model", "Tasks", "Vectors", "Inside a model"
 
 COMMANDS = {
@@ -49,6 +50,11 @@ COMMANDS = {
         "larvatus.cli.cloze.score:score",
         _USE,
         "Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon.",
+    ),
+    "generate": Listed(
+        "larvatus.cli.generation.generate:generate",
+        _WRITE,
+        "Go on with texts, token after token: the likeliest, drawn, or by beam search (gpt, t5).",
     ),
     "data": Listed("larvatus.cli.tasks.data:app", _TASKS, "Labelled data for fine-tuning."),
     "finetune": Listed(

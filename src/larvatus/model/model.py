@@ -1,4 +1,4 @@
-"""What a loaded model can do with its heads: fill blanks, score texts, predict; and how it is saved.
+"""What a loaded model can do with its heads: fill blanks, score texts, go on with texts, predict; and how it is saved.
 
 model = larvatus.load("runs/law")
 model.fill("The appeal was [MASK].")[0].token
@@ -18,6 +18,9 @@ from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.results import Fills
 from larvatus.cloze.scores import Score
 from larvatus.errors import ArtefactError
+from larvatus.generation.generate import generate
+from larvatus.generation.results import Generated
+from larvatus.generation.settings import GenerateSettings
 from larvatus.model.encoder import EncoderModel
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.predict import Input, PredictOptions, Predictor
@@ -102,6 +105,36 @@ class Model(EncoderModel):
         name = str(self.bundle.path)
         scores = list(score_texts(self.network, self.tokenizer, _each(texts), method=method, name=name))
         return scores[0] if isinstance(texts, str) else scores
+
+    @overload
+    def generate(self, prompts: str, **settings: Any) -> Generated: ...
+
+    @overload
+    def generate(self, prompts: Sequence[str], **settings: Any) -> list[Generated]: ...
+
+    def generate(self, prompts: str | Sequence[str], **settings: Any) -> Generated | list[Generated]:
+        """Go on with a text, token after token: for models that were trained to, such as those of gpt and t5.
+
+        Args:
+            prompts: One text, or several. Each is read whole, or refused where it is longer than the model's context.
+            **settings: Those of `larvatus generate`. How long: `max_tokens` (50 by default, or what fits), `stop` (a
+                text before which to end, or several). Which token: the likeliest; or drawn, by `temperature`, `top_k`,
+                `top_p`, `samples` (continuations of each prompt) and `seed`; or by beam search with `beams`,
+                `length_penalty` and `early_stopping`.
+
+        Returns:
+            One result for one prompt, a list for several. What a prompt is continued with depends on the seed and its
+            number, not on the other prompts.
+
+        Example:
+            >>> writer.generate("the river", max_tokens=3).prompt
+            'the river'
+            >>> [len(each) for each in writer.generate(["the", "a"], max_tokens=3, temperature=0.8, samples=2)]
+            [2, 2]
+        """
+        chosen = GenerateSettings.of(settings)
+        results = generate(self.network, self.tokenizer, _each(prompts), chosen, name=str(self.bundle.path))
+        return results[0] if isinstance(prompts, str) else results
 
     @overload
     def predict(  # type: ignore[overload-overlap]  # a text is an iterable of texts

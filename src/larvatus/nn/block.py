@@ -69,6 +69,11 @@ class Block(nn.Module):
         )
         return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout, None)
 
+    def through(self, x_ND: Tensor, attend: Map) -> Tensor:
+        """The block with attention computed in another way, from what `self.attention` would read."""
+        y_ND = self.residual(x_ND, attend, self.attention_norm, self.dropout, None)
+        return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout, None)
+
     def at(self, x_ND: Tensor, layout: Layout, sight: Sight, at_B: Tensor) -> Tensor:
         """The same for one token of each sequence, [B, D]: the others are read, but get no vector of their own.
 

@@ -19,6 +19,7 @@ What tokens see is data of the attention (`Sight(causal=True)`), so nothing of t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from msgspec import Struct
@@ -29,6 +30,7 @@ from larvatus.errors import RecipeError
 from larvatus.nn.attention.attention import Attention
 from larvatus.nn.attention.sight import Sight
 from larvatus.nn.block import Block, NormOrder
+from larvatus.nn.causal_continuing import CausalContinuing, states_before
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.feedforward import Activation, FeedForward
 from larvatus.nn.stack import BlockStack
@@ -137,6 +139,22 @@ class CausalTransformer(BlockStack):
 
     def seen(self, length: int) -> int:
         return self.depth * (length + 1) // 2
+
+    # Generating (`generation/continuing.py`)
+
+    closes_prompts = False
+    """The text goes on where the prompt ends."""
+
+    def room_after(self, length: int) -> int:
+        return self.reach - length
+
+    def continuing(
+        self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]
+    ) -> CausalContinuing:
+        return CausalContinuing(self, prompts, room=room, head=head)
+
+    def predicting(self, prompts: TokenBatch[Tensor], continuations: TokenBatch[Tensor]) -> Tensor:
+        return states_before(self, prompts, continuations)
 
 
 class WordsAndPositions(nn.Module):

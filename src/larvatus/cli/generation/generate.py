@@ -1,0 +1,93 @@
+"""`larvatus generate "Once upon a" --model DIR`: how a model goes on with texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+from rich.console import Console
+from rich.text import Text
+
+from larvatus.cli.from_struct import Panel, from_structs
+from larvatus.cli.options import Device, Encoding, Json, ModelName
+from larvatus.errors import DataError, UsageError
+from larvatus.flags import Flag
+from larvatus.generation.generate import generate as generate_texts
+from larvatus.generation.results import Continuation, Generated
+from larvatus.generation.settings import GenerateSettings
+from larvatus.model import load
+from larvatus.text.lines import numbered_lines
+
+LINES_AT_ONCE = 256
+
+
+class PromptFiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Prompts that are not written on the command line."""
+
+    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Prompts, one a line, maybe compressed; repeatable."""
+
+
+@from_structs
+def generate(
+    model: ModelName,
+    files: Annotated[PromptFiles, Panel()],
+    chosen: Annotated[GenerateSettings, Panel()],
+    prompts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PROMPT...", help="Texts to go on with; - reads lines from standard input."),
+    ] = None,
+    device: Device = "auto",
+    encoding: Encoding = None,  # holds while the command runs
+    as_json: Json = False,
+) -> None:
+    """Go on with texts, token after token: the likeliest, drawn, or by beam search (gpt, t5)."""
+    if not (prompts or files.file):
+        raise UsageError("nothing to go on with; give prompts, - for standard input, or --file")
+    loaded = load(model, device=device)
+    count, name = 0, str(loaded.bundle.path)
+    console = Console(soft_wrap=True, highlight=False)
+    for labels, texts in _blocks(prompts or [], files.file):
+        results = generate_texts(loaded.network, loaded.tokenizer, texts, chosen, labels=labels, first=count, name=name)
+        for generated in results:
+            if as_json:
+                print(json.dumps(generated.to_dict(), ensure_ascii=False))
+            else:
+                _show(generated, console)
+        count += len(texts)
+
+
+def _blocks(prompts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """Prompts as given, then lines that are not blank, some at a time, each with what messages call it."""
+    if prompts.count("-") > 1:
+        raise UsageError("standard input is read once; give - once")
+    given = [text for text in prompts if text != "-"]
+    if given:
+        several = len(given) > 1
+        yield [f"prompt {number}" if several else "the prompt" for number in range(1, len(given) + 1)], given
+    for name in [*(text for text in prompts if text == "-"), *names]:
+        shown = "standard input" if name == "-" else name
+        lines = ((f"{shown}:{number}", line) for number, line in numbered_lines(name) if line.strip())
+        block = list(islice(lines, LINES_AT_ONCE))
+        if not block:
+            raise DataError(f"{shown} has no prompt; give one a line")
+        while block:
+            yield [label for label, _ in block], [line for _, line in block]
+            block = list(islice(lines, LINES_AT_ONCE))
+
+
+def _show(generated: Generated, console: Console) -> None:
+    for continuation in generated:
+        console.print(_line(continuation))
+
+
+def _line(continuation: Continuation) -> Text:
+    """The text, what was added in bold, and a remark where it was cut short by the model's context."""
+    before = continuation.whole.removesuffix(continuation.text)
+    added = continuation.whole[len(before) :]
+    remark = "  (the model's context is full)" if continuation.ended == "context" else ""
+    return Text.assemble(before, (added, "bold"), (remark, "dim"))
