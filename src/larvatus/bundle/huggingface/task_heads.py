@@ -33,6 +33,8 @@ __all__ = ["CLS", "ENDS", "TOKENS", "TaskHead", "TaskHeads"]
 OWN = "larvatus_head"
 CLS: dict[str, Any] = {"pool": "cls", "dense_norm": False, "mix": False}
 """Classified is the vector of [CLS] of the last layer, as it is in most families."""
+LAST: dict[str, Any] = {**CLS, "pool": "last"}
+"""Classified is the vector of the last token, as in XLNet and GPT."""
 TOKENS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False, "lstm": 0}
 """Tagged are the vectors of the last layer as they are."""
 ENDS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False}
