@@ -30,6 +30,7 @@ from larvatus.nn.initialise import initialise
 from larvatus.objectives.loss import Loss, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
+from larvatus.objectives.permutation_lm import PermutationLM, PermutationLMConfig
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, replaced
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
@@ -40,9 +41,18 @@ ObjectiveConfig = (
     | SpanBoundaryConfig
     | SentenceOrderConfig
     | ReplacedTokensConfig
+    | PermutationLMConfig
     | AnyHeadConfig
 )
-Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Head
+Objective = (
+    MaskedLM
+    | NextSentence
+    | SpanBoundary
+    | SentenceOrder
+    | ReplacedTokensHead
+    | PermutationLM
+    | Head
+)  # fmt: skip
 
 
 def tag(config: Struct) -> str:

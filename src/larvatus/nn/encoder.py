@@ -15,10 +15,14 @@ from typing import Any, get_args
 
 from larvatus.nn.encoder_base import Encoder
 from larvatus.nn.transformer import TransformerConfig
+from larvatus.nn.xlnet import XLNetConfig
 
 __all__ = ["DEFAULT_TYPE", "ENCODERS", "Encoder", "EncoderConfig", "with_type", "without_default_type"]
 
-EncoderConfig = TransformerConfig
+EncoderConfig = (
+    TransformerConfig
+    | XLNetConfig
+)  # fmt: skip
 
 ENCODERS: dict[str, type[Any]] = {
     str(config.__struct_config__.tag): config for config in get_args(EncoderConfig) or (EncoderConfig,)

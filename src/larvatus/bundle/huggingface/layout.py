@@ -92,6 +92,12 @@ def misfits(model: msgspec.Struct, free: Set[str], fixed: Mapping[str, Any] | No
     return ", ".join(f"model.{name} = {value!r}" for name, value in misfit.items())
 
 
+def as_transformer(model: EncoderConfig) -> TransformerConfig:
+    """The settings of a model that `misfits` let pass."""
+    assert isinstance(model, TransformerConfig)
+    return model
+
+
 def promised_heads(
     architectures: Sequence[str] | None, known: Mapping[str, Sequence[str]], source: Path
 ) -> frozenset[str]:
