@@ -89,6 +89,11 @@ class XLNetConfig(Struct, tag_field="type", tag="xlnet", frozen=True, kw_only=Tr
         return 5
 
     @property
+    def enclosed(self) -> bool:
+        """Its vocabularies put nothing before a text."""
+        return False
+
+    @property
     def word_width(self) -> int:
         return self.hidden
 

@@ -1,6 +1,6 @@
 """One file per learning objective of pretraining: what it needs of a batch, its head, its loss."""
 
-from larvatus.objectives.loss import Loss, PredictsWords, combine
+from larvatus.objectives.loss import Loss, PredictsWords, ReadsBatch, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.objectives.permutation_lm import PermutationLM, PermutationLMConfig
@@ -17,6 +17,7 @@ __all__ = [
     "PermutationLM",
     "PermutationLMConfig",
     "PredictsWords",
+    "ReadsBatch",
     "ReplacedTokensConfig",
     "ReplacedTokensHead",
     "SentenceOrder",
