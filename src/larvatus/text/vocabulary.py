@@ -88,7 +88,7 @@ class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, fo
     separators: Literal[1, 2] = 2
     """Between the texts of a pair: 1 with segments (ALBERT), 2 without (XLM-R)."""
     frame: Literal["xlnet"] | msgspec.UnsetType = msgspec.UNSET
-    """xlnet: <sep> and <cls> stand after a text, and XLNet's other special tokens are there; not said: <s> text </s>."""
+    """xlnet: `text <sep> <cls>`, with XLNet's special tokens; where nothing is said: `<s> text </s>`."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "tokenizer.", RecipeError)
@@ -268,11 +268,11 @@ def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
     if isinstance(config, ByteBPEConfig):
         return ends | {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": False}
     plain: dict[str, Any] = {**ends, "tokenizer_class": "PreTrainedTokenizerFast"}
-    if isinstance(config, UnigramConfig) and config.frame == "xlnet":
-        plain |= {"bos_token": "<s>", "eos_token": "</s>", "padding_side": "left"}
-    if isinstance(config, UnigramConfig) and (
-        config.separators == 1 or config.frame == "xlnet"
-    ):  # its class hands segments on only where told to
+    closed = isinstance(config, UnigramConfig) and config.frame == "xlnet"
+    if closed:  # padded before, so that <cls> is the last token in a padded batch too
+        plain |= {"cls_token": XLNET.cls, "sep_token": XLNET.sep, "padding_side": "left"}
+    if closed or (isinstance(config, UnigramConfig) and config.separators == 1):
+        # its class hands segments on only where told to
         plain["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return plain
 
