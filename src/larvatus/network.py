@@ -55,6 +55,10 @@ Objective = (
 )  # fmt: skip
 
 
+FILLING = frozenset({"masked-lm", "permutation-lm"})
+"""Objectives whose heads can say what stands at a place from the text on both sides of it."""
+
+
 def tag(config: Struct) -> str:
     """The name an objective has in recipes, losses and weights: ``masked-lm``."""
     return str(config.__struct_config__.tag)
@@ -119,8 +123,8 @@ class Network(nn.Module):
 
     @property
     def filler(self) -> Network | None:
-        """What can fill blanks: the part with the masked-lm head."""
-        return self if "masked-lm" in self.objectives else self.generator
+        """What can fill blanks: the part with the masked-lm head, or with permutation-lm's."""
+        return self if FILLING & self.objectives.keys() else self.generator
 
     def own_state(self) -> dict[str, Tensor]:
         """The weights without the generator's."""

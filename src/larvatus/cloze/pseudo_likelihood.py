@@ -60,7 +60,7 @@ def score_texts(
         raise UsageError("a list of texts is wanted, not one text; write [text]")
     labels = labels or [f"text {number} of {len(texts)}" for number in range(1, len(texts) + 1)]
     _check(texts, labels)
-    predictor = the_predictor(network, what="score texts", name=name)
+    predictor = the_predictor(network, tokenizer, what="score texts", name=name)
     return _scores(predictor, tokenizer, texts, labels, method=method, budget=budget)
 
 

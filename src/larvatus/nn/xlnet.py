@@ -213,10 +213,16 @@ class XLNet(Encoder):
         """What the query stream makes of each place, to predict its token from those before it in the order: [M, D].
 
         `order` says when each token is predicted (equal numbers see each other), `places` [M], ascending, which are.
-        Where settings have a memory, the second half of each sequence remembers the first, in which all is then seen.
         """
+        return self._queries(batch, order_N, places_M, limit=limit)[0]
+
+    def in_training(
+        self, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor, *, limit: int | None = None
+    ) -> Tensor:
+        """The same where settings have no memory. With one, a sequence is read in two segments, each in the order of
+        its own tokens, and the second sees what is remembered of the first, the predicted tokens too."""
         if not self.config.memory:
-            return self._queries(batch, order_N, places_M, limit=limit)[0]
+            return self.two_streams(batch, order_N, places_M, limit=limit)
         halves = Halves.of(batch, order_N, places_M)
         limit = None if limit is None else (limit + 1) // 2
         first, second = halves.first, halves.second

@@ -38,6 +38,11 @@ class HasTwoStreams(Protocol):
     ) -> Tensor:
         """[M, D] of each place, from the tokens before it in the order."""
 
+    def in_training(
+        self, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor, *, limit: int | None = None
+    ) -> Tensor:
+        """The same, sequences read in segments where the model has a memory of them."""
+
 
 class PermutationLMConfig(
     Struct, tag_field="type", tag="permutation-lm", frozen=True, kw_only=True, forbid_unknown_fields=True
@@ -75,11 +80,7 @@ class PermutationLM(nn.Module):
         """What the query stream makes of each predicted place: [M, D]."""
         targets: PermutedTokens[Tensor] = batch.targets[PermutedTokens]
         assert isinstance(encoder, HasTwoStreams)
-        return encoder.two_streams(batch.tokens, targets.order, targets.places, limit=limit)
-
-    def transform(self, z_MD: Tensor) -> Tensor:
-        """Nothing stands between the query stream and the words."""
-        return z_MD
+        return encoder.in_training(batch.tokens, targets.order, targets.places, limit=limit)
 
     def logits(self, z_MD: Tensor, words_VD: Tensor) -> Tensor:
         """Scores of every word for vectors of places: [M, D] → [M, V]."""
