@@ -21,6 +21,7 @@ N tokens in the flat batch, M predicted places, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -125,14 +126,25 @@ class XLNetConfig(Struct, tag_field="type", tag="xlnet", frozen=True, kw_only=Tr
 
 
 class XLNetEmbeddings(nn.Module):
-    def __init__(self, vocabulary: int, hidden: int) -> None:
+    def __init__(self, vocabulary: int, hidden: int, dropout: float) -> None:
         super().__init__()
         self.words = nn.Embedding(vocabulary, hidden)
-        self.unknown = nn.Parameter(torch.empty(hidden))  # all that a query knows of the token at its place
+        self.dropout = Dropout(dropout)
 
     def forward(self, ids_N: Tensor) -> Tensor:
-        x_ND: Tensor = self.words(ids_N)
+        x_ND: Tensor = self.dropout(self.words(ids_N))
         return x_ND
+
+
+class Query(nn.Module):
+    """What the query stream begins with: all that it knows of the token at its place."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.unknown = nn.Parameter(torch.empty(hidden))
+
+    def forward(self, count: int) -> Tensor:
+        return self.unknown.expand(count, -1)
 
 
 class XLNet(Encoder):
@@ -141,7 +153,8 @@ class XLNet(Encoder):
     def __init__(self, config: XLNetConfig, vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = XLNetEmbeddings(vocabulary, config.hidden)
+        self.embeddings = XLNetEmbeddings(vocabulary, config.hidden, config.dropout)
+        self.query = Query(config.hidden)
         self.blocks = nn.ModuleList(
             XLNetBlock(
                 hidden=config.hidden,
@@ -153,7 +166,6 @@ class XLNet(Encoder):
             )
             for _ in range(config.layers)
         )
-        self.dropout = Dropout(config.dropout)
 
     @property
     def word_vectors(self) -> Tensor:
@@ -170,9 +182,9 @@ class XLNet(Encoder):
     ) -> Tensor | list[Tensor]:
         around = self._around(batch, limit=limit)
         wanted = [self.depth] if layers is None else layers
-        states = self._content(batch, around, top=max(wanted, default=0))
+        states = self._content(batch, around, wanted)
         if self.depth in wanted:
-            states[self.depth] = self.dropout(states[self.depth])
+            states[self.depth] = self._last_dropout(states[self.depth])
         restored = {layer: around.streams.tokens.restore(states[layer]) for layer in wanted}
         return restored[self.depth] if layers is None else [restored[layer] for layer in layers]
 
@@ -184,25 +196,28 @@ class XLNet(Encoder):
         As many states are remembered as the settings say (`memory`), or the segment's own number where they say none.
         """
         around = self._around(batch, memory=memory, limit=limit)
-        states = self._content(batch, around, top=self.depth, memory=memory)
-        read = [around.streams.tokens.restore(x_ND) for x_ND in states]
+        states = self._content(batch, around, range(self.depth + 1), memory=memory)
+        read = [around.streams.tokens.restore(states[layer]) for layer in range(self.depth + 1)]
         keep = self.config.memory or self.config.max_positions
-        return self.dropout(read[-1]), Memory.of(read[:-1], batch.lengths, keep=keep, before=memory)
+        return self._last_dropout(read[-1]), Memory.of(read[:-1], batch.lengths, keep=keep, before=memory)
 
     def _content(
         self,
         batch: TokenBatch[Tensor],
         around: Surroundings,
+        wanted: Sequence[int],
         *,
-        top: int,
         memory: Memory | None = None,
         kept_LH: Tensor | None = None,
-    ) -> list[Tensor]:
-        """The states of layers 0 … `top`, in the order of the groups."""
-        states: list[Tensor] = [self.dropout(self.embeddings(around.streams.tokens.arrange(batch.ids)))]
-        for layer in range(top):
-            seen = around if kept_LH is None else Surroundings(**{**vars(around), "heads": kept_LH[layer]})
-            states.append(self.blocks[layer](states[-1], _past(memory, layer, around), seen))
+    ) -> dict[int, Tensor]:
+        """The states of the layers asked for, in the order of the groups."""
+        x_ND: Tensor = self.embeddings(around.streams.tokens.arrange(batch.ids))
+        states = {0: x_ND} if 0 in wanted else {}
+        for layer in range(max(wanted, default=0)):
+            seen = around if kept_LH is None else dataclasses.replace(around, heads=kept_LH[layer])
+            x_ND = self.blocks[layer](x_ND, _past(memory, layer, around), seen)
+            if layer + 1 in wanted:
+                states[layer + 1] = x_ND
         return states
 
     # ── two streams
@@ -244,8 +259,8 @@ class XLNet(Encoder):
         """Of each place, [M, D]; and, where `content` asks, what each layer read of the tokens, [N, D]."""
         around = self._around(batch, order_N=order_N, places_M=places_M, memory=memory, limit=limit)
         streams = around.streams
-        h_ND: Tensor = self.dropout(self.embeddings(streams.tokens.arrange(batch.ids)))
-        g_MD: Tensor = self.dropout(self.embeddings.unknown.expand(len(places_M), -1).to(h_ND.dtype))
+        h_ND: Tensor = self.embeddings(streams.tokens.arrange(batch.ids))
+        g_MD: Tensor = self.embeddings.dropout(self.query(len(places_M)).to(h_ND.dtype))
         read = []
         for layer, module in enumerate(self.blocks):
             block, past_TD = cast(XLNetBlock, module), _past(memory, layer, around)
@@ -255,7 +270,7 @@ class XLNet(Encoder):
                 h_ND, g_MD = block.both(h_ND, g_MD, past_TD, around)
             else:
                 g_MD = block.query(h_ND, g_MD, past_TD, around)
-        return streams.queries.restore(self.dropout(g_MD)), read
+        return streams.queries.restore(self._last_dropout(g_MD)), read
 
     def _around(
         self,
@@ -282,11 +297,16 @@ class XLNet(Encoder):
         reach = max(0, longest + streams.most_remembered - 1)
         return Surroundings(
             streams=streams,
-            distances_ED=self.dropout(sinusoids(reach, -longest, self.width, batch.ids.device)),
+            distances_ED=self.embeddings.dropout(sinusoids(reach, -longest, self.width, batch.ids.device)),
             reach=reach,
             segments_N=streams.tokens.arrange(batch.segments),
             order_N=None if order_N is None else streams.tokens.arrange(order_N),
         )
+
+    def _last_dropout(self, x: Tensor) -> Tensor:
+        """On what the last layer gives."""
+        dropped: Tensor = cast(XLNetBlock, self.blocks[-1]).dropout(x)
+        return dropped
 
     # ── what an encoder may have besides
 
@@ -302,8 +322,8 @@ class XLNet(Encoder):
 
     def with_heads(self, batch: TokenBatch[Tensor], kept_LH: Tensor) -> Tensor:
         around = self._around(batch)
-        top_ND = self._content(batch, around, top=self.depth, kept_LH=kept_LH)[-1]
-        return around.streams.tokens.restore(self.dropout(top_ND))
+        top_ND = self._content(batch, around, [self.depth], kept_LH=kept_LH)[self.depth]
+        return around.streams.tokens.restore(self._last_dropout(top_ND))
 
     @torch.no_grad()
     def zero_heads(self, heads: Sequence[tuple[int, int]]) -> None:
@@ -318,6 +338,7 @@ class XLNet(Encoder):
         self.embeddings.words = other.embeddings.words
 
     def parts(self) -> list[tuple[int, nn.Module]]:
+        """Those of the content stream: no task asks at a place without having seen it."""
         count = len(self.blocks)
         blocks = [(count - 1 - number, block) for number, block in enumerate(self.blocks)]
         return [(count, self.embeddings), *blocks]

@@ -163,7 +163,7 @@ class XLNet:
         match ours.split("."):
             case ["encoder", "embeddings", "words", "weight"]:
                 return (WORDS,)
-            case ["encoder", "embeddings", "unknown"]:
+            case ["encoder", "query", "unknown"]:
                 return (UNKNOWN,)
             case ["encoder", "blocks", i, *part]:
                 return tuple(f"transformer.layer.{i}.{name}" for name in BLOCK[".".join(part)])
