@@ -31,6 +31,7 @@ from larvatus.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.objectives.loss import Loss, ReadsBatch, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
+from larvatus.objectives.permutation_lm import PermutationLM, PermutationLMConfig
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, replaced
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
@@ -42,9 +43,23 @@ ObjectiveConfig = (
     | SentenceOrderConfig
     | ReplacedTokensConfig
     | CausalLMConfig
+    | PermutationLMConfig
     | AnyHeadConfig
 )
-Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | CausalLM | Head
+Objective = (
+    MaskedLM
+    | NextSentence
+    | SpanBoundary
+    | SentenceOrder
+    | ReplacedTokensHead
+    | CausalLM
+    | PermutationLM
+    | Head
+)  # fmt: skip
+
+
+FILLING = frozenset({"masked-lm", "permutation-lm"})
+"""Objectives whose heads can say what stands at a place from the text on both sides of it."""
 
 
 def tag(config: Struct) -> str:
@@ -111,8 +126,8 @@ class Network(nn.Module):
 
     @property
     def filler(self) -> Network | None:
-        """What can fill blanks: the part with the masked-lm head."""
-        return self if "masked-lm" in self.objectives else self.generator
+        """What can fill blanks: the part with the masked-lm head, or with permutation-lm's."""
+        return self if FILLING & self.objectives.keys() else self.generator
 
     def own_state(self) -> dict[str, Tensor]:
         """The weights without the generator's."""

@@ -28,7 +28,7 @@ LIMIT = 256  # tokens; the longest of the texts has fewer
 
 def their_directory(path: Path, tokenizer: Tokenizer, name: str, **fields: Any) -> tuple[Path, Any]:
     """A model of class `name` with weights that all differ from their defaults, saved with our tokenizer."""
-    family = name.removesuffix("Model").partition("For")[0]
+    family = name.removesuffix("Model").removesuffix("LMHead").partition("For")[0]
     config = getattr(transformers, f"{family}Config")(vocab_size=tokenizer.size, **fields)
     with torch.random.fork_rng():
         torch.manual_seed(5)

@@ -101,7 +101,7 @@ class _Reader:
 
     @classmethod
     def of(cls, network: Network, tokenizer: Tokenizer, *, words_only: bool) -> _Reader:
-        predictor = the_predictor(network, what="fill blanks")
+        predictor = the_predictor(network, tokenizer, what="fill blanks")
         glued = _glued(tokenizer)
         allowed = np.zeros(len(predictor.words_VE), dtype=bool)  # a padded vocabulary has ids without tokens
         allowed[: tokenizer.size] = ~glued if words_only else True

@@ -1,8 +1,11 @@
-"""The one place that says what a model predicts hidden words with: an encoder and its masked-LM head.
+"""The one place that says what a model predicts hidden words with: an encoder and its masked-LM head, or XLNet's.
 
-    predictor = find_predictor(network)              # None where the model was never trained to
+    predictor = find_predictor(network, tokenizer)   # None where the model was never trained to
     predictor.logits(batch, places_M)                    # [M, V]: every token's score at some places of a flat batch
     predictor.log_probabilities(batch, at_B, asked)      # [Q]: of given tokens at one place of each sequence
+
+A masked language model reads the mask token at the place. XLNet never saw one: its query stream asks at the place, and
+no token of the text sees what stands at a blank, neither there nor at the others.
 
 M places in the flat batch, B sequences, Q questions (which sequence, which token), E width of the embeddings, V
 vocabulary.
@@ -18,9 +21,10 @@ from torch import Tensor
 
 from larvatus.batch import TokenBatch
 from larvatus.errors import ArtefactError
-from larvatus.network import Network
+from larvatus.network import FILLING, Network
 from larvatus.nn.encoder import Encoder
-from larvatus.objectives import MaskedLM
+from larvatus.objectives import MaskedLM, PermutationLM
+from larvatus.objectives.permutation_lm import HasTwoStreams
 from larvatus.text.tokenizer import Tokenizer
 
 _LOGITS = {"cpu": 1 << 20, "cuda": 1 << 26}
@@ -38,7 +42,8 @@ class Questions:
 @dataclass(frozen=True, eq=False)
 class Predictor:
     encoder: Encoder
-    head: MaskedLM
+    head: MaskedLM | PermutationLM
+    mask_id: int | None = None
 
     @property
     def words_VE(self) -> Tensor:
@@ -53,12 +58,26 @@ class Predictor:
         return tokenizer.frame.single.room(self.encoder.reach)
 
     def logits(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
+        if isinstance(self.head, PermutationLM):
+            return self.head.logits(self._asked(batch, places_M), self.words_VE)
         return self.head.logits(self.encoder(batch)[places_M], self.words_VE)
+
+    def _asked(self, batch: TokenBatch[Tensor], places_M: Tensor) -> Tensor:
+        """What the query stream makes of places, with all blanks predicted from the rest of the text: [M, D]."""
+        assert isinstance(self.encoder, HasTwoStreams)
+        order_N = torch.zeros_like(batch.ids) if self.mask_id is None else (batch.ids == self.mask_id).long()
+        order_N[places_M] = 1
+        ascending_M, turn_M = places_M.sort()
+        z_MD = self.encoder.two_streams(batch, order_N, ascending_M)
+        return torch.empty_like(z_MD).index_copy_(0, turn_M, z_MD)
 
     def log_probabilities(self, batch: TokenBatch[Tensor], at_B: Tensor, asked: Questions) -> Tensor:
         """log p of each asked token: its own score less the log of the sum over the vocabulary. No B × V matrix
         exists, only a chunk of it at a time; and of the last layer only what these places need is computed."""
-        h_BE = self.head.transform(self.encoder.at(batch, at_B))
+        if isinstance(self.head, PermutationLM):
+            h_BE = self._asked(batch, at_B)
+        else:
+            h_BE = self.head.transform(self.encoder.at(batch, at_B))
         rows = max(1, _LOGITS.get(self.device.type, _LOGITS["cuda"]) // len(self.words_VE))
         norms_B = torch.cat(
             [log_sum_exp_(F.linear(h_CE, self.words_VE, self.head.bias).float()) for h_CE in h_BE.split(rows)]
@@ -73,16 +92,24 @@ def log_sum_exp_(x_CV: Tensor) -> Tensor:
     return (x_CV.sub_(largest_C1).exp_().sum(-1, keepdim=True).log_() + largest_C1)[:, 0]
 
 
-def find_predictor(network: Network) -> Predictor | None:
-    """What the model predicts hidden tokens with, its generator if it has one; None if it was never trained to."""
+def find_predictor(network: Network, tokenizer: Tokenizer | None = None) -> Predictor | None:
+    """What the model predicts hidden tokens with, its generator if it has one; None if it was never trained to.
+
+    XLNet wants the `tokenizer`, to know blanks besides those asked about.
+    """
     filler = network.filler
-    head = filler.objectives["masked-lm"] if filler is not None else None
-    return Predictor(filler.encoder, head) if filler is not None and isinstance(head, MaskedLM) else None
+    if filler is None:
+        return None
+    head = next(head for name, head in filler.objectives.items() if name in FILLING)
+    assert isinstance(head, MaskedLM | PermutationLM)
+    return Predictor(filler.encoder, head, tokenizer.id(tokenizer.special.mask) if tokenizer is not None else None)
 
 
-def the_predictor(network: Network, *, what: str, name: str = "the model") -> Predictor:
+def the_predictor(
+    network: Network, tokenizer: Tokenizer | None = None, *, what: str, name: str = "the model"
+) -> Predictor:
     """The same, refused where there is none; `what` completes "no masked-lm head to …"."""
-    predictor = find_predictor(network)
+    predictor = find_predictor(network, tokenizer)
     if predictor is None and "causal-lm" in network.heads:
         raise ArtefactError(
             f"{name} reads left to right and has no masked-lm head to {what} with; it goes on with a text "

@@ -82,7 +82,7 @@ def _reading(network: Network, tokenizer: Tokenizer, method: Method, budget: int
     """By masked copies; of a left-to-right model, which has a likelihood of its own, by that."""
     reader = find_reader(network)
     if reader is None:
-        predictor = the_predictor(network, what="score texts", name=name)
+        predictor = the_predictor(network, tokenizer, what="score texts", name=name)
         scores = partial(token_scores, predictor, tokenizer, method=method, budget=budget)
         return _Reading(method, predictor.room(tokenizer), scores)
     if method != "original":

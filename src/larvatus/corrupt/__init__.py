@@ -4,6 +4,7 @@ from larvatus.corrupt.corruption import Corruption, CorruptionConfig, check_mask
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.n_grams import NGramsConfig
 from larvatus.corrupt.noise import NoiseConfig
+from larvatus.corrupt.permutation import PermutationConfig
 from larvatus.corrupt.replacement import MaskVocabulary
 from larvatus.corrupt.sampled import SampledConfig
 from larvatus.corrupt.spans import SpansConfig
@@ -16,6 +17,7 @@ __all__ = [
     "MaskingConfig",
     "NGramsConfig",
     "NoiseConfig",
+    "PermutationConfig",
     "SampledConfig",
     "SpansConfig",
     "WholeWordConfig",

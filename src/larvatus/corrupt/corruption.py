@@ -23,13 +23,22 @@ from larvatus.batch import MaskedTokens, TrainingBatch
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.n_grams import NGramsConfig
 from larvatus.corrupt.noise import NoiseConfig
+from larvatus.corrupt.permutation import PermutationConfig
 from larvatus.corrupt.replacement import MaskVocabulary, Text
 from larvatus.corrupt.sampled import SampledConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 from larvatus.errors import DataError, RecipeError
 
-CorruptionConfig = MaskingConfig | WholeWordConfig | SpansConfig | NGramsConfig | NoiseConfig | SampledConfig
+CorruptionConfig = (
+    MaskingConfig
+    | WholeWordConfig
+    | SpansConfig
+    | NGramsConfig
+    | NoiseConfig
+    | SampledConfig
+    | PermutationConfig
+)  # fmt: skip
 
 AT_ONCE = 1 << 16  # tokens: what stays in the caches (1.7 times faster than a whole block)
 

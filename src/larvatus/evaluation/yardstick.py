@@ -106,7 +106,7 @@ def measure(network: Network, tokenizer: Tokenizer, yardstick: Yardstick, *, roo
 
     None where the model has nothing to predict words with, or there are none.
     """
-    predictor = find_predictor(network)
+    predictor = find_predictor(network, tokenizer)
     if predictor is None or not yardstick.hidden:
         return None
     was_training = network.training

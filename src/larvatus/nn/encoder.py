@@ -16,12 +16,14 @@ from typing import Any, get_args
 from larvatus.nn.causal_transformer import CausalTransformerConfig
 from larvatus.nn.encoder_base import Encoder
 from larvatus.nn.transformer import TransformerConfig
+from larvatus.nn.xlnet import XLNetConfig
 
 __all__ = ["DEFAULT_TYPE", "ENCODERS", "Encoder", "EncoderConfig", "with_type", "without_default_type"]
 
 EncoderConfig = (
     TransformerConfig
     | CausalTransformerConfig
+    | XLNetConfig
 )  # fmt: skip
 
 ENCODERS: dict[str, type[Any]] = {

@@ -25,6 +25,7 @@ from larvatus import rng
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.nn.block import Block
 from larvatus.nn.linear import LoRALinear, LowRank
+from larvatus.nn.xlnet_block import XLNetBlock
 from larvatus.ranges import DropoutRate, Factor, Size, check_ranges
 
 Target = Literal["query", "key", "value", "out", "up", "down"]
@@ -66,7 +67,7 @@ def add_lora(encoder: nn.Module, config: LoRAConfig, *, seed: int) -> None:
     """
     if any(isinstance(module, LoRALinear) for module in encoder.modules()):
         raise UsageError("the model has LoRA already; merge it before adding another")
-    blocks = [module for module in encoder.modules() if isinstance(module, Block)]
+    blocks = [module for module in encoder.modules() if isinstance(module, Block | XLNetBlock)]
     if not blocks:
         raise UsageError("the model has no transformer blocks for LoRA to be added to; train all or head")
     encoder.requires_grad_(False)
@@ -80,7 +81,7 @@ def add_lora(encoder: nn.Module, config: LoRAConfig, *, seed: int) -> None:
             setattr(block.get_submodule(layer), name, adapted)
 
 
-def _rows_of_targets(block: Block, targets: tuple[Target, ...]) -> dict[tuple[str, str], dict[str, slice]]:
+def _rows_of_targets(block: nn.Module, targets: tuple[Target, ...]) -> dict[tuple[str, str], dict[str, slice]]:
     """The rows that each target means, by the matrix in which they are."""
     rows: dict[tuple[str, str], dict[str, slice]] = {}
     for target in targets:

@@ -4,6 +4,7 @@ from larvatus.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.objectives.loss import Loss, PredictsWords, ReadsBatch, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
+from larvatus.objectives.permutation_lm import PermutationLM, PermutationLMConfig
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
@@ -16,6 +17,8 @@ __all__ = [
     "MaskedLMConfig",
     "NextSentence",
     "NextSentenceConfig",
+    "PermutationLM",
+    "PermutationLMConfig",
     "PredictsWords",
     "ReadsBatch",
     "ReplacedTokensConfig",

@@ -31,6 +31,7 @@ from larvatus.text.unigram import learn_unigram
 
 BERT = SpecialTokens()
 ROBERTA = SpecialTokens(cls="<s>", sep="</s>", mask="<mask>", pad="<pad>", unk="<unk>")
+XLNET = SpecialTokens(cls="<cls>", sep="<sep>", mask="<mask>", pad="<pad>", unk="<unk>")
 
 Words = Sequence[tuple[str, int]]
 
@@ -90,6 +91,8 @@ class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, fo
     """A piece must occur this often in the text to be a candidate."""
     separators: Literal[1, 2] = 2
     """Between the texts of a pair: 1 with segments (ALBERT), 2 without (XLM-R)."""
+    frame: Literal["xlnet"] | msgspec.UnsetType = msgspec.UNSET
+    """xlnet: `text <sep> <cls>`, with XLNet's special tokens; where nothing is said: `<s> text </s>`."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "tokenizer.", RecipeError)
@@ -118,7 +121,7 @@ def learn_vocabulary(
             f"{_size_fix(len(pieces))}, or give more text"
         )
     library = _finished(bare, model, config)
-    special = BERT if isinstance(config, WordPieceConfig) else ROBERTA
+    special = _special(config)
     counts = _unigram_counts(words, library, len(pieces), special)
     return Tokenizer.from_library(library, config=_transformers_config(config), counts=counts)
 
@@ -152,6 +155,8 @@ def frame_of(config: TokenizerConfig, cls_id: int = 0, sep_id: int = 1) -> Frame
     """
     if isinstance(config, ByteBPEConfig | BPEConfig) and config.opening is False:
         return Frame.bert(None, sep_id).without_segments()
+    if isinstance(config, UnigramConfig) and config.frame == "xlnet":
+        return Frame.xlnet(cls_id, sep_id)
     one_separator = config.separators == 1 if isinstance(config, UnigramConfig) else isinstance(config, WordPieceConfig)
     return (Frame.bert if one_separator else Frame.roberta)(cls_id, sep_id)
 
@@ -164,10 +169,13 @@ def _learn(words: Words, config: TokenizerConfig) -> tuple[Any, list[str]]:
         ids = {piece: index for index, piece in enumerate(pieces)}
         return models.WordPiece(ids, unk_token=BERT.unk, max_input_chars_per_word=100), pieces
     if isinstance(config, UnigramConfig):
-        room = _room(config, len(_head(ROBERTA)) + 1)
+        special = _special(config)
+        head, tail = _head(special), [special.mask] if special is ROBERTA else []
+        room = _room(config, len(head) + len(tail))
         scored = learn_unigram(words, size=room, coverage=config.coverage, min_count=config.min_count)
-        entries = [(name, 0.0) for name in _head(ROBERTA)] + scored + [(ROBERTA.mask, 0.0)]
-        return models.Unigram(entries, unk_id=3, byte_fallback=False), [piece for piece, _ in entries]
+        entries = [(name, 0.0) for name in head] + scored + [(name, 0.0) for name in tail]
+        unknown = head.index(special.unk)
+        return models.Unigram(entries, unk_id=unknown, byte_fallback=False), [piece for piece, _ in entries]
     if isinstance(config, ByteBPEConfig):
         alphabet = sorted(byte_alphabet())
         merges = learn_merges(
@@ -183,8 +191,17 @@ def _learn(words: Words, config: TokenizerConfig) -> tuple[Any, list[str]]:
     return models.BPE(ids, merges.pairs, **suffix), pieces
 
 
+def _special(config: TokenizerConfig) -> SpecialTokens:
+    """The names that special tokens have in a kind of vocabulary."""
+    if isinstance(config, UnigramConfig) and config.frame == "xlnet":
+        return XLNET
+    return BERT if isinstance(config, WordPieceConfig) else ROBERTA
+
+
 def _head(special: SpecialTokens) -> list[str]:
     """The special tokens at the customary places: BERT's first five; RoBERTa's first four, its mask comes last."""
+    if special is XLNET:
+        return [special.unk, "<s>", "</s>", special.cls, special.sep, special.pad, special.mask, "<eod>", "<eop>"]
     if special is BERT:
         return [special.pad, special.unk, special.cls, special.sep, special.mask]
     return [special.cls, special.pad, special.sep, special.unk]
@@ -230,8 +247,8 @@ def _character_merges(
 def _finished(library: tokenizers.Tokenizer, model: Any, config: TokenizerConfig) -> tokenizers.Tokenizer:
     """Model, special tokens, decoder, and the template that `transformers` uses for one text or two."""
     library.model = model
-    special = BERT if isinstance(config, WordPieceConfig) else ROBERTA
-    mask = AddedToken(special.mask, lstrip=special is ROBERTA, normalized=False, special=True)
+    special = _special(config)
+    mask = AddedToken(special.mask, lstrip=special is not BERT, normalized=False, special=True)
     others = [AddedToken(name, normalized=False, special=True) for name in _head(special) if name != special.mask]
     library.add_special_tokens([*others, mask])
     names = {model.token_to_id(name): name for name in (special.cls, special.sep)}
@@ -260,7 +277,11 @@ def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
     if isinstance(config, ByteBPEConfig) and config.opening is not False:  # RoBERTa's class would open texts by <s>
         return ends | {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": False}
     plain: dict[str, Any] = {**ends, "tokenizer_class": "PreTrainedTokenizerFast"}
-    if isinstance(config, UnigramConfig) and config.separators == 1:  # its class hands segments on only where told to
+    closed = isinstance(config, UnigramConfig) and config.frame == "xlnet"
+    if closed:  # padded before, so that <cls> is the last token in a padded batch too
+        plain |= {"cls_token": XLNET.cls, "sep_token": XLNET.sep, "padding_side": "left"}
+    if closed or (isinstance(config, UnigramConfig) and config.separators == 1):
+        # its class hands segments on only where told to
         plain["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return plain
 

@@ -20,6 +20,7 @@ from larvatus.bundle.huggingface.mpnet import MPNet
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.huggingface.openai_gpt import OpenAIGPT
 from larvatus.bundle.huggingface.roberta import Roberta
+from larvatus.bundle.huggingface.xlnet import XLNet
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
 
 __all__ = [
@@ -46,6 +47,7 @@ LAYOUTS: tuple[Layout, ...] = (
     Electra(),
     OpenAIGPT(),
     GPT2(),
+    XLNet(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})

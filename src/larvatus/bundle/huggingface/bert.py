@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
+from larvatus.bundle.huggingface.layout import Architecture, transformer_of, convert, misfits, promised_heads
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.network import ObjectiveConfig, tag
@@ -125,7 +125,7 @@ class Bert:
         return None
 
     def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
-        model, heads = architecture.model, {tag(config) for config in architecture.objectives}
+        model, heads = transformer_of(architecture), {tag(config) for config in architecture.objectives}
         name = next(name for name, tags in ARCHITECTURES.items() if set(tags) == heads)
         activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation)
         return {

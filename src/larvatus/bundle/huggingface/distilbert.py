@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from larvatus.bundle.huggingface.bert import ACTIVATIONS
-from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
+from larvatus.bundle.huggingface.layout import Architecture, transformer_of, convert, misfits, promised_heads
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.network import tag
@@ -89,7 +89,7 @@ class DistilBert:
         return None
 
     def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
-        model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
+        model, heads = transformer_of(architecture), tuple(tag(config) for config in architecture.objectives)
         return {
             "model_type": self.model_type,
             "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],
