@@ -17,7 +17,6 @@ from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.results import Fills
 from larvatus.cloze.scores import Score
-from larvatus.errors import ArtefactError
 from larvatus.generation.generate import generate
 from larvatus.generation.results import Generated
 from larvatus.generation.settings import GenerateSettings

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from larvatus.bundle.huggingface.layout import Architecture, transformer_of, convert, misfits, promised_heads
+from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads, transformer_of
 from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.network import ObjectiveConfig, tag
