@@ -14,11 +14,15 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from larvatus.nn.encoder_base import Encoder
+from larvatus.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.nn.transformer import TransformerConfig
 
 __all__ = ["DEFAULT_TYPE", "ENCODERS", "Encoder", "EncoderConfig", "with_type", "without_default_type"]
 
-EncoderConfig = TransformerConfig
+EncoderConfig = (
+    TransformerConfig
+    | EncoderDecoderConfig
+)  # fmt: skip
 
 ENCODERS: dict[str, type[Any]] = {
     str(config.__struct_config__.tag): config for config in get_args(EncoderConfig) or (EncoderConfig,)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -125,7 +125,7 @@ class Bert:
         return None
 
     def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
-        model, heads = architecture.model, {tag(config) for config in architecture.objectives}
+        model, heads = cast(TransformerConfig, architecture.model), {tag(config) for config in architecture.objectives}
         name = next(name for name, tags in ARCHITECTURES.items() if set(tags) == heads)
         activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation)
         return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -89,7 +89,10 @@ class DistilBert:
         return None
 
     def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
-        model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
+        model, heads = (
+            cast(TransformerConfig, architecture.model),
+            tuple(tag(config) for config in architecture.objectives),
+        )
         return {
             "model_type": self.model_type,
             "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -130,7 +130,10 @@ class ModernBert:
         return None
 
     def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
-        model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
+        model, heads = (
+            cast(TransformerConfig, architecture.model),
+            tuple(tag(config) for config in architecture.objectives),
+        )
         activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation)
         bases = {WIDE: model.rotary_base, NARROW: model.rotary_base_local}
         return {

@@ -15,7 +15,7 @@ from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.ranges import check_ranges
 
 
-def convert(value: Mapping[str, Any], to: type[Any], source: Path) -> Any:
+def convert(value: Mapping[str, Any], to: Any, source: Path) -> Any:
     """A settings struct from JSON; what does not fit is named, with the file."""
     try:
         converted = msgspec.convert(value, to)
