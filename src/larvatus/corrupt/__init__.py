@@ -6,6 +6,7 @@ from larvatus.corrupt.n_grams import NGramsConfig
 from larvatus.corrupt.noise import NoiseConfig
 from larvatus.corrupt.replacement import MaskVocabulary
 from larvatus.corrupt.sampled import SampledConfig
+from larvatus.corrupt.sentinels import SentinelsConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 
@@ -17,6 +18,7 @@ __all__ = [
     "NGramsConfig",
     "NoiseConfig",
     "SampledConfig",
+    "SentinelsConfig",
     "SpansConfig",
     "WholeWordConfig",
     "check_mask",

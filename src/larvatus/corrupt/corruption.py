@@ -25,11 +25,14 @@ from larvatus.corrupt.n_grams import NGramsConfig
 from larvatus.corrupt.noise import NoiseConfig
 from larvatus.corrupt.replacement import MaskVocabulary, Text
 from larvatus.corrupt.sampled import SampledConfig
+from larvatus.corrupt.sentinels import SentinelsConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 from larvatus.errors import DataError, RecipeError
 
-CorruptionConfig = MaskingConfig | WholeWordConfig | SpansConfig | NGramsConfig | NoiseConfig | SampledConfig
+CorruptionConfig = (
+    MaskingConfig | WholeWordConfig | SpansConfig | NGramsConfig | NoiseConfig | SampledConfig | SentinelsConfig
+)
 
 AT_ONCE = 1 << 16  # tokens: what stays in the caches (1.7 times faster than a whole block)
 

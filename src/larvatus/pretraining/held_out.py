@@ -35,6 +35,7 @@ def corruption_of(config: CorruptionConfig | None, tokenizer: Tokenizer, seed: i
         size=tokenizer.size,
         special_ids=tokenizer.special_ids,
         counts=tokenizer.counts,
+        sentinels=tokenizer.sentinels,
     )
     return Corruption(config, vocabulary, seed, limit=limit)
 
