@@ -164,7 +164,8 @@ def replaced_by_sentinels(
     opens_N = hidden_N.copy()
     opens_N[1:] &= ~(hidden_N[:-1] & (places_N[1:] > 0))
     spans_B = np.bincount(sequences_N[opens_N], minlength=tokens.count)
-    number_N: Ints = np.cumsum(opens_N) - np.repeat(np.cumsum(spans_B) - spans_B, tokens.lengths) - 1
+    before_B = edges(spans_B)[:-1]
+    number_N = np.cumsum(opens_N, dtype=np.int64) - np.repeat(before_B, tokens.lengths) - 1
     read = _read(tokens, hidden_N, opens_N, sentinels[np.maximum(number_N, 0)])
 
     closing_N = _closing(tokens) & np.repeat(spans_B > 0, tokens.lengths)

@@ -104,6 +104,11 @@ class EncoderDecoderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_f
         return 0.02
 
     @property
+    def enclosed(self) -> bool:
+        """A text is closed, but nothing opens it."""
+        return False
+
+    @property
     def kept_numbers(self) -> int:
         """Numbers that a token leaves for the backward pass: queries, keys, values, out, inner of every layer."""
         return self.layers * (3 * self.heads * self.size_of_heads + self.hidden + self.inner)

@@ -88,11 +88,9 @@ class DistilBert:
             return f"DistilBERT has no head for {unknown[0]}"
         return None
 
-    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
-        model, heads = (
-            cast(TransformerConfig, architecture.model),
-            tuple(tag(config) for config in architecture.objectives),
-        )
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
+        model = cast(TransformerConfig, architecture.model)
+        heads = tuple(tag(config) for config in architecture.objectives)
         return {
             "model_type": self.model_type,
             "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],
