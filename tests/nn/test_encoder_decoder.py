@@ -127,7 +127,7 @@ def test_the_decoder_sees_no_later_token_and_no_other_sequence() -> None:
 
     states = model(read).detach().requires_grad_()
     x = model.words(ids).detach().requires_grad_()
-    z = model.decoder(x, lengths, Memory(states, read.lengths), longest=7)
+    z = model.decoder(x, lengths, Memory(states, read.lengths))
     z[2].square().sum().backward()
     assert x.grad is not None
     assert states.grad is not None

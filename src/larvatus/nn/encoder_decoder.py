@@ -144,13 +144,12 @@ class EncoderDecoder(Encoder):
 
     # The decoder
 
-    def decode(self, ids_N: Tensor, lengths_B: Tensor, memory: Memory, *, limit: int | None = None) -> Tensor:
+    def decode(self, ids_N: Tensor, lengths_B: Tensor, memory: Memory) -> Tensor:
         """The decoder's states [N, D], from which the word vectors say what comes after each token.
 
         `ids` are the tokens that it reads, the start token first (`started`).
         """
-        longest = self._longest(lengths_B, limit)
-        states_ND: Tensor = self.decoder(self.words(ids_N), lengths_B, memory, longest=longest)
+        states_ND: Tensor = self.decoder(self.words(ids_N), lengths_B, memory)
         return states_ND
 
     def continuing(self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]) -> Writing:
@@ -168,7 +167,7 @@ class EncoderDecoder(Encoder):
         """The state [N, D] from which each token of the continuations is predicted, all in one pass."""
         memory = Memory(cast(Tensor, self(prompts, limit=limit)), prompts.lengths)
         inputs_N = started(continuations.ids, continuations.lengths, self.config.start)
-        return self.decode(inputs_N, continuations.lengths, memory, limit=limit)
+        return self.decode(inputs_N, continuations.lengths, memory)
 
     def room_after(self, length: int) -> int:
         """Tokens that the decoder may write, whatever was read; none where the prompt is too long to be read."""

@@ -1,5 +1,6 @@
 """One file per learning objective of pretraining: what it needs of a batch, its head, its loss."""
 
+from larvatus.objectives.denoising import Denoising, DenoisingConfig
 from larvatus.objectives.loss import Loss, PredictsWords, ReadsBatch, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
@@ -8,6 +9,8 @@ from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfi
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
 __all__ = [
+    "Denoising",
+    "DenoisingConfig",
     "Loss",
     "MaskedLM",
     "MaskedLMConfig",

@@ -106,7 +106,14 @@ def held_out(model: Network, corpus: Corpus, recipe: Recipe, *, length: int, tok
             from_text=recipe.from_text,
         )
         part = measurable(model, packing_for(corpus, recipe.packing, language), recipe.corruption)
-        return evaluate(part, batches, runtime=runtime, limit=length, counts=corpus.tokenizer.counts)
+        return evaluate(
+            part,
+            batches,
+            runtime=runtime,
+            limit=length,
+            counts=corpus.tokenizer.counts,
+            known=corpus.tokenizer.special_ids,
+        )
 
     names = corpus.languages
     if len(names) < 2:

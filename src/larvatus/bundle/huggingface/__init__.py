@@ -18,6 +18,7 @@ from larvatus.bundle.huggingface.modernbert import ModernBert
 from larvatus.bundle.huggingface.mpnet import MPNet
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.huggingface.roberta import Roberta
+from larvatus.bundle.huggingface.t5 import T5
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
 
 __all__ = [
@@ -42,6 +43,7 @@ LAYOUTS: tuple[Layout, ...] = (
     MPNet(),
     Albert(),
     Electra(),
+    T5(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})

@@ -48,6 +48,7 @@ class Paired:
     order: Tensor  # [N] the token of the decoder that stands at each place after sorting
     inverse: Tensor  # [N] the opposite
     read: Tensor  # [M] the token of the encoder that stands at each place
+    longest: int  # tokens of the longest sequence of the decoder
 
     @classmethod
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -60,11 +61,16 @@ class Paired:
         order = _laid_out(asks, by_length)
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
-        arrays = (torch.from_numpy(array).to(lengths.device) for array in (order, inverse, _laid_out(asked, by_length)))
+        order_N, inverse_N, read_M = (
+            torch.from_numpy(array).to(lengths.device) for array in (order, inverse, _laid_out(asked, by_length))
+        )
         return cls(
-            tuple((int(count), int(length), int(length)) for length, count in zip(alone, alike, strict=True) if length),
-            tuple((int(count), int(q), int(k)) for (q, k), count in zip(both, counts, strict=True)),
-            *arrays,
+            itself=tuple((int(count), int(q), int(q)) for q, count in zip(alone, alike, strict=True) if q),
+            across=tuple((int(count), int(q), int(k)) for (q, k), count in zip(both, counts, strict=True)),
+            order=order_N,
+            inverse=inverse_N,
+            read=read_M,
+            longest=int(asks.max(initial=0)),
         )
 
 
