@@ -28,6 +28,7 @@ from larvatus.heads.kinds import AnyHeadConfig
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.initialise import initialise
 from larvatus.objectives.causal_lm import CausalLM, CausalLMConfig
+from larvatus.objectives.denoising import Denoising, DenoisingConfig
 from larvatus.objectives.loss import Loss, ReadsBatch, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
@@ -44,6 +45,7 @@ ObjectiveConfig = (
     | ReplacedTokensConfig
     | CausalLMConfig
     | PermutationLMConfig
+    | DenoisingConfig
     | AnyHeadConfig
 )
 Objective = (
@@ -54,6 +56,7 @@ Objective = (
     | ReplacedTokensHead
     | CausalLM
     | PermutationLM
+    | Denoising
     | Head
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ from larvatus.corrupt.noise import NoiseConfig
 from larvatus.corrupt.permutation import PermutationConfig
 from larvatus.corrupt.replacement import MaskVocabulary
 from larvatus.corrupt.sampled import SampledConfig
+from larvatus.corrupt.sentinels import SentinelsConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 
@@ -19,6 +20,7 @@ __all__ = [
     "NoiseConfig",
     "PermutationConfig",
     "SampledConfig",
+    "SentinelsConfig",
     "SpansConfig",
     "WholeWordConfig",
     "check_mask",

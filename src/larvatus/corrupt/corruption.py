@@ -26,6 +26,7 @@ from larvatus.corrupt.noise import NoiseConfig
 from larvatus.corrupt.permutation import PermutationConfig
 from larvatus.corrupt.replacement import MaskVocabulary, Text
 from larvatus.corrupt.sampled import SampledConfig
+from larvatus.corrupt.sentinels import SentinelsConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 from larvatus.errors import DataError, RecipeError
@@ -38,6 +39,7 @@ CorruptionConfig = (
     | NoiseConfig
     | SampledConfig
     | PermutationConfig
+    | SentinelsConfig
 )  # fmt: skip
 
 AT_ONCE = 1 << 16  # tokens: what stays in the caches (1.7 times faster than a whole block)

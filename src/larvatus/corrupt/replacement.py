@@ -38,6 +38,8 @@ class MaskVocabulary:
     """Never chosen, never drawn."""
     counts: Ints | None = None
     """[V] how often each token occurs; needed to draw by frequency."""
+    sentinels: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """Tokens that stand for hidden spans, in the order in which they are used (`sentinels.py`)."""
 
     @cached_property
     def ordinary(self) -> Bools:

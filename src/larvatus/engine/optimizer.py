@@ -1,6 +1,7 @@
-"""Makes every optimizer: AdamW (Loshchilov & Hutter 2019) or LAMB (`lamb.py`); its state as named tensors.
+"""Makes every optimizer: AdamW (Loshchilov & Hutter 2019), LAMB (`lamb.py`) or Adafactor (`adafactor.py`); its state
+as named tensors.
 
-Both correct their moments for bias and decay no norms and biases.
+None decays norms and biases; the first two correct their moments for bias.
 """
 
 from __future__ import annotations
@@ -11,12 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from larvatus.engine.adafactor import Adafactor
 from larvatus.engine.lamb import Lamb, stacked_matrices
 from larvatus.errors import ArtefactError
 from larvatus.recipes import OptimizerConfig
-
-_MOMENTS = ("exp_avg", "exp_avg_sq")
-
 
 Groups = Sequence[dict[str, Any]]
 """Parameters that learn alike: `params`, `weight_decay`, and where a group has its own rate, `scale` (`set_rate`)."""
@@ -24,7 +23,7 @@ Groups = Sequence[dict[str, Any]]
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> torch.optim.Optimizer:
     """What the settings ask for, over all parameters of a model, or over the groups that are given."""
-    return {"adamw": adamw, "lamb": lamb}[config.type](model, config, groups)
+    return {"adamw": adamw, "lamb": lamb, "adafactor": adafactor}[config.type](model, config, groups)
 
 
 def adamw(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> torch.optim.AdamW:
@@ -44,6 +43,19 @@ def lamb(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None
     adapted = [{**group, "adapt": group["params"][0].ndim >= 2} for group in parts]
     betas = (config.beta1, config.beta2)
     return Lamb(adapted, config.rate, betas=betas, eps=config.epsilon, stacked=stacked_matrices(model))
+
+
+def adafactor(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> Adafactor:
+    """Adafactor, each matrix with moments and a scale of its own."""
+    parts = decayed(model, config.decay) if groups is None else groups
+    return Adafactor(parts, config.rate, beta1=config.beta1, stacked=stacked_matrices(model))
+
+
+def moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, tuple[int, ...]]:
+    """What an optimizer keeps of a parameter besides the step: names and shapes."""
+    if isinstance(optimizer, Adafactor):
+        return optimizer.moments(parameter, beta1=optimizer.param_groups[0]["beta1"])
+    return dict.fromkeys(("exp_avg", "exp_avg_sq"), tuple(parameter.shape))
 
 
 def decayed(model: nn.Module, decay: float) -> list[dict[str, Any]]:
@@ -68,22 +80,23 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
         f"{moment}/{name}": optimizer.state[parameter][moment]
         for name, parameter in model.named_parameters()
         if parameter in optimizer.state
-        for moment in _MOMENTS
+        for moment in moments(optimizer, parameter)
     }
 
 
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], *, steps: int
 ) -> None:
-    """Put the moments back; each must be there, in the shape of its parameter, and none besides."""
+    """Put the moments back; each must be there, in its shape, and none besides."""
     learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    wanted = {f"{moment}/{name}": p for name, p in learning.items() for moment in _MOMENTS}
-    wrong = sorted({*wanted} ^ {*tensors}) or [n for n, p in wanted.items() if tensors[n].shape != p.shape]
+    kept = {name: moments(optimizer, parameter) for name, parameter in learning.items()}
+    wanted = {f"{moment}/{name}": shape for name, shapes in kept.items() for moment, shape in shapes.items()}
+    wrong = sorted({*wanted} ^ {*tensors}) or [n for n, shape in wanted.items() if tuple(tensors[n].shape) != shape]
     if steps and wrong:
         raise ArtefactError(f"the optimizer state does not fit the model: {', '.join(wrong[:5])}")
     for name, parameter in learning.items():
         if steps:
             optimizer.state[parameter] = {
                 "step": torch.tensor(float(steps), device=parameter.device),
-                **{m: tensors[f"{m}/{name}"].to(parameter.device, torch.float32).clone() for m in _MOMENTS},
+                **{m: tensors[f"{m}/{name}"].to(parameter.device, torch.float32).clone() for m in kept[name]},
             }

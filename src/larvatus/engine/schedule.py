@@ -1,6 +1,7 @@
-"""Learning-rate schedules: warm-up, then linear, cosine or trapezoid. A pure function of the step.
+"""Learning-rate schedules: warm-up, then linear, cosine or trapezoid; or by the inverse square root of the step.
 
-rate(step) rises from 0 over the warm-up, and falls to `floor` × peak at the last step.
+rate(step) is a pure function of the step. It rises from 0 over the warm-up, and falls to `floor` × peak at the last
+step. By the inverse square root (T5) it stays at the peak over the warm-up, and falls as 1 / √step from there on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ def learning_rate(config: ScheduleConfig, peak: float, *, step: int, steps: int)
     1.0
     """
     warmup = config.warmup_steps(steps)
+    if config.type == "inverse-square-root":
+        share = math.sqrt(max(warmup, 1) / max(step + 1, warmup))
+        return peak * (config.floor + (1 - config.floor) * share)
     if step < warmup:
         return peak * (step + 1) / warmup
     left = (steps - step) / max(1, steps - warmup)  # from 1 down to just above 0

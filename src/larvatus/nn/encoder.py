@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from larvatus.nn.causal_transformer import CausalTransformerConfig
 from larvatus.nn.encoder_base import Encoder
+from larvatus.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.nn.xlnet import XLNetConfig
 
@@ -24,6 +25,7 @@ EncoderConfig = (
     TransformerConfig
     | CausalTransformerConfig
     | XLNetConfig
+    | EncoderDecoderConfig
 )  # fmt: skip
 
 ENCODERS: dict[str, type[Any]] = {

@@ -37,12 +37,14 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(inner, hidden, bias=biases)
         self.activation = ACTIVATIONS[activation]
 
+    def inner(self, x_ND: Tensor) -> Tensor:
+        """The wider space, after the nonlinearity: [N, D] → [N, inner]."""
+        up: Tensor = self.up(x_ND)
+        if not self.gated:
+            return self.activation(up)
+        inner, gate = up.chunk(2, dim=-1)
+        return self.activation(inner) * gate
+
     def forward(self, x_ND: Tensor) -> Tensor:
-        up = self.up(x_ND)
-        if self.gated:
-            inner, gate = up.chunk(2, dim=-1)
-            up = self.activation(inner) * gate
-        else:
-            up = self.activation(up)
-        y_ND: Tensor = self.down(up)
+        y_ND: Tensor = self.down(self.inner(x_ND))
         return y_ND

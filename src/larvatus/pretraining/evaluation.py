@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -149,11 +149,15 @@ def evaluate(
     limit: int,
     counts: npt.NDArray[np.int64] | None = None,
     smoothing: float = 1.0,
+    known: Collection[int] = (),
 ) -> HeldOut:
-    """Every batch once, dropout off. `counts` are the unigram counts that the guess is made from, smoothed."""
+    """Every batch once, dropout off. `counts` are the unigram counts that the guess is made from, smoothed.
+
+    Tokens that are `known` (sentinels, closings: no words) are guessed for nothing.
+    """
     totals: defaultdict[str, float] = defaultdict(float)
     tokens = 0
-    guess = UnigramGuess(counts, smoothing) if counts is not None else None
+    guess = UnigramGuess(counts, smoothing, known) if counts is not None else None
     words = _predicts_words(model)
     kind = model.heads[words].needs if words in model.heads else MaskedTokens
     was_training = model.training
@@ -199,16 +203,19 @@ def evaluate(
 class UnigramGuess:
     """The baseline that knows only how frequent each token was in some text (add-one smoothed, or as is given)."""
 
-    def __init__(self, counts: npt.NDArray[np.int64], smoothing: float = 1.0) -> None:
+    def __init__(self, counts: npt.NDArray[np.int64], smoothing: float = 1.0, known: Collection[int] = ()) -> None:
+        self._known = np.zeros(len(counts), dtype=np.bool_)
+        self._known[list(known)] = True
         self._best = int(np.argmax(counts))
         with np.errstate(divide="ignore"):  # without smoothing, what never came is infinitely surprising
             self._surprise = -np.log((counts + smoothing) / (counts.sum() + smoothing * len(counts)))
+        self._surprise[self._known] = 0.0
         self.seen = self._right = 0
         self._loss = 0.0
 
     def see(self, ids: Ints) -> None:
         self.seen += len(ids)
-        self._right += int((ids == self._best).sum())
+        self._right += int(((ids == self._best) | self._known[ids]).sum())
         self._loss += float(self._surprise[ids].sum())
 
     @property

@@ -36,6 +36,7 @@ def corruption_of(config: CorruptionConfig | None, tokenizer: Tokenizer, seed: i
         size=tokenizer.size,
         special_ids=tokenizer.special_ids,
         counts=tokenizer.counts,
+        sentinels=tokenizer.sentinels,
     )
     return Corruption(config, vocabulary, seed, limit=limit)
 
@@ -105,7 +106,14 @@ def held_out(model: Network, corpus: Corpus, recipe: Recipe, *, length: int, tok
             from_text=recipe.from_text,
         )
         part = measurable(model, packing_for(corpus, recipe.packing, language), recipe.corruption)
-        return evaluate(part, batches, runtime=runtime, limit=length, counts=corpus.tokenizer.counts)
+        return evaluate(
+            part,
+            batches,
+            runtime=runtime,
+            limit=length,
+            counts=corpus.tokenizer.counts,
+            known=corpus.tokenizer.special_ids,
+        )
 
     names = corpus.languages
     if len(names) < 2:

@@ -29,7 +29,7 @@ from larvatus.ranges import (
 
 
 class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """AdamW (Loshchilov & Hutter 2019) or LAMB (You et al. 2020); norms and biases are not decayed."""
+    """AdamW (Loshchilov & Hutter 2019), LAMB (You et al. 2020) or Adafactor; norms and biases are not decayed."""
 
     rate: LearningRate = 1e-4
     """Peak learning rate."""
@@ -43,8 +43,10 @@ class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Decoupled weight decay of matrices; 0: none."""
     clip: Clip = 1.0
     """Largest norm of the whole gradient; 0 switches clipping off."""
-    type: Literal["adamw", "lamb"] = "adamw"
-    """lamb: each matrix moves in proportion to its own norm, for batches of thousands of sequences."""
+    type: Literal["adamw", "lamb", "adafactor"] = "adamw"
+    """lamb: each matrix moves in proportion to its own norm, for batches of thousands of sequences. adafactor: second
+    moments by rows and columns, steps in proportion to the size of the weights (T5); beta2 and epsilon are then as
+    published, whatever is set."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "optimizer.", RecipeError)
@@ -53,7 +55,8 @@ class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Warm-up to the peak rate, then a way down."""
 
-    type: Literal["linear", "cosine", "trapezoid", "constant"] = "linear"
+    type: Literal["linear", "cosine", "trapezoid", "constant", "inverse-square-root"] = "linear"
+    """inverse-square-root: the peak until the warm-up is over, then peak × √(warm-up / step) (T5)."""
     warmup: Share = 0.01
     """Share of all steps over which the rate rises from 0 (BERT: 10,000 of 1,000,000)."""
     warmup_floor: CountOrNone = 0

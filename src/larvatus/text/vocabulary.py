@@ -33,6 +33,9 @@ BERT = SpecialTokens()
 ROBERTA = SpecialTokens(cls="<s>", sep="</s>", mask="<mask>", pad="<pad>", unk="<unk>")
 XLNET = SpecialTokens(cls="<cls>", sep="<sep>", mask="<mask>", pad="<pad>", unk="<unk>")
 
+T5 = SpecialTokens(cls="", sep="</s>", mask="", pad="<pad>", unk="<unk>")
+SENTINELS = 100
+
 Words = Sequence[tuple[str, int]]
 
 _LINE_BREAKS = "\u010a\u010d"  # as byte-level pieces write \n and \r
@@ -93,6 +96,8 @@ class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, fo
     """Between the texts of a pair: 1 with segments (ALBERT), 2 without (XLM-R)."""
     frame: Literal["xlnet"] | msgspec.UnsetType = msgspec.UNSET
     """xlnet: `text <sep> <cls>`, with XLNet's special tokens; where nothing is said: `<s> text </s>`."""
+    sentinels: bool | msgspec.UnsetType = msgspec.UNSET
+    """T5's special tokens: 100 sentinels <extra_id_0> … that stand for hidden spans, </s> after a text, none before."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "tokenizer.", RecipeError)
@@ -121,8 +126,7 @@ def learn_vocabulary(
             f"{_size_fix(len(pieces))}, or give more text"
         )
     library = _finished(bare, model, config)
-    special = _special(config)
-    counts = _unigram_counts(words, library, len(pieces), special)
+    counts = _unigram_counts(words, library, len(pieces))
     return Tokenizer.from_library(library, config=_transformers_config(config), counts=counts)
 
 
@@ -151,11 +155,12 @@ def pipeline(config: TokenizerConfig) -> tokenizers.Tokenizer:
 def frame_of(config: TokenizerConfig, cls_id: int = 0, sep_id: int = 1) -> Frame:
     """How a vocabulary of this kind dresses texts: in a pair, one separator and two segments, or two separators.
 
-    A vocabulary of running text puts nothing before a text, and one token after each.
+    A vocabulary of running text, as T5's, puts nothing before a text, and one token after each.
     """
-    if isinstance(config, ByteBPEConfig | BPEConfig) and config.opening is False:
+    running = isinstance(config, ByteBPEConfig | BPEConfig) and config.opening is False
+    if running or special_of(config) is T5:
         return Frame.bert(None, sep_id).without_segments()
-    if isinstance(config, UnigramConfig) and config.frame == "xlnet":
+    if special_of(config) is XLNET:
         return Frame.xlnet(cls_id, sep_id)
     one_separator = config.separators == 1 if isinstance(config, UnigramConfig) else isinstance(config, WordPieceConfig)
     return (Frame.bert if one_separator else Frame.roberta)(cls_id, sep_id)
@@ -169,8 +174,7 @@ def _learn(words: Words, config: TokenizerConfig) -> tuple[Any, list[str]]:
         ids = {piece: index for index, piece in enumerate(pieces)}
         return models.WordPiece(ids, unk_token=BERT.unk, max_input_chars_per_word=100), pieces
     if isinstance(config, UnigramConfig):
-        special = _special(config)
-        head, tail = _head(special), [special.mask] if special is ROBERTA else []
+        head, tail = _head(special := special_of(config)), _tail(special)
         room = _room(config, len(head) + len(tail))
         scored = learn_unigram(words, size=room, coverage=config.coverage, min_count=config.min_count)
         entries = [(name, 0.0) for name in head] + scored + [(name, 0.0) for name in tail]
@@ -191,15 +195,26 @@ def _learn(words: Words, config: TokenizerConfig) -> tuple[Any, list[str]]:
     return models.BPE(ids, merges.pairs, **suffix), pieces
 
 
-def _special(config: TokenizerConfig) -> SpecialTokens:
-    """The names that special tokens have in a kind of vocabulary."""
+def special_of(config: TokenizerConfig) -> SpecialTokens:
+    """The special tokens of a kind of vocabulary."""
+    if isinstance(config, UnigramConfig) and config.sentinels is True:
+        return T5
     if isinstance(config, UnigramConfig) and config.frame == "xlnet":
         return XLNET
     return BERT if isinstance(config, WordPieceConfig) else ROBERTA
 
 
+def _tail(special: SpecialTokens) -> list[str]:
+    """Special tokens after all others: RoBERTa's mask; T5's sentinels, the first of them last."""
+    if special is T5:
+        return [f"<extra_id_{number}>" for number in reversed(range(SENTINELS))]
+    return [special.mask] if special is ROBERTA else []
+
+
 def _head(special: SpecialTokens) -> list[str]:
     """The special tokens at the customary places: BERT's first five; RoBERTa's first four, its mask comes last."""
+    if special is T5:
+        return [special.pad, special.sep, special.unk]
     if special is XLNET:
         return [special.unk, "<s>", "</s>", special.cls, special.sep, special.pad, special.mask, "<eod>", "<eop>"]
     if special is BERT:
@@ -247,12 +262,14 @@ def _character_merges(
 def _finished(library: tokenizers.Tokenizer, model: Any, config: TokenizerConfig) -> tokenizers.Tokenizer:
     """Model, special tokens, decoder, and the template that `transformers` uses for one text or two."""
     library.model = model
-    special = _special(config)
-    mask = AddedToken(special.mask, lstrip=special is not BERT, normalized=False, special=True)
+    special = special_of(config)
     others = [AddedToken(name, normalized=False, special=True) for name in _head(special) if name != special.mask]
-    library.add_special_tokens([*others, mask])
-    names = {model.token_to_id(name): name for name in (special.cls, special.sep)}
-    library.post_processor = frame_of(config, *names).post_processor(names)
+    last, spaced = _tail(special) or [special.mask], special is ROBERTA or special is XLNET
+    rest = [AddedToken(name, lstrip=spaced, normalized=False, special=True) for name in last]
+    library.add_special_tokens([*others, *rest])
+    names = {model.token_to_id(name): name for name in (special.cls, special.sep) if name}
+    ids = [model.token_to_id(name) if name else 0 for name in (special.cls, special.sep)]
+    library.post_processor = frame_of(config, *ids).post_processor(names)
     if isinstance(config, ByteBPEConfig):
         library.decoder = decoders.ByteLevel()
     elif isinstance(config, UnigramConfig):
@@ -273,11 +290,13 @@ def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
             "tokenize_chinese_chars": True,
             "strip_accents": None,
         }
+    if special_of(config) is T5:
+        return {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": T5.sep}
     ends = {"bos_token": ROBERTA.cls, "eos_token": ROBERTA.sep}
     if isinstance(config, ByteBPEConfig) and config.opening is not False:  # RoBERTa's class would open texts by <s>
         return ends | {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": False}
     plain: dict[str, Any] = {**ends, "tokenizer_class": "PreTrainedTokenizerFast"}
-    closed = isinstance(config, UnigramConfig) and config.frame == "xlnet"
+    closed = special_of(config) is XLNET
     if closed:  # padded before, so that <cls> is the last token in a padded batch too
         plain |= {"cls_token": XLNET.cls, "sep_token": XLNET.sep, "padding_side": "left"}
     if closed or (isinstance(config, UnigramConfig) and config.separators == 1):
@@ -286,9 +305,7 @@ def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
     return plain
 
 
-def _unigram_counts(
-    words: Words, library: tokenizers.Tokenizer, size: int, special: SpecialTokens
-) -> npt.NDArray[np.int64]:
+def _unigram_counts(words: Words, library: tokenizers.Tokenizer, size: int) -> npt.NDArray[np.int64]:
     """[V] how often each id occurs in the counted words: each different word is encoded once.
 
     Line breaks, which byte-level vocabularies have pieces for, do not count: sentences of a corpus never hold them.

@@ -21,6 +21,7 @@ from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.huggingface.openai_gpt import OpenAIGPT
 from larvatus.bundle.huggingface.roberta import Roberta
 from larvatus.bundle.huggingface.xlnet import XLNet
+from larvatus.bundle.huggingface.t5 import T5
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
 
 __all__ = [
@@ -48,6 +49,7 @@ LAYOUTS: tuple[Layout, ...] = (
     OpenAIGPT(),
     GPT2(),
     XLNet(),
+    T5(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})

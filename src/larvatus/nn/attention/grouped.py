@@ -28,19 +28,21 @@ def self_attention(
     dropout: float = 0.0,
     seen_LL: Tensor | None = None,
     bias_HLL: Tensor | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     """Equation 11.6 for sequences of one length, `bias` added to the scores.
 
-    `dropout` zeroes attention weights at random, `seen` is a mask.
+    `dropout` zeroes attention weights at random, `seen` is a mask; `scale` is 1 / √d_k, unless it is given.
     """
     mask = seen_LL  # of truth values, or of numbers to add
     if bias_HLL is not None:
         bias_HLL = bias_HLL.to(q_BHLK.dtype)
         mask = bias_HLL if seen_LL is None else bias_HLL.masked_fill(~seen_LL, -math.inf)
     if dropout == 0.0 or q_BHLK.device.type != "cpu":
-        return F.scaled_dot_product_attention(q_BHLK, k_BHLK, v_BHLK, attn_mask=mask, dropout_p=dropout)
+        return F.scaled_dot_product_attention(q_BHLK, k_BHLK, v_BHLK, attn_mask=mask, dropout_p=dropout, scale=scale)
     # torch has no fused kernel with dropout on CPU; written out, it can use our cheaper dropout (1.3 × faster)
-    scores_BHLL = (q_BHLK * (1 / math.sqrt(q_BHLK.shape[-1]))) @ k_BHLK.transpose(-1, -2)
+    factor = 1 / math.sqrt(q_BHLK.shape[-1]) if scale is None else scale
+    scores_BHLL = (q_BHLK * factor) @ k_BHLK.transpose(-1, -2)
     if mask is not None:
         scores_BHLL = scores_BHLL + mask if mask.is_floating_point() else scores_BHLL.masked_fill(~mask, -math.inf)
     weights_BHLL = scores_BHLL.softmax(-1)
