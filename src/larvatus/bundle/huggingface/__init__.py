@@ -20,8 +20,8 @@ from larvatus.bundle.huggingface.mpnet import MPNet
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.huggingface.openai_gpt import OpenAIGPT
 from larvatus.bundle.huggingface.roberta import Roberta
-from larvatus.bundle.huggingface.xlnet import XLNet
 from larvatus.bundle.huggingface.t5 import T5
+from larvatus.bundle.huggingface.xlnet import XLNet
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
 
 __all__ = [
