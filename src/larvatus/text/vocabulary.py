@@ -24,6 +24,7 @@ from larvatus.errors import DataError, RecipeError
 from larvatus.ranges import Count, PositiveShare, Size, check_ranges
 from larvatus.text.boundaries import byte_alphabet
 from larvatus.text.bpe import Merges, learn_merges
+from larvatus.text.characters import CharactersConfig, character_decoder, character_pipeline, learn_words, word_counts
 from larvatus.text.counting import count_words, covered_characters
 from larvatus.text.frame import Frame
 from larvatus.text.tokenizer import SpecialTokens, Tokenizer
@@ -31,6 +32,7 @@ from larvatus.text.unigram import learn_unigram
 
 BERT = SpecialTokens()
 ROBERTA = SpecialTokens(cls="<s>", sep="</s>", mask="<mask>", pad="<pad>", unk="<unk>")
+ELMO = SpecialTokens(cls="<s>", sep="</s>", mask="", pad="<pad>", unk="<unk>")
 
 Words = Sequence[tuple[str, int]]
 
@@ -91,7 +93,7 @@ class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, fo
         check_ranges(self, "tokenizer.", RecipeError)
 
 
-TokenizerConfig = WordPieceConfig | ByteBPEConfig | BPEConfig | UnigramConfig
+TokenizerConfig = WordPieceConfig | ByteBPEConfig | BPEConfig | UnigramConfig | CharactersConfig
 VocabularyConfig = TokenizerConfig
 
 
@@ -108,14 +110,16 @@ def learn_vocabulary(
     if not words:
         raise DataError("there are no words in the text, so no vocabulary can be learnt; check the corpus paths")
     model, pieces = _learn(words, config)
-    if len(pieces) < config.size and not allow_smaller:
+    if len(pieces) < config.size and not allow_smaller and not isinstance(config, CharactersConfig):
         raise DataError(
             f"a vocabulary of {config.size:,} pieces is larger than the text supports ({len(pieces):,} pieces); "
             f"{_size_fix(len(pieces))}, or give more text"
         )
     library = _finished(bare, model, config)
-    special = BERT if isinstance(config, WordPieceConfig) else ROBERTA
-    counts = _unigram_counts(words, library, len(pieces), special)
+    if isinstance(config, CharactersConfig):
+        counts = word_counts(words, pieces)
+    else:
+        counts = _unigram_counts(words, library, len(pieces))
     return Tokenizer.from_library(library, config=_transformers_config(config), counts=counts)
 
 
@@ -124,7 +128,9 @@ def pipeline(config: TokenizerConfig) -> tokenizers.Tokenizer:
     if config.size < 1:
         raise DataError(f"a vocabulary of {config.size} pieces makes no sense; set tokenizer.size (--size)")
     library = tokenizers.Tokenizer(models.BPE())
-    if isinstance(config, ByteBPEConfig):
+    if isinstance(config, CharactersConfig):
+        character_pipeline(library, lowercase=config.lowercase)
+    elif isinstance(config, ByteBPEConfig):
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
     elif isinstance(config, UnigramConfig):
         folding = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()] if config.lowercase else []
@@ -147,8 +153,17 @@ def frame_of(config: TokenizerConfig, cls_id: int = 0, sep_id: int = 1) -> Frame
     return (Frame.bert if one_separator else Frame.roberta)(cls_id, sep_id)
 
 
+def special_tokens(config: TokenizerConfig) -> SpecialTokens:
+    """The names that a vocabulary of this kind gives them."""
+    if isinstance(config, CharactersConfig):
+        return ELMO
+    return BERT if isinstance(config, WordPieceConfig) else ROBERTA
+
+
 def _learn(words: Words, config: TokenizerConfig) -> tuple[Any, list[str]]:
     """The library model and all its pieces in the order of their ids."""
+    if isinstance(config, CharactersConfig):
+        return learn_words(words, config, _head(ELMO))
     if isinstance(config, WordPieceConfig):
         merges = _character_merges(words, config, _wordpiece_symbols, lambda left, right: left + right[2:], 5)
         pieces = _head(BERT) + merges.pieces
@@ -221,13 +236,15 @@ def _character_merges(
 def _finished(library: tokenizers.Tokenizer, model: Any, config: TokenizerConfig) -> tokenizers.Tokenizer:
     """Model, special tokens, decoder, and the template that `transformers` uses for one text or two."""
     library.model = model
-    special = BERT if isinstance(config, WordPieceConfig) else ROBERTA
+    special = special_tokens(config)
     mask = AddedToken(special.mask, lstrip=special is ROBERTA, normalized=False, special=True)
     others = [AddedToken(name, normalized=False, special=True) for name in _head(special) if name != special.mask]
-    library.add_special_tokens([*others, mask])
+    library.add_special_tokens([*others, mask] if special.mask else others)
     names = {model.token_to_id(name): name for name in (special.cls, special.sep)}
     library.post_processor = frame_of(config, *names).post_processor(names)
-    if isinstance(config, ByteBPEConfig):
+    if isinstance(config, CharactersConfig):
+        library.decoder = character_decoder()
+    elif isinstance(config, ByteBPEConfig):
         library.decoder = decoders.ByteLevel()
     elif isinstance(config, UnigramConfig):
         library.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
@@ -256,9 +273,7 @@ def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
     return plain
 
 
-def _unigram_counts(
-    words: Words, library: tokenizers.Tokenizer, size: int, special: SpecialTokens
-) -> npt.NDArray[np.int64]:
+def _unigram_counts(words: Words, library: tokenizers.Tokenizer, size: int) -> npt.NDArray[np.int64]:
     """[V] how often each id occurs in the counted words: each different word is encoded once.
 
     Line breaks, which byte-level vocabularies have pieces for, do not count: sentences of a corpus never hold them.

@@ -1,0 +1,65 @@
+"""An LSTM whose state is projected to a smaller size (Sak et al. 2014), over packed sequences: nothing is padded.
+
+    i, f, o = σ(W x_t + U r_{t−1} + b)        g = tanh(W_g x_t + U_g r_{t−1} + b_g)
+    c_t = clip(f c_{t−1} + i g)               r_t = clip(W_r (o tanh(c_t)))
+
+ELMo clips cells and projections at 3. The fused kernel of torch cannot: with a clip, steps are taken one by one.
+W words in the order of a packed sequence, P size of input and output, H cells.
+
+    >>> lstm = ProjectedLSTM(size=4, cells=8)
+    >>> lstm(torch.zeros(5, 4), torch.tensor([2, 2, 1])).shape
+    torch.Size([5, 4])
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+
+class ProjectedLSTM(nn.Module):
+    def __init__(self, *, size: int, cells: int, clip: float = 0.0) -> None:
+        """`clip`: the largest value of a cell and of a projection; 0: any."""
+        super().__init__()
+        self.clip = clip
+        self.lstm = nn.LSTM(size, cells, proj_size=size)
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Uniform within 1 / √cells, as torch does; biases 0 but those of forget gates 1 (as released)."""
+        cells = self.lstm.hidden_size
+        bound = 1 / math.sqrt(cells)
+        for name, parameter in self.lstm.named_parameters():
+            if "bias" in name:
+                parameter.zero_()
+            else:
+                parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator))
+        self.lstm.bias_ih_l0[cells : 2 * cells] = 1.0  # gates stand in the order i, f, g, o
+
+    def forward(self, x_WP: Tensor, sizes_T: Tensor) -> Tensor:
+        """[W, P] → [W, P]; `sizes` on the CPU says how many sequences have an i-th word, longest first."""
+        if not len(x_WP):
+            return x_WP
+        if self.clip:
+            return self._clipped(x_WP, sizes_T.tolist())
+        out: PackedSequence = self.lstm(PackedSequence(x_WP, sizes_T))[0]
+        return out.data
+
+    def _clipped(self, x_WP: Tensor, sizes: list[int]) -> Tensor:
+        lstm = self.lstm
+        inputs = F.linear(x_WP, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0).split(sizes)
+        r = inputs[0].new_zeros(sizes[0], lstm.proj_size)
+        c = inputs[0].new_zeros(sizes[0], lstm.hidden_size)
+        states = []
+        for gates in inputs:
+            here = len(gates)
+            i, f, g, o = (gates + F.linear(r[:here], lstm.weight_hh_l0)).chunk(4, dim=-1)
+            c = torch.sigmoid(f) * c[:here] + torch.sigmoid(i) * torch.tanh(g)
+            c = c.clamp(-self.clip, self.clip)
+            r = F.linear(torch.sigmoid(o) * torch.tanh(c), lstm.weight_hr_l0).clamp(-self.clip, self.clip)
+            states.append(r)
+        return torch.cat(states)
