@@ -3,7 +3,8 @@
     i, f, o = σ(W x_t + U r_{t−1} + b)        g = tanh(W_g x_t + U_g r_{t−1} + b_g)
     c_t = clip(f c_{t−1} + i g)               r_t = clip(W_r (o tanh(c_t)))
 
-ELMo clips cells and projections at 3. The fused kernel of torch cannot: with a clip, steps are taken one by one.
+ELMo clips cells and projections at 3. The kernel of CUDA cannot: with a clip, steps are taken one by one. On a CPU they
+always are: the backward pass of torch's own LSTM, which adds up weights step by step, takes four times as long.
 W words in the order of a packed sequence, P size of input and output, H cells.
 
     >>> lstm = ProjectedLSTM(size=4, cells=8)
@@ -44,12 +45,12 @@ class ProjectedLSTM(nn.Module):
         """[W, P] → [W, P]; `sizes` on the CPU says how many sequences have an i-th word, longest first."""
         if not len(x_WP):
             return x_WP
-        if self.clip:
-            return self._clipped(x_WP, sizes_T.tolist())
+        if self.clip or x_WP.device.type == "cpu":
+            return self._by_steps(x_WP, sizes_T.tolist(), self.clip or math.inf)
         out: PackedSequence = self.lstm(PackedSequence(x_WP, sizes_T))[0]
         return out.data
 
-    def _clipped(self, x_WP: Tensor, sizes: list[int]) -> Tensor:
+    def _by_steps(self, x_WP: Tensor, sizes: list[int], clip: float) -> Tensor:
         lstm = self.lstm
         inputs = F.linear(x_WP, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0).split(sizes)
         r = inputs[0].new_zeros(sizes[0], lstm.proj_size)
@@ -58,8 +59,7 @@ class ProjectedLSTM(nn.Module):
         for gates in inputs:
             here = len(gates)
             i, f, g, o = (gates + F.linear(r[:here], lstm.weight_hh_l0)).chunk(4, dim=-1)
-            c = torch.sigmoid(f) * c[:here] + torch.sigmoid(i) * torch.tanh(g)
-            c = c.clamp(-self.clip, self.clip)
-            r = F.linear(torch.sigmoid(o) * torch.tanh(c), lstm.weight_hr_l0).clamp(-self.clip, self.clip)
+            c = (torch.sigmoid(f) * c[:here] + torch.sigmoid(i) * torch.tanh(g)).clamp(-clip, clip)
+            r = F.linear(torch.sigmoid(o) * torch.tanh(c), lstm.weight_hr_l0).clamp(-clip, clip)
             states.append(r)
         return torch.cat(states)
