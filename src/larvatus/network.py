@@ -33,6 +33,7 @@ from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, replaced
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
+from larvatus.objectives.word_lm import BackwardLMConfig, ForwardLMConfig, WordLM
 
 ObjectiveConfig = (
     MaskedLMConfig
@@ -40,9 +41,11 @@ ObjectiveConfig = (
     | SpanBoundaryConfig
     | SentenceOrderConfig
     | ReplacedTokensConfig
+    | ForwardLMConfig
+    | BackwardLMConfig
     | AnyHeadConfig
 )
-Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Head
+Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | WordLM | Head
 
 
 def tag(config: Struct) -> str:

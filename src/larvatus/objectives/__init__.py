@@ -6,8 +6,11 @@ from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
+from larvatus.objectives.word_lm import BackwardLMConfig, ForwardLMConfig, WordLM
 
 __all__ = [
+    "BackwardLMConfig",
+    "ForwardLMConfig",
     "Loss",
     "MaskedLM",
     "MaskedLMConfig",
@@ -21,5 +24,6 @@ __all__ = [
     "SentenceOrderConfig",
     "SpanBoundary",
     "SpanBoundaryConfig",
+    "WordLM",
     "combine",
 ]

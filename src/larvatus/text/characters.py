@@ -98,7 +98,7 @@ def word_counts(words: Sequence[tuple[str, int]], pieces: Sequence[str]) -> npt.
     counts = np.zeros(len(pieces), np.int64)
     for word, times in words:
         counts[ids.get(word, UNKNOWN)] += times
-    counts[[BEGIN, END]] = max(1, sum(int(counts[ids[mark]]) for mark in ".!?"))
+    counts[END] = max(1, sum(int(counts[ids[mark]]) for mark in ".!?"))
     return counts
 
 

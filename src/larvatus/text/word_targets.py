@@ -22,6 +22,7 @@ class NextWords(PlacedTokens[A]):
     """For each word but the last of its sequence: the one that follows."""
 
     what: ClassVar[str] = "the words that follow"
+    of_words: ClassVar[bool] = True
 
     @classmethod
     def of_text(cls, tokens: TokenBatch[Ints], lexicon: Lexicon) -> NextWords[Ints]:
@@ -34,6 +35,7 @@ class PreviousWords(PlacedTokens[A]):
     """For each word but the first of its sequence: the one before it."""
 
     what: ClassVar[str] = "the words before"
+    of_words: ClassVar[bool] = True
 
     @classmethod
     def of_text(cls, tokens: TokenBatch[Ints], lexicon: Lexicon) -> PreviousWords[Ints]:
