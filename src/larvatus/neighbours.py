@@ -63,7 +63,7 @@ def from_text_of(objectives: Iterable[Any]) -> tuple[type[FromText], ...]:
 
 
 def wants_lexicon(kinds: Iterable[Any]) -> bool:
-    """Whether any kind of target is of whole words, which a lexicon knows: its `of_text` takes one (`word_targets.py`)."""
+    """Whether any kind of target is of whole words: its `of_text` takes a lexicon, which knows them."""
     return any(getattr(kind, "of_words", False) for kind in kinds)
 
 
@@ -71,7 +71,5 @@ def made_from_text(
     batch: TrainingBatch[Ints], kinds: tuple[type[FromText], ...], lexicon: Any = None
 ) -> TrainingBatch[Ints]:
     """The batch with these targets besides its own; `lexicon` is for those of whole words."""
-    targets = {
-        kind: kind.of_text(batch.tokens, *([lexicon] if wants_lexicon([kind]) else [])) for kind in kinds
-    }
+    targets = {kind: kind.of_text(batch.tokens, *([lexicon] if wants_lexicon([kind]) else [])) for kind in kinds}
     return TrainingBatch(tokens=batch.tokens, targets={**batch.targets, **targets}) if kinds else batch

@@ -104,7 +104,8 @@ def test_layers_asked_for_are_those_of_all_and_nothing_above_is_computed() -> No
     assert torch.equal(model(batch), every[3])
     model.layers[2] = torch.nn.Module()  # calling it would fail
     second, first = model(batch, layers=[2, 0])
-    assert torch.equal(second, every[2]) and torch.equal(first, every[0])
+    assert torch.equal(second, every[2])
+    assert torch.equal(first, every[0])
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.4])
@@ -133,8 +134,10 @@ def test_the_gradient_of_what_may_not_be_seen_is_zero() -> None:
     half = model.config.word_width
     (right,) = torch.autograd.grad(z[3, :half].sum(), states["x"], retain_graph=True)  # "cd": words 0 … 2 of 5
     (left,) = torch.autograd.grad(z[3, half:].sum(), states["x"])
-    assert (right[3:] == 0).all() and (right[:3] != 0).any(-1).all()
-    assert (left[:2] == 0).all() and (left[2:] != 0).any(-1).all()
+    assert (right[3:] == 0).all()
+    assert (right[:3] != 0).any(-1).all()
+    assert (left[:2] == 0).all()
+    assert (left[2:] != 0).any(-1).all()
 
 
 def test_a_window_that_begins_inside_a_word_reads_its_rest_as_a_word() -> None:

@@ -58,12 +58,15 @@ class CharacterCNN(nn.Module):
                 parameter.copy_(drawn.normal_(0.0, 1 / math.sqrt(parameter.shape[-1]), generator=generator))
 
         draw(self.symbols.weight, uniform=1.0)
+        gates: list[nn.Linear] = []
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 draw(layer.weight, uniform=0.05 if layer in [*self.filters] else 0.0)
                 layer.bias.zero_()
-        for highway in self.highways:
-            highway.gate.bias.fill_(CARRIED)
+            elif isinstance(layer, Highway):
+                gates.append(layer.gate)
+        for gate in gates:
+            gate.bias.fill_(CARRIED)
 
     def forward(self, layout: WordLayout) -> Tensor:
         """[S] → [W, P]."""

@@ -12,7 +12,7 @@ N characters, W words, P size of a direction, D = 2 P, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import torch
 from msgspec import Struct
@@ -33,6 +33,9 @@ LETTERS = 5
 
 
 class ElmoConfig(Struct, tag_field="type", tag="elmo", frozen=True, kw_only=True, forbid_unknown_fields=True):
+    text_pool: ClassVar[str] = "mean"
+    """What stands for a text: to its first token, one of the directions has read nothing."""
+
     layers: Layers = 2
     """LSTMs on top of each other, in each direction."""
     hidden: Size = 1024
@@ -57,9 +60,7 @@ class ElmoConfig(Struct, tag_field="type", tag="elmo", frozen=True, kw_only=True
     def __post_init__(self) -> None:
         check_ranges(self, "model.", RecipeError)
         if self.hidden % 2:
-            raise RecipeError(
-                f"model.hidden = {self.hidden} cannot be shared by two directions; set {self.hidden + 1}"
-            )
+            raise RecipeError(f"model.hidden = {self.hidden} cannot be shared by two directions; set {self.hidden + 1}")
         if self.inner <= self.hidden // 2:
             raise RecipeError(
                 f"model.cells = {self.cells} are projected to fewer numbers, but model.hidden = {self.hidden} asks for "
@@ -190,11 +191,9 @@ class Elmo(Encoder):
         states: dict[int, Tensor] = {}
         for j in range(max(wanted) + 1):
             if j > 0:
-                layer = self.layers[j - 1]
-                right, left = (
-                    self._read(lstm, x, layout, residual=j > 1)
-                    for lstm, x in ((layer.forwards, right), (layer.backwards, left))
-                )
+                ahead, back = self.layers[j - 1].children()
+                right = self._read(ahead, right, layout, residual=j > 1)
+                left = self._read(back, left, layout, residual=j > 1)
             if j == top:
                 right, left = self.dropout(right), self.dropout(left)
             if j in wanted:

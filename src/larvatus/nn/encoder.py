@@ -20,9 +20,9 @@ from larvatus.nn.transformer import TransformerConfig
 __all__ = ["DEFAULT_TYPE", "ENCODERS", "Encoder", "EncoderConfig", "with_type", "without_default_type"]
 
 EncoderConfig = (
-    TransformerConfig  # one a line
+    TransformerConfig
     | ElmoConfig
-)
+)  # fmt: skip
 
 ENCODERS: dict[str, type[Any]] = {
     str(config.__struct_config__.tag): config for config in get_args(EncoderConfig) or (EncoderConfig,)

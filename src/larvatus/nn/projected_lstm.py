@@ -34,12 +34,12 @@ class ProjectedLSTM(nn.Module):
         """Uniform within 1 / √cells, as torch does; biases 0 but those of forget gates 1 (as released)."""
         cells = self.lstm.hidden_size
         bound = 1 / math.sqrt(cells)
-        for name, parameter in self.lstm.named_parameters():
-            if "bias" in name:
-                parameter.zero_()
-            else:
-                parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator))
-        self.lstm.bias_ih_l0[cells : 2 * cells] = 1.0  # gates stand in the order i, f, g, o
+        into, back, bias_in, bias_back, down = self.lstm.parameters()
+        for weight in (into, back, down):
+            weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
+        for bias in (bias_in, bias_back):
+            bias.zero_()
+        bias_in[cells : 2 * cells] = 1.0  # gates stand in the order i, f, g, o
 
     def forward(self, x_WP: Tensor, sizes_T: Tensor) -> Tensor:
         """[W, P] → [W, P]; `sizes` on the CPU says how many sequences have an i-th word, longest first."""
@@ -47,19 +47,21 @@ class ProjectedLSTM(nn.Module):
             return x_WP
         if self.clip or x_WP.device.type == "cpu":
             return self._by_steps(x_WP, sizes_T.tolist(), self.clip or math.inf)
-        out: PackedSequence = self.lstm(PackedSequence(x_WP, sizes_T))[0]
+        self.lstm.flatten_parameters()
+        with torch.autocast(x_WP.device.type, enabled=False):  # the kernel wants weights and input of one kind
+            out: PackedSequence = self.lstm(PackedSequence(x_WP.to(next(self.lstm.parameters()).dtype), sizes_T))[0]
         return out.data
 
     def _by_steps(self, x_WP: Tensor, sizes: list[int], clip: float) -> Tensor:
-        lstm = self.lstm
-        inputs = F.linear(x_WP, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0).split(sizes)
-        r = inputs[0].new_zeros(sizes[0], lstm.proj_size)
-        c = inputs[0].new_zeros(sizes[0], lstm.hidden_size)
+        into, back, bias_in, bias_back, down = self.lstm.parameters()
+        inputs = F.linear(x_WP, into, bias_in + bias_back).split(sizes)
+        r = inputs[0].new_zeros(sizes[0], self.lstm.proj_size)
+        c = inputs[0].new_zeros(sizes[0], self.lstm.hidden_size)
         states = []
         for gates in inputs:
             here = len(gates)
-            i, f, g, o = (gates + F.linear(r[:here], lstm.weight_hh_l0)).chunk(4, dim=-1)
+            i, f, g, o = (gates + F.linear(r[:here], back)).chunk(4, dim=-1)
             c = (torch.sigmoid(f) * c[:here] + torch.sigmoid(i) * torch.tanh(g)).clamp(-clip, clip)
-            r = F.linear(torch.sigmoid(o) * torch.tanh(c), lstm.weight_hr_l0).clamp(-clip, clip)
+            r = F.linear(torch.sigmoid(o) * torch.tanh(c), down).clamp(-clip, clip)
             states.append(r)
         return torch.cat(states)

@@ -47,9 +47,7 @@ def log_normalisers(
     return target_M.to(wide), log_z_M
 
 
-def sampled_cross_entropy(
-    h_MP: Tensor, w_VP: Tensor, b_V: Tensor, ids_M: Tensor, *, head: int, samples: int
-) -> Tensor:
+def sampled_cross_entropy(h_MP: Tensor, w_VP: Tensor, b_V: Tensor, ids_M: Tensor, *, head: int, samples: int) -> Tensor:
     """Sum of the losses, estimated; labels of −100 count nowhere."""
     target_M, log_z_M = log_normalisers(h_MP, w_VP, b_V, ids_M.clamp(min=0), head=head, samples=samples)
     return (log_z_M - target_M).masked_fill(ids_M == IGNORE, 0.0).sum()

@@ -43,7 +43,7 @@ LONGEST = 255
 
 class CharactersConfig(msgspec.Struct, tag="characters", frozen=True, kw_only=True, forbid_unknown_fields=True):
     size: Size = 793_471
-    """Pieces at most: 516 symbols, and the words that are predicted; others are <unk> to the softmax, never to the input."""
+    """Pieces at most: 516 symbols, and the words that are predicted; any other is predicted as <unk>."""
     lowercase: bool = False
     """Fold case and drop accents."""
     min_count: Count = 3
@@ -90,7 +90,7 @@ def learn_words(
 
 
 def word_counts(words: Sequence[tuple[str, int]], pieces: Sequence[str]) -> npt.NDArray[np.int64]:
-    """[V] how often each word occurs; as many ends of sentences as there are full stops, question and exclamation marks.
+    """[V] how often each word occurs; as many ends of sentences as full stops, question and exclamation marks.
 
     Of bytes, those that are words by themselves.
     """
@@ -109,7 +109,7 @@ def is_of_characters(model: dict[str, object], parts: set[str]) -> bool:
 
 
 def word_starts(ids: Ints, lengths: Ints) -> Bools:
-    """[N] which tokens open a word: bytes that say so, special tokens, and what comes first in a sequence or after them.
+    """[N] which tokens open a word: bytes that say so, special tokens, and what comes first or after one of these.
 
     >>> word_starts(np.array([0, 300, 4, 261, 2]), np.array([5])).tolist()
     [True, True, True, False, True]
