@@ -62,7 +62,14 @@ def from_text_of(objectives: Iterable[Any]) -> tuple[type[FromText], ...]:
     return tuple(dict.fromkeys(objective.needs for objective in objectives if issubclass(objective.needs, FromText)))
 
 
-def made_from_text(batch: TrainingBatch[Ints], kinds: tuple[type[FromText], ...]) -> TrainingBatch[Ints]:
-    """The batch with these targets besides its own."""
-    targets = {kind: kind.of_text(batch.tokens) for kind in kinds}
+def wants_lexicon(kinds: Iterable[Any]) -> bool:
+    """Whether any kind of target is of whole words: its `of_text` takes a lexicon, which knows them."""
+    return any(getattr(kind, "of_words", False) for kind in kinds)
+
+
+def made_from_text(
+    batch: TrainingBatch[Ints], kinds: tuple[type[FromText], ...], lexicon: Any = None
+) -> TrainingBatch[Ints]:
+    """The batch with these targets besides its own; `lexicon` is for those of whole words."""
+    targets = {kind: kind.of_text(batch.tokens, *([lexicon] if wants_lexicon([kind]) else [])) for kind in kinds}
     return TrainingBatch(tokens=batch.tokens, targets={**batch.targets, **targets}) if kinds else batch

@@ -36,6 +36,7 @@ from larvatus.objectives.permutation_lm import PermutationLM, PermutationLMConfi
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, replaced
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
+from larvatus.objectives.word_lm import BackwardLMConfig, ForwardLMConfig, WordLM
 
 ObjectiveConfig = (
     MaskedLMConfig
@@ -46,6 +47,8 @@ ObjectiveConfig = (
     | CausalLMConfig
     | PermutationLMConfig
     | DenoisingConfig
+    | ForwardLMConfig
+    | BackwardLMConfig
     | AnyHeadConfig
 )
 Objective = (
@@ -57,6 +60,7 @@ Objective = (
     | CausalLM
     | PermutationLM
     | Denoising
+    | WordLM
     | Head
 )  # fmt: skip
 

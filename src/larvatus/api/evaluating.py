@@ -7,6 +7,7 @@ evaluate("runs/mine", corpus={"sw": "held_out/sw.txt", "en": "held_out/en.txt"})
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from larvatus.labelled.glue import TASKS, GlueTask, glue_task, read_glue
 from larvatus.labelled.in_memory import Examples
 from larvatus.labelled.records import Dataset
 from larvatus.model import Model, load
+from larvatus.nn.layer_mix import LearntMix
 from larvatus.pretraining.evaluation import HeldOut, perplexity
 from larvatus.settings import Corpus, TextSettings, structs_of, text_given
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
@@ -47,12 +49,14 @@ class TaskScores:
     name: str = ""
     """Of a task of GLUE, with its own name for the mismatched set of MNLI."""
     task: GlueTask | None = None
+    mix: LearntMix | None = None
+    """How much its head reads of each layer, where it mixes them."""
 
     def to_dict(self) -> dict[str, Any]:
         record: dict[str, Any] = {}
         if self.task is not None:
             record = {"task": self.name, "decides": self.task.metrics[0]}
-        record |= self.evaluation.to_dict()
+        record |= self.evaluation.to_dict() | ({} if self.mix is None else {"mix": self.mix.to_dict()})
         return record if self.comparison is None else {**record, "comparison": self.comparison.to_dict()}
 
 
@@ -164,7 +168,7 @@ def score_examples(
     if against is not None:
         other = task.evaluate(against, data, options)
         comparison = compare_evaluations(other, evaluation, samples=options.samples, seed=options.seed)
-    return TaskScores(evaluation=evaluation, comparison=comparison)
+    return TaskScores(evaluation=evaluation, comparison=comparison, mix=head_of(bundle.network).learnt_mix)
 
 
 def score_glue(
@@ -174,7 +178,7 @@ def score_glue(
     for dev, examples in read_glue(task.name, glue, splits=("dev",)).dev.items():
         name = task.name if dev == task.dev[0] else f"{task.name}-mm"
         scores = score_examples(bundle, examples, options, against=against, task=task_named("classify"))
-        yield TaskScores(evaluation=scores.evaluation, comparison=scores.comparison, name=name, task=task)
+        yield dataclasses.replace(scores, name=name, task=task)
 
 
 def named_after(model: Path) -> GlueTask:
@@ -210,7 +214,7 @@ def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:
 
 
 def _row(language: str, result: HeldOut, fertility: float) -> dict[str, Any]:
-    score = result.scores["masked-lm"]
+    score = result.scores[result.words]
     return {
         "language": language,
         "tokens": result.tokens,

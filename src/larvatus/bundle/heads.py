@@ -28,9 +28,11 @@ from larvatus.nn.initialise import initialise
 def natural_head(bundle: Bundle, head: str) -> dict[str, Any]:
     """`pool`, `dense` and `dense_norm` of a head, as the model's family has them in `transformers`."""
     family = _family(bundle)
-    if family.model_type == bundle.family:
-        return dict(bundle.natural.get(head, {}))
-    return family.tasks.natural(head, {})
+    known = family.model_type == bundle.family
+    natural = dict(bundle.natural.get(head, {})) if known else family.tasks.natural(head, {})
+    if "pool" in natural and (pool := getattr(bundle.model, "text_pool", None)) is not None:
+        natural["pool"] = pool
+    return natural
 
 
 def with_head(bundle: Bundle, config: HeadConfig, *, seed: int) -> tuple[Bundle, tuple[str, ...]]:

@@ -31,7 +31,8 @@ from larvatus.corpus.packing import PackingConfig, check, pack
 from larvatus.corpus.processes import Workers
 from larvatus.corpus.store import Corpus
 from larvatus.errors import DataError, RecipeError
-from larvatus.neighbours import FromText, made_from_text
+from larvatus.neighbours import FromText, made_from_text, wants_lexicon
+from larvatus.text.characters import Lexicon
 from larvatus.text.frame import Frame
 
 BLOCK_TOKENS = 1 << 21
@@ -100,8 +101,12 @@ class BlockMaker:
         random = rng.stream(self.seed, f"{self.reading.purpose}/pack", epoch, block)
         text = self._corpus.parts(parts)
         batch = pack(text, self.packing, length=self.length, frame=self.frame, random=random)
-        batch = made_from_text(batch, self.reading.from_text)
+        batch = made_from_text(batch, self.reading.from_text, self._lexicon)
         return batch if self.corruption is None else self.corruption(batch, epoch, block << 32)
+
+    @functools.cached_property
+    def _lexicon(self) -> Lexicon | None:
+        return Lexicon(self._corpus.tokenizer.pieces) if wants_lexicon(self.reading.from_text) else None
 
     @functools.cached_property
     def _corpus(self) -> Corpus:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.encoder import EncoderConfig
-from larvatus.nn.layer_mix import LayerMix
+from larvatus.nn.layer_mix import LayerMix, LearntMix
 
 Dense = Literal["tanh", "gelu", "relu", "none"]
 DENSE: dict[Dense, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
@@ -41,6 +41,11 @@ class Trunk(nn.Module):
         self.dense = nn.Linear(model.hidden, model.hidden, bias=model.biases) if dense != "none" else None
         self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=model.biases) if dense_norm else None
         self.dropout = Dropout(dropout)
+
+    @property
+    def learnt_mix(self) -> LearntMix | None:
+        """How much it wants of each layer; None where it reads the last one alone."""
+        return None if self.mix is None else self.mix.learnt
 
     def mixed(self, x: Tensor) -> Tensor:
         """One vector for each row, of a stack of layers too, through dense layer and norm, before dropout."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from larvatus.nn.causal_transformer import CausalTransformerConfig
+from larvatus.nn.elmo import ElmoConfig
 from larvatus.nn.encoder_base import Encoder
 from larvatus.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.nn.transformer import TransformerConfig
@@ -26,6 +27,7 @@ EncoderConfig = (
     | CausalTransformerConfig
     | XLNetConfig
     | EncoderDecoderConfig
+    | ElmoConfig
 )  # fmt: skip
 
 ENCODERS: dict[str, type[Any]] = {

@@ -9,12 +9,15 @@ from larvatus.objectives.permutation_lm import PermutationLM, PermutationLMConfi
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
 from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfig
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
+from larvatus.objectives.word_lm import BackwardLMConfig, ForwardLMConfig, WordLM
 
 __all__ = [
     "CausalLM",
     "CausalLMConfig",
     "Denoising",
     "DenoisingConfig",
+    "BackwardLMConfig",
+    "ForwardLMConfig",
     "Loss",
     "MaskedLM",
     "MaskedLMConfig",
@@ -30,5 +33,6 @@ __all__ = [
     "SentenceOrderConfig",
     "SpanBoundary",
     "SpanBoundaryConfig",
+    "WordLM",
     "combine",
 ]

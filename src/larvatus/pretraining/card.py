@@ -32,7 +32,7 @@ def card_of(
 ) -> Card:
     """All that the card says of a pretraining run."""
     settings = recipe.model
-    sizes = {n: getattr(settings, n) for n in ("layers", "hidden", "heads", "max_positions")}
+    sizes = {n: getattr(settings, n) for n in ("layers", "hidden", "heads", "max_positions") if hasattr(settings, n)}
     return Card(
         name=name,
         recipe=recipe.name,

@@ -19,11 +19,14 @@ from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.neighbours import FromText, from_text_of
 from larvatus.network import ObjectiveConfig, generator_of
+from larvatus.nn.elmo import ElmoConfig
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.causal_lm import CausalLMConfig
 from larvatus.objectives.loss import PredictsWords
+from larvatus.objectives.word_lm import WordLMConfig
 from larvatus.ranges import Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
+from larvatus.text.characters import CharactersConfig
 from larvatus.text.frame import Dress
 from larvatus.text.vocabulary import TokenizerConfig, frame_of
 
@@ -60,6 +63,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         check_ranges(self, "", RecipeError)
         _check_objectives(self)
+        _check_words(self)
         _check_phases(self)
 
     @property
@@ -101,6 +105,18 @@ def _check_objectives(recipe: Recipe) -> None:
         raise RecipeError(
             f'packing "{_tag(recipe.packing)}" gives two segments, but the model has embeddings for '
             f"{recipe.model.segments}; set model.segments = 2"
+        )
+
+
+def _check_words(recipe: Recipe) -> None:
+    """What predicts the words beside a word needs two directions, and these need characters."""
+    for objective in recipe.objectives:
+        if isinstance(objective, WordLMConfig):
+            objective.check(recipe.model)
+    if isinstance(recipe.model, ElmoConfig) and not isinstance(recipe.tokenizer, CharactersConfig):
+        raise RecipeError(
+            f'model.type = "elmo" reads words by their characters, but the vocabulary is "{_tag(recipe.tokenizer)}"; '
+            'set tokenizer.type = "characters"'
         )
 
 

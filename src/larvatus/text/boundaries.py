@@ -29,8 +29,8 @@ import regex
 from larvatus.arrays import Bools
 from larvatus.text.words import ALONE, EXTENDS, segment_words
 
-Style = Literal["##", "</w>", "▁", "Ġ"]
-"""How a vocabulary marks words: WordPiece, GPT's BPE, SentencePiece, byte-level BPE."""
+Style = Literal["##", "</w>", "▁", "Ġ", "##bytes"]
+"""How a vocabulary marks words: WordPiece, GPT's BPE, SentencePiece, byte-level BPE, single bytes."""
 
 _ALONE_FIRST = regex.compile(f"{ALONE}")
 _ALONE_LAST = regex.compile(rf"(?s).*{ALONE}{EXTENDS}*")
@@ -125,6 +125,10 @@ def _body(piece: str, style: Style, alphabet: dict[str, int]) -> tuple[str, bool
     """A piece as (its text, whether it says that a word opens, whether it says that one closes)."""
     if style == "##":
         return (piece[2:], False, False) if piece.startswith("##") and len(piece) > 2 else (piece, True, False)
+    if style == "##bytes":
+        text = piece[2:] if len(piece) > 2 else piece
+        single = alphabet.get(text, 0x80) < 0x80 and (len(piece) == 1 or piece.startswith("##"))
+        return (text, len(piece) == 1, False) if single else None
     if style == "</w>":
         return piece.removesuffix("</w>"), False, piece.endswith("</w>")
     if style == "▁":

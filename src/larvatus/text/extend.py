@@ -70,7 +70,7 @@ def extend(tokenizer: Tokenizer, units: Sequence[str]) -> Extension:
     settings = json.loads(tokenizer.library.to_str())
     model = settings["model"]
     add = {"WordPiece": _wordpiece, "BPE": _bpe, "Unigram": _unigram}.get(model["type"])
-    if add is None:
+    if add is None or tokenizer.kind == "characters":
         raise ArtefactError(f"a {tokenizer.kind} vocabulary cannot be extended; leave out --add-words")
     _hold_added_tokens(settings, tokenizer)
     old = dict(zip(units, spelt(tokenizer, units), strict=True))

@@ -23,6 +23,7 @@ from larvatus.errors import ArtefactError
 from larvatus.files import read_json, saying_what_is_full, standing, write_json, write_text
 from larvatus.regular_files import is_there, named, read_text, size_of
 from larvatus.text.boundaries import Style
+from larvatus.text.characters import is_of_characters
 from larvatus.text.tokenizer_limits import check_limits
 
 LARGEST = 256 * 2**20
@@ -146,6 +147,7 @@ def traits(library: tokenizers.Tokenizer, config: dict[str, Any], name: str) -> 
     style = _style(model, parts)
     kinds = {"WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "word-level"}
     kind = kinds.get(model["type"], "byte-bpe" if "ByteLevel" in parts else "bpe")
+    kind = "characters" if is_of_characters(model, parts) else kind
     special = {}
     for role in ROLES:
         given = config.get(f"{role}_token")
@@ -172,6 +174,8 @@ def _style(model: dict[str, Any], parts: set[str]) -> Style | None:
         return "##" if exact else None
     if model["type"] == "BPE" and model.get("end_of_word_suffix") == "</w>":
         return "</w>" if "BertPreTokenizer" in parts else None
+    if is_of_characters(model, parts):
+        return "##bytes"
     if "ByteLevel" in parts:
         return "Ġ"
     return "▁" if "Metaspace" in parts else None

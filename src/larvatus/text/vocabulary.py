@@ -24,6 +24,7 @@ from larvatus.errors import DataError, RecipeError
 from larvatus.ranges import Count, PositiveShare, Size, check_ranges
 from larvatus.text.boundaries import byte_alphabet
 from larvatus.text.bpe import Merges, learn_merges
+from larvatus.text.characters import CharactersConfig, character_decoder, character_pipeline, learn_words, word_counts
 from larvatus.text.counting import count_words, covered_characters
 from larvatus.text.frame import Frame
 from larvatus.text.tokenizer import SpecialTokens, Tokenizer
@@ -32,9 +33,9 @@ from larvatus.text.unigram import learn_unigram
 BERT = SpecialTokens()
 ROBERTA = SpecialTokens(cls="<s>", sep="</s>", mask="<mask>", pad="<pad>", unk="<unk>")
 XLNET = SpecialTokens(cls="<cls>", sep="<sep>", mask="<mask>", pad="<pad>", unk="<unk>")
-
 T5 = SpecialTokens(cls="", sep="</s>", mask="", pad="<pad>", unk="<unk>")
 SENTINELS = 100
+ELMO = SpecialTokens(cls="<s>", sep="</s>", mask="", pad="<pad>", unk="<unk>")
 
 Words = Sequence[tuple[str, int]]
 
@@ -103,7 +104,7 @@ class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, fo
         check_ranges(self, "tokenizer.", RecipeError)
 
 
-TokenizerConfig = WordPieceConfig | ByteBPEConfig | BPEConfig | UnigramConfig
+TokenizerConfig = WordPieceConfig | ByteBPEConfig | BPEConfig | UnigramConfig | CharactersConfig
 VocabularyConfig = TokenizerConfig
 
 
@@ -120,13 +121,16 @@ def learn_vocabulary(
     if not words:
         raise DataError("there are no words in the text, so no vocabulary can be learnt; check the corpus paths")
     model, pieces = _learn(words, config)
-    if len(pieces) < config.size and not allow_smaller:
+    if len(pieces) < config.size and not allow_smaller and not isinstance(config, CharactersConfig):
         raise DataError(
             f"a vocabulary of {config.size:,} pieces is larger than the text supports ({len(pieces):,} pieces); "
             f"{_size_fix(len(pieces))}, or give more text"
         )
     library = _finished(bare, model, config)
-    counts = _unigram_counts(words, library, len(pieces))
+    if isinstance(config, CharactersConfig):
+        counts = word_counts(words, pieces)
+    else:
+        counts = _unigram_counts(words, library, len(pieces))
     return Tokenizer.from_library(library, config=_transformers_config(config), counts=counts)
 
 
@@ -135,7 +139,9 @@ def pipeline(config: TokenizerConfig) -> tokenizers.Tokenizer:
     if config.size < 1:
         raise DataError(f"a vocabulary of {config.size} pieces makes no sense; set tokenizer.size (--size)")
     library = tokenizers.Tokenizer(models.BPE())
-    if isinstance(config, ByteBPEConfig):
+    if isinstance(config, CharactersConfig):
+        character_pipeline(library, lowercase=config.lowercase)
+    elif isinstance(config, ByteBPEConfig):
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
     elif isinstance(config, UnigramConfig):
         folding = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()] if config.lowercase else []
@@ -168,6 +174,8 @@ def frame_of(config: TokenizerConfig, cls_id: int = 0, sep_id: int = 1) -> Frame
 
 def _learn(words: Words, config: TokenizerConfig) -> tuple[Any, list[str]]:
     """The library model and all its pieces in the order of their ids."""
+    if isinstance(config, CharactersConfig):
+        return learn_words(words, config, _head(ELMO))
     if isinstance(config, WordPieceConfig):
         merges = _character_merges(words, config, _wordpiece_symbols, lambda left, right: left + right[2:], 5)
         pieces = _head(BERT) + merges.pieces
@@ -197,6 +205,8 @@ def _learn(words: Words, config: TokenizerConfig) -> tuple[Any, list[str]]:
 
 def special_of(config: TokenizerConfig) -> SpecialTokens:
     """The special tokens of a kind of vocabulary."""
+    if isinstance(config, CharactersConfig):
+        return ELMO
     if isinstance(config, UnigramConfig) and config.sentinels is True:
         return T5
     if isinstance(config, UnigramConfig) and config.frame == "xlnet":
@@ -265,12 +275,14 @@ def _finished(library: tokenizers.Tokenizer, model: Any, config: TokenizerConfig
     special = special_of(config)
     others = [AddedToken(name, normalized=False, special=True) for name in _head(special) if name != special.mask]
     last, spaced = _tail(special) or [special.mask], special is ROBERTA or special is XLNET
-    rest = [AddedToken(name, lstrip=spaced, normalized=False, special=True) for name in last]
+    rest = [AddedToken(name, lstrip=spaced, normalized=False, special=True) for name in last if name]
     library.add_special_tokens([*others, *rest])
     names = {model.token_to_id(name): name for name in (special.cls, special.sep) if name}
     ids = [model.token_to_id(name) if name else 0 for name in (special.cls, special.sep)]
     library.post_processor = frame_of(config, *ids).post_processor(names)
-    if isinstance(config, ByteBPEConfig):
+    if isinstance(config, CharactersConfig):
+        library.decoder = character_decoder()
+    elif isinstance(config, ByteBPEConfig):
         library.decoder = decoders.ByteLevel()
     elif isinstance(config, UnigramConfig):
         library.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")

@@ -202,6 +202,8 @@ def _show(scores: Sequence[TaskScores], *, glue: bool, written: Mapping[str, Pat
     out = console()
     for each in scores:
         show_evaluation(out, each.evaluation)
+        if each.mix is not None:
+            out.print(str(each.mix))
         if each.comparison is not None:
             show_comparison(out, each.comparison)
         out.print()

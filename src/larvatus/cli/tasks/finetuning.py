@@ -18,6 +18,7 @@ from larvatus.tasks.fit.finetune import Tuned, Watch
 from larvatus.tasks.fit.run import CurvePoint
 from larvatus.tasks.held_out import Scores
 from larvatus.tasks.registry import task_of
+from larvatus.tasks.scoring import head_of
 
 LINE_EVERY_S = 30.0
 """Between two lines, where there is no bar and no evaluation says how far it is."""
@@ -92,6 +93,8 @@ def show_result(console: Console, tuned: Tuned, out: Path) -> None:
             console.print("kept: with the fitted threshold; mean and deviation of seeds: before it", highlight=False)
         if line := tuned.calibration.line:
             console.print(line, highlight=False, soft_wrap=True)
+    if (mix := head_of(tuned.bundle.network).learnt_mix) is not None:
+        console.print(str(mix), highlight=False, soft_wrap=True)
     taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     console.print(
         f"saved {escape(printable(str(out)))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)",

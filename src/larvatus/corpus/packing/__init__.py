@@ -2,6 +2,7 @@
 
     sentence-pairs     [CLS] A [SEP] B [SEP], B the continuation or that of another document (BERT)
     full-sentences     sentences up to the limit, across documents with a separator (RoBERTa)
+    sentences          one sentence (ELMo)
     single-segment     sentences of one document up to the limit (SpanBERT)
     documents          whole documents, windowed where they are longer (no leaking across documents)
     sentence-order     [CLS] A [SEP] B [SEP], neighbours in one document, half of them swapped (ALBERT)
@@ -29,6 +30,7 @@ from larvatus.corpus.packing.full_sentences import FullSentencesConfig
 from larvatus.corpus.packing.pieces import assemble
 from larvatus.corpus.packing.sentence_order import SentenceOrderConfig
 from larvatus.corpus.packing.sentence_pairs import SentencePairsConfig
+from larvatus.corpus.packing.sentences import SentencesConfig
 from larvatus.corpus.packing.single_segment import SingleSegmentConfig
 from larvatus.errors import RecipeError
 from larvatus.text.frame import Dress, Frame
@@ -40,6 +42,7 @@ PackingConfig = (
     | DocumentsConfig
     | SentenceOrderConfig
     | ContiguousConfig
+    | SentencesConfig
 )
 
 __all__ = [
@@ -49,6 +52,7 @@ __all__ = [
     "PackingConfig",
     "SentenceOrderConfig",
     "SentencePairsConfig",
+    "SentencesConfig",
     "SingleSegmentConfig",
     "check",
     "dress_of",

@@ -14,6 +14,7 @@ from larvatus.bundle.card import number, table
 from larvatus.network import ObjectiveConfig
 from larvatus.tasks.fit.finetune import Tuned
 from larvatus.tasks.registry import task_of_head
+from larvatus.tasks.scoring import head_of
 from larvatus.tasks.task import CardWords
 from larvatus.version import VERSION
 
@@ -45,6 +46,7 @@ def task_card(
         _relations(tuned, config),
         "\n".join(["## Data", "", f"Trained on {train}.", *([f"Held out: {dev}."] if dev else [])]),
         table("Training", _training(tuned)),
+        _mix(tuned),
         "\n".join(_results(tuned)),
         "\n".join(_limitations(tuned)),
     ]
@@ -128,6 +130,11 @@ def _training(tuned: Tuned) -> dict[str, str | int | float]:
     if tuned.windows[0]:
         facts["texts longer than a window"] = f"{tuned.windows[0]:,}, read in {tuned.windows[1]:,} windows"
     return facts
+
+
+def _mix(tuned: Tuned) -> str:
+    mix = head_of(tuned.bundle.network).learnt_mix
+    return "" if mix is None else table("Mix of layers", {**mix.by_layer, "γ, the scale of the sum": mix.scale})
 
 
 def _results(tuned: Tuned) -> Iterator[str]:

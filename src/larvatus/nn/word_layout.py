@@ -1,0 +1,100 @@
+"""Where words stand in a flat batch of characters: what an encoder of words needs to know, made on the host at once.
+
+    layout = WordLayout.of(batch)
+    layout.symbols          # the characters of all words, each word between a begin and an end: [S]
+    layout.forward          # in which order an LSTM that reads to the right takes the words: [W]
+
+Words are told from the tokens alone (`text/characters.py`). Nothing is padded: the words of all sequences are sorted by
+their place in the sentence, first words of all sentences, then second words, …, longest sentence first, as a packed
+sequence wants them; the same from the end for the LSTM that reads to the left.
+N tokens, S symbols, W words, B sequences, T words of the longest sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from larvatus.arrays import Ints
+from larvatus.batch import TokenBatch, edges, ranges
+from larvatus.text.characters import INSIDE, word_starts
+
+BEGIN_WORD, END_WORD = INSIDE, INSIDE + 1
+SYMBOLS = INSIDE + 2
+"""Special tokens, bytes, begin and end of a word: 262, as published."""
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """The order in which an LSTM takes the words of a batch."""
+
+    rows: Tensor  # [W] the word that comes at each place
+    tokens: Tensor  # [N] at which place the word of each token comes
+    words: Tensor  # [W] at which place each word comes
+
+
+@dataclass(frozen=True, eq=False)
+class WordLayout:
+    symbols: Tensor  # [S] rows of a table of symbols
+    owners: Tensor  # [S] the word of each
+    left: Tensor  # [S] how many symbols its word has from this one on
+    count: int  # W
+    sizes: Tensor  # [T] on the CPU: how many sentences have an i-th word
+    forward: Direction
+    backward: Direction
+
+    @classmethod
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def of(cls, batch: TokenBatch[Tensor]) -> WordLayout:
+        """Of a batch of characters. On a GPU this waits for the batch: an LSTM wants its steps counted on the host."""
+        ids, lengths = batch.ids.cpu().numpy(), batch.lengths.cpu().numpy()
+        starts = word_starts(ids, lengths)
+        owners_N = np.cumsum(starts) - 1
+        first = np.flatnonzero(starts)
+        letters = np.diff(np.append(first, len(ids)))  # [W]
+        sentences = np.repeat(np.arange(len(lengths)), lengths)[first]
+        counts = np.bincount(sentences, minlength=len(lengths))  # [B] words
+        sizes, forward, backward = _orders(counts)
+        symbols = np.full(len(ids) + 2 * len(first), BEGIN_WORD)
+        symbols[np.arange(len(ids)) + 2 * owners_N + 1] = np.where(ids < INSIDE, ids, ids - 256)
+        symbols[np.cumsum(letters + 2) - 1] = END_WORD
+        owners = np.repeat(np.arange(len(first)), letters + 2)
+        left = np.repeat(letters + 2, letters + 2) - ranges(letters + 2)
+
+        def moved(array: Ints) -> Tensor:
+            tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+            target = batch.ids.device
+            return tensor.pin_memory().to(target, non_blocking=True) if target.type == "cuda" else tensor.to(target)
+
+        def direction(rows: Ints) -> Direction:
+            places = np.empty_like(rows)
+            places[rows] = np.arange(len(rows))
+            return Direction(moved(rows), moved(places[owners_N]), moved(places))
+
+        return cls(
+            symbols=moved(symbols),
+            owners=moved(owners),
+            left=moved(left),
+            count=len(first),
+            sizes=torch.from_numpy(sizes),
+            forward=direction(forward),
+            backward=direction(backward),
+        )
+
+
+def _orders(counts: Ints) -> tuple[Ints, Ints, Ints]:
+    """How many sentences have an i-th word [T], and the words in that order, from the start and from the end: [W].
+
+    >>> [order.tolist() for order in _orders(np.array([1, 3, 2]))]
+    [[3, 2, 1], [1, 4, 0, 2, 5, 3], [3, 5, 0, 2, 4, 1]]
+    """
+    order = np.argsort(-counts, kind="stable")
+    begins = edges(counts)[:-1][order]
+    steps = np.arange(counts.max(initial=0))[:, None]
+    there = counts[order][None, :] > steps
+    forward = (begins[None, :] + steps)[there]
+    backward = (begins[None, :] + counts[order][None, :] - 1 - steps)[there]
+    return there.sum(1), forward, backward
