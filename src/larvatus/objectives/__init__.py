@@ -12,11 +12,11 @@ from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 from larvatus.objectives.word_lm import BackwardLMConfig, ForwardLMConfig, WordLM
 
 __all__ = [
+    "BackwardLMConfig",
     "CausalLM",
     "CausalLMConfig",
     "Denoising",
     "DenoisingConfig",
-    "BackwardLMConfig",
     "ForwardLMConfig",
     "Loss",
     "MaskedLM",
