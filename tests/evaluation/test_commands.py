@@ -71,7 +71,7 @@ def test_without_matplotlib_it_says_what_to_install(larvatus, given, monkeypatch
         ([",", "--steps", 1], 2, "nothing to compare; name recipes, such as bert,roberta"),
         (["bert", "--tokens", 9, "--minutes", 1], 2, "give one of --steps, --minutes, --epochs and --tokens"),
         (["bert", "--tokens", -9], 2, "--tokens = -9 must lie between 1"),
-        (["bert"], 2, "a comparison needs a budget that is the same for all: --tokens, --minutes or --steps"),
+        (["bert"], 2, "a comparison needs the same budget for all: --tokens, --epochs, --minutes or --steps"),
         (["bert", "--steps", 1, "--seeds", "1,x"], 2, "--seeds wants whole numbers with commas between"),
         (["bert", "--steps", 1, "--seeds", "1,1"], 2, "--seeds wants different numbers"),
         (

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.errors import UsageError, did_you_mean
-from larvatus.evaluation.compare import Contestant, read_for
+from larvatus.evaluation.contestants import Contestant, read_for
 
 _HOME = "larvatus.recipes"
 

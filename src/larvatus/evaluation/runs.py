@@ -138,6 +138,7 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
         tokens=tokens,
         seconds=seconds,
         epochs=tokens / corpus.tokens,
+        words=tokens / corpus.tokens * corpus.manifest.counts.words,
         length=length,
         objectives={n: ObjectiveScore(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items()},
         guess_loss=last.guess_loss if last else None,
