@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from larvatus.engine.watch import Cell, Column, Table
 from larvatus.evaluation.results import Results
@@ -41,19 +42,21 @@ def tuned_table(results: Results) -> Table | None:
             rows.append([Cell("  95% interval", style="dim"), *(Cell(words, style="dim") for words in intervals)])
     seeds = len({(result.seed, result.tuning_seed) for result in results.tuned})
     over = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
-    notes = [f"{facts.name}: {_examples(facts)}" for facts in results.sets]
     refused = [f"note: {each.label} was not fine-tuned on {each.set}: {each.why}" for each in results.refusals]
     return Table(
         title=f"fine-tuned on the same labelled sets{over}",
         columns=[Column("", right=False), *(Column(label) for label in results.labels)],
         rows=rows,
-        notes=[*(Cell(note, style="dim") for note in notes), *(Cell(note, style="yellow") for note in refused)],
+        notes=[Cell(_facts(results.sets), style="dim"), *(Cell(note, style="yellow") for note in refused)],
     )
 
 
-def _examples(facts: SetFacts) -> str:
-    which = "of a test set" if facts.is_test else "by which the best weights were chosen too"
-    return f"{facts.task}, {facts.train:,} examples to learn from, scored on {facts.scored:,} {which}"
+def _facts(sets: Sequence[SetFacts]) -> str:
+    """How many examples were learnt from and scored."""
+    counts = ", ".join(f"{facts.name} {facts.train:,} and {facts.scored:,}" for facts in sets)
+    chosen = [facts.name for facts in sets if not facts.is_test]
+    by = f"; best weights were chosen by the scored examples of {', '.join(chosen)}" if chosen else ""
+    return f"examples learnt from and scored: {counts}{by}"
 
 
 def _interval(value: Value | None, kind: Kind) -> str:
