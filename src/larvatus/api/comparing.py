@@ -15,7 +15,7 @@ from larvatus.evaluation.compare import Comparison
 from larvatus.evaluation.compare import compare as run_comparison
 from larvatus.evaluation.contestants import Contestant, contestants_of
 from larvatus.evaluation.downstream import Downstream
-from larvatus.evaluation.labelled_sets import Sets
+from larvatus.evaluation.labelled_sets import Sets, sources_of
 from larvatus.evaluation.results import Results
 from larvatus.settings import (
     BudgetSettings,
@@ -98,7 +98,9 @@ def ablate(
     """
     watcher = Watcher.on_stream(quiet=settings.pop("quiet", False), stderr=settings.pop("to_stderr", False))
     chosen, *rest = structs_of(settings, CompareSettings, *_OF_RUNS, of="ablate")
-    contestants = read_ablation(name).contestants(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
+    ablation = read_ablation(name)
+    contestants = ablation.contestants(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
+    ablation.check_sets(sources_of(then))
     return _compare(contestants, chosen, *rest, corpus=corpus, out=out, then=then, watcher=watcher)
 
 

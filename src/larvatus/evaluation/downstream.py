@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import torch
 
 from larvatus import files
 from larvatus.bundle.contents import model_contents
@@ -31,6 +30,7 @@ from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, LarvatusError, Preempted, UsageError, did_you_mean
 from larvatus.evaluation.labelled_sets import LabelledSet, Sets, labelled_set, name_of, refuse_doubles, sources_of
 from larvatus.evaluation.tuned import Refusal, SetFacts, TunedResult
+from larvatus.nn.layer_mix import LayerMix
 from larvatus.nn.memory import saying_what_to_lower
 from larvatus.ranges import SEED
 from larvatus.signals import listening, resumable
@@ -39,7 +39,7 @@ from larvatus.tasks.fit.checkpoint import Keeper
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune
 from larvatus.tasks.fit.job import job_of
 from larvatus.tasks.fit.loop import scoring_of
-from larvatus.tasks.registry import TASKS, column_names, task_named
+from larvatus.tasks.registry import TASKS, column_names, option_names, options_of, task_named
 from larvatus.tasks.scoring import head_of
 from larvatus.vouched import read_vouched, write_vouched
 
@@ -62,13 +62,13 @@ class TuningSetting(NamedTuple):
     to: str | None
     """A task, a labelled set or a contestant; None: all."""
     name: str
-    value: Any
+    value: str
 
     @classmethod
     def of(cls, word: str) -> TuningSetting:
         """
-        >>> TuningSetting.of("classify:rate=1e-4"), TuningSetting.of("trained=head").value
-        (TuningSetting(to='classify', name='rate', value=0.0001), 'head')
+        >>> TuningSetting.of("classify:rate=1e-4"), TuningSetting.of("trained=head").to
+        (TuningSetting(to='classify', name='rate', value='1e-4'), None)
         """
         path, equals, value = word.partition("=")
         to, colon, name = path.rpartition(":")
@@ -78,14 +78,14 @@ class TuningSetting(NamedTuple):
             raise UsageError(f"--then-set {word}: that is said by {_ELSEWHERE[name]}")
         if name in _NOT_OURS:
             raise UsageError(f"--then-set {word}: {name} is not a setting of fine-tuning")
-        return cls(to if colon else None, name, _plain(value))
+        return cls(to if colon else None, name, value)
 
 
 def _plain(value: str) -> Any:
     """A number, a truth or a word."""
     try:
         return json.loads(value.lower() if value in ("True", "False") else value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 
@@ -139,9 +139,11 @@ class Downstream:
         said = _chosen(self.settings, data.task, data.name, label)
         said |= {setting.name: setting.value for setting in map(TuningSetting.of, own)}
         said = {name: value for name, value in said.items() if name not in column_names()}
-        said.setdefault("metric", data.metric)
+        options = {name: value for name, value in said.items() if name in option_names()}
+        others = {name: _plain(value) for name, value in said.items() if name not in options}
         try:
-            job = job_of(data.task, said)
+            chosen = options_of(data.task, options)
+            job = job_of(data.task, {"metric": data.metric, **others, "options": chosen})
         except UsageError as fault:
             raise UsageError(f"--then-set: {fault}") from fault
         here = dataclasses.replace(runtime or Runtime(), compile=False)
@@ -162,7 +164,7 @@ class Downstream:
         )
 
 
-def _chosen(settings: Sequence[TuningSetting], *addresses: str | None) -> dict[str, Any]:
+def _chosen(settings: Sequence[TuningSetting], *addresses: str | None) -> dict[str, str]:
     """For all, then for each of these, the later the stronger."""
     return {setting.name: setting.value for to in (None, *addresses) for setting in settings if setting.to == to}
 
@@ -328,5 +330,5 @@ def _scored(order: FineTune, tuned: Tuned, began: float) -> TunedResult:
         trained=tuned.trained,
         training_seconds=tuned.runs[0].seconds,
         seconds=round(time.monotonic() - began, 3),
-        layers=() if mix is None else tuple(torch.softmax(mix.scores.detach().float(), 0).tolist()),
+        layers=mix.shares if isinstance(mix, LayerMix) else (),
     )

@@ -71,7 +71,8 @@ def _draw_curves(figure: SubFigure, results: Results) -> None:
         if axes.get_ylim()[0] < 0 < axes.get_ylim()[1]:
             axes.axhline(0, color="#888888", linewidth=1, linestyle=":", zorder=1)
     _name_lines(right, results)
-    figure.suptitle(f"masked-lm, each with its own masks · {results.budget} each", x=0.01, ha="left", fontsize=11)
+    kinds = ", ".join(dict.fromkeys(run.predicts for run in results.runs if run.curve))
+    figure.suptitle(f"{kinds}, each with its own targets · {results.budget} each", x=0.01, ha="left", fontsize=11)
 
 
 def _draw_scores(figure: SubFigure, results: Results, rows: Sequence[Row]) -> None:

@@ -36,7 +36,7 @@ class Point(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seconds: float
     """Training time so far."""
     loss: float
-    """Masked-lm loss."""
+    """Of the objective that predicts words."""
     guess: float
     """Loss of the unigram guess on the same tokens."""
 
@@ -70,6 +70,8 @@ class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Longest sequence of the last phase, at which it was evaluated."""
     objectives: dict[str, ObjectiveScore]
     """Empty without held-out text."""
+    predicts: str = "masked-lm"
+    """The objective that predicts the words which the unigram guess is of."""
     guess_loss: float | None = None
     guess_accuracy: float | None = None
     yardstick: YardstickScore | None = None
@@ -78,8 +80,8 @@ class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def gain(self) -> float | None:
         """Share of the unigram guess's loss that was learnt away."""
-        masked = self.objectives.get("masked-lm")
-        return 1 - masked.loss / self.guess_loss if masked and self.guess_loss else None
+        predicted = self.objectives.get(self.predicts)
+        return 1 - predicted.loss / self.guess_loss if predicted and self.guess_loss else None
 
 
 class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

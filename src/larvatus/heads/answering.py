@@ -46,8 +46,8 @@ class AnsweringConfig(HeadConfig, tag="answering", frozen=True, kw_only=True, fo
     dense_norm: bool = False
     """A norm after it."""
     dropout: DropoutRate = 0.0
-    mix: bool = False
-    """A learned mix of all layers in place of the last (ELMo)."""
+    mix: bool | str = False
+    """A learned mix of all layers in place of the last (ELMo), or the layers to read (`nn/layer_mix.py`)."""
     temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
     weight: Weight = 1.0
@@ -77,7 +77,7 @@ class Answering(Head):
             model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
         )
         self.config = config
-        self.classifier = nn.Linear(model.hidden, 2)  # S and E
+        self.classifier = nn.Linear(self.width, 2)  # S and E
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """A token is a row."""

@@ -17,28 +17,31 @@ from torch import Tensor, nn
 
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.encoder import EncoderConfig
-from larvatus.nn.layer_mix import LayerMix
+from larvatus.nn.layer_mix import read_layers
 
 Dense = Literal["tanh", "gelu", "relu", "none"]
 DENSE: dict[Dense, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
 
 
 class Trunk(nn.Module):
-    """From features of the encoder to what scores are told from: […, D] → […, D]."""
+    """From features of the encoder to what scores are told from: […, D] → […, width]."""
 
     def __init__(
         self,
         model: EncoderConfig,
         *,
-        mix: bool,
+        mix: bool | str,
         dropout: float,
         dense: Dense = "none",
         dense_norm: bool = False,
     ) -> None:
         super().__init__()
-        self.mix = LayerMix(model.layers) if mix else None
+        self.mix = read_layers(mix, layers=model.layers)
         self.activation = DENSE.get(dense)
-        self.dense = nn.Linear(model.hidden, model.hidden, bias=model.biases) if dense != "none" else None
+        read = model.hidden * (self.mix.wide if self.mix is not None else 1)
+        self.dense = nn.Linear(read, model.hidden, bias=model.biases) if dense != "none" else None
+        self.width = read if self.dense is None else model.hidden
+        """Of what scores are told from."""
         self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=model.biases) if dense_norm else None
         self.dropout = Dropout(dropout)
 
@@ -50,7 +53,7 @@ class Trunk(nn.Module):
         return self.norm(x_RD) if self.norm is not None else x_RD
 
     def trunk(self, x: Tensor) -> Tensor:
-        """The whole way: features of rows [R, D], or [layers + 1, R, D] for a mix → [R, D]."""
+        """The whole way: features of rows [R, D], or [layers, R, D] for a mix → [R, D]."""
         dropped: Tensor = self.dropout(self.mixed(x))
         return dropped
 
