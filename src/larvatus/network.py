@@ -27,6 +27,7 @@ from larvatus.heads.head import Head
 from larvatus.heads.kinds import AnyHeadConfig
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.initialise import initialise
+from larvatus.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.objectives.loss import Loss, ReadsBatch, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
@@ -40,9 +41,10 @@ ObjectiveConfig = (
     | SpanBoundaryConfig
     | SentenceOrderConfig
     | ReplacedTokensConfig
+    | CausalLMConfig
     | AnyHeadConfig
 )
-Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | Head
+Objective = MaskedLM | NextSentence | SpanBoundary | SentenceOrder | ReplacedTokensHead | CausalLM | Head
 
 
 def tag(config: Struct) -> str:

@@ -238,8 +238,9 @@ def _path(kind: type, value: Any) -> Any:
 
 
 def keywords(*structs: Struct) -> dict[str, Any]:
-    """Structs as keyword arguments: what `structs_of` undoes."""
-    return {name: value for struct in structs for name, value in msgspec.structs.asdict(struct).items()}
+    """Structs as keyword arguments, but for fields that are not set: what `structs_of` undoes."""
+    fields = (field for struct in structs for field in msgspec.structs.asdict(struct).items())
+    return {name: value for name, value in fields if value is not msgspec.UNSET}
 
 
 def text_given(corpus: Corpus) -> list[Given]:

@@ -40,6 +40,7 @@ from larvatus.bundle.weights import (
     write_tensors,
 )
 from larvatus.errors import ArtefactError
+from larvatus.heads.kinds import KINDS
 from larvatus.network import Network, ObjectiveConfig, tag
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives import MaskedLMConfig, ReplacedTokensConfig
@@ -301,7 +302,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         lineage=manifest.lineage if manifest else {},
         spare={name: tensors[name].to(torch.float32, copy=True) for name in unused},
         family=layout.model_type,
-        natural={name: layout.tasks.natural(name, config) for name in layout.tasks.heads},
+        natural={name: layout.tasks.natural(name, config) for name in KINDS},
         pooling=read_pooling(directory),
     )
 

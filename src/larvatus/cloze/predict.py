@@ -83,6 +83,11 @@ def find_predictor(network: Network) -> Predictor | None:
 def the_predictor(network: Network, *, what: str, name: str = "the model") -> Predictor:
     """The same, refused where there is none; `what` completes "no masked-lm head to …"."""
     predictor = find_predictor(network)
+    if predictor is None and "causal-lm" in network.heads:
+        raise ArtefactError(
+            f"{name} reads left to right and has no masked-lm head to {what} with; it goes on with a text "
+            "(larvatus generate) and scores texts (larvatus score)"
+        )
     if predictor is None:
         raise ArtefactError(f"{name} has no masked-lm head to {what} with; use a model pretrained with masked-lm")
     return predictor

@@ -9,18 +9,23 @@ scoring*; Kauf & Ivanova 2023, *A better way to do masked language model scoring
 
 Words are those of the aligner. All masked copies of all texts go through the encoder in flat batches of nearly equal
 length under a budget of tokens; only masked places reach the head, and equal copies are read once (`masked_copies.py`).
+A left-to-right model needs no such stand-in: it scores texts by their likelihood itself (`likelihood.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import get_args
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 
 from larvatus.arrays import Doubles
 from larvatus.batch import edges, runs
+from larvatus.cloze import likelihood
+from larvatus.cloze.likelihood import find_reader
 from larvatus.cloze.masked_copies import Batch, Method, masked_copies
 from larvatus.cloze.predict import Predictor, Questions, the_predictor
 from larvatus.cloze.scores import Score
@@ -60,8 +65,31 @@ def score_texts(
         raise UsageError("a list of texts is wanted, not one text; write [text]")
     labels = labels or [f"text {number} of {len(texts)}" for number in range(1, len(texts) + 1)]
     _check(texts, labels)
-    predictor = the_predictor(network, what="score texts", name=name)
-    return _scores(predictor, tokenizer, texts, labels, method=method, budget=budget)
+    return _scores(_reading(network, tokenizer, method, budget, name), tokenizer, texts, labels)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How a model scores texts."""
+
+    method: Method | Literal["left-to-right"]
+    room: int
+    """Tokens that it reads at once."""
+    scores: Callable[[Sequence[Alignment]], list[Doubles]]
+
+
+def _reading(network: Network, tokenizer: Tokenizer, method: Method, budget: int | None, name: str) -> _Reading:
+    """By masked copies; of a left-to-right model, which has a likelihood of its own, by that."""
+    reader = find_reader(network)
+    if reader is None:
+        predictor = the_predictor(network, what="score texts", name=name)
+        scores = partial(token_scores, predictor, tokenizer, method=method, budget=budget)
+        return _Reading(method, predictor.room(tokenizer), scores)
+    if method != "original":
+        raise UsageError(f"{method} is for models that fill blanks; {name} reads left to right: leave the method out")
+    tokens = budget or BUDGETS.get(reader.device.type, BUDGETS["cuda"])
+    exact = partial(likelihood.token_scores, reader, tokenizer, budget=tokens)
+    return _Reading("left-to-right", reader.encoder.reach - len(likelihood.before_texts(tokenizer)), exact)
 
 
 def _check(texts: Sequence[str], labels: Sequence[str]) -> None:
@@ -74,32 +102,23 @@ def _check(texts: Sequence[str], labels: Sequence[str]) -> None:
         refuse_surrogates(text, label)
 
 
-def _scores(
-    predictor: Predictor,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    labels: Sequence[str],
-    *,
-    method: Method,
-    budget: int | None,
-) -> Iterator[Score]:
+def _scores(reading: _Reading, tokenizer: Tokenizer, texts: Sequence[str], labels: Sequence[str]) -> Iterator[Score]:
     unknown = tokenizer.id(tokenizer.special.unk)
     for first, last in runs(np.array([len(text) for text in texts], dtype=np.int64), CHARACTERS_AT_ONCE):
         alignments = tokenizer.encode_many(texts[first:last])
         for label, alignment in zip(labels[first:last], alignments, strict=True):
             if not len(alignment):
                 raise DataError(f"{label} has no tokens: the vocabulary deletes all its characters; leave it out")
-        scores = token_scores(predictor, tokenizer, alignments, method=method, budget=budget)
-        for alignment, log_probabilities in zip(alignments, scores, strict=True):
+        for alignment, log_probabilities in zip(alignments, reading.scores(alignments), strict=True):
             yield Score(
                 text=alignment.text,
-                method=method,
+                method=reading.method,
                 pieces=tuple(tokenizer.pieces[id] for id in alignment.ids.tolist()),
                 log_probabilities=log_probabilities,
                 spans=alignment.spans,
                 words_of_tokens=alignment.words,
                 word_spans=alignment.word_spans,
-                context=min(len(alignment), predictor.room(tokenizer)),
+                context=min(len(alignment), reading.room),
                 unknown=0 if unknown is None else int((alignment.ids == unknown).sum()),
             )
 

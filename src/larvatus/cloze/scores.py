@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +48,8 @@ class Score:
     """A text of T tokens and W words."""
 
     text: str
-    method: Method
+    method: Method | Literal["left-to-right"]
+    """How tokens were hidden; of a left-to-right model, none were: the score is the log-likelihood itself."""
     pieces: tuple[str, ...]
     """[T] tokens as the vocabulary spells them."""
     log_probabilities: npt.NDArray[np.float64]

@@ -52,7 +52,7 @@ def plan(texts: Sequence[Encoded], *, pool: Pool, size: int, overlap: int | None
     place_edges = edges(np.array([len(text.ids) + dress.specials for text in texts], dtype=np.int64))
     unit_counts = np.array([len(text.places) for text in texts], dtype=np.int64)
     if pool == "cls":
-        rows = begins
+        rows = begins + dress.summary_places(lengths)
         units = np.repeat(np.arange(len(texts)), counts)
         weights = np.repeat(1.0 / np.maximum(counts, 1), counts)
         empty = np.empty(0, np.int64)

@@ -16,16 +16,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from msgspec import UNSET, UnsetType
 from torch import Tensor, nn
 
 from larvatus.arrays import Ints
 from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.heads.head import Head, HeadConfig
+from larvatus.heads.summary import SUMMARIES, SummaryPool, summary_tokens
 from larvatus.heads.trunk import Dense, whole_precision
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import Loss
-from larvatus.objectives.pair_classifier import first_tokens
 from larvatus.ranges import DropoutRate, Focal, Temperature, Weight, check_ranges
 from larvatus.targets import ClassTargets
 
@@ -46,8 +47,8 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
     """Names of the classes; for a number, its one name."""
     kind: Kind = "multi-class"
     """One of the classes, any of them at once, or a number."""
-    pool: Literal["cls", "mean", "max"] = "cls"
-    """What stands for a sequence: the vector of [CLS], or the mean or maximum of all its tokens."""
+    pool: Literal["cls", "last", "mean", "max"] = "cls"
+    """What stands for a sequence: the vector of its first token ([CLS]), of its last, or the mean or maximum of all."""
     dense: Dense = "tanh"
     """The layer between that vector and the classes, as the model's family has it; none: the chapter's W_C alone."""
     dense_norm: bool = False
@@ -65,6 +66,8 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
     temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
     weight: Weight = 1.0
+    bias: bool | UnsetType = UNSET
+    """Whether the classes have a bias, as they do where nothing is said; false: a matrix alone (GPT)."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "classification: ")
@@ -75,7 +78,7 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
         if self.class_weights and len(self.class_weights) != len(self.labels):
             raise UsageError(f"{len(self.labels)} classes, but {len(self.class_weights)} class weights; give one each")
         if self.mix and self.pool == "max":
-            raise UsageError("a mix of layers is pooled by cls or mean, not max")
+            raise UsageError("a mix of layers is pooled by cls, last or mean, not max")
 
     def build(self, model: EncoderConfig, vocabulary: int) -> Classification:
         return Classification(self, model)
@@ -107,11 +110,12 @@ class Classification(Head):
             model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
         )
         self.config = config
-        self.classifier = nn.Linear(model.hidden, len(config.labels))
+        self.classifier = nn.Linear(model.hidden, len(config.labels), bias=config.bias is not False)
 
     @property
-    def firsts_only(self) -> bool:
-        return self.config.pool == "cls" and self.mix is None
+    def summary(self) -> SummaryPool | None:
+        pool = self.config.pool
+        return pool if (pool == "cls" or pool == "last") and self.mix is None else None
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """A sequence is a row."""
@@ -120,8 +124,8 @@ class Classification(Head):
     def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """What stands for each sequence: [N, D] → [B, D]."""
         lengths_B = batch.tokens.lengths
-        if self.config.pool == "cls":
-            return first_tokens(z_ND, lengths_B)
+        if self.config.pool in SUMMARIES:
+            return summary_tokens(z_ND, lengths_B, self.config.pool)
         reduce = "mean" if self.config.pool == "mean" else "amax"
         owner_N = torch.repeat_interleave(torch.arange(len(lengths_B), device=z_ND.device), lengths_B)
         start_BD = z_ND.new_zeros(len(lengths_B), z_ND.shape[1])

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from larvatus.arrays import Ints
 from larvatus.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.heads.summary import SummaryPool
 from larvatus.heads.trunk import Trunk
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.objectives.loss import Loss
@@ -109,9 +110,9 @@ class Head(Trunk):
         return len(self.config.labels)
 
     @property
-    def firsts_only(self) -> bool:
-        """Whether the first token of each sequence says all: then the last layer is computed for it alone."""
-        return False
+    def summary(self) -> SummaryPool | None:
+        """The one token of each sequence that says all, where one does: the last layer is computed for it alone."""
+        return None
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """[B] rows of features that each sequence has."""

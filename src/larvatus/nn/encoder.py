@@ -13,12 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from larvatus.nn.causal_transformer import CausalTransformerConfig
 from larvatus.nn.encoder_base import Encoder
 from larvatus.nn.transformer import TransformerConfig
 
 __all__ = ["DEFAULT_TYPE", "ENCODERS", "Encoder", "EncoderConfig", "with_type", "without_default_type"]
 
-EncoderConfig = TransformerConfig
+EncoderConfig = (
+    TransformerConfig
+    | CausalTransformerConfig
+)  # fmt: skip
 
 ENCODERS: dict[str, type[Any]] = {
     str(config.__struct_config__.tag): config for config in get_args(EncoderConfig) or (EncoderConfig,)

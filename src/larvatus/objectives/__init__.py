@@ -1,5 +1,6 @@
 """One file per learning objective of pretraining: what it needs of a batch, its head, its loss."""
 
+from larvatus.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.objectives.loss import Loss, PredictsWords, ReadsBatch, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
@@ -8,6 +9,8 @@ from larvatus.objectives.sentence_order import SentenceOrder, SentenceOrderConfi
 from larvatus.objectives.span_boundary import SpanBoundary, SpanBoundaryConfig
 
 __all__ = [
+    "CausalLM",
+    "CausalLMConfig",
     "Loss",
     "MaskedLM",
     "MaskedLMConfig",

@@ -17,6 +17,7 @@ from larvatus.arrays import Floats, Ints
 from larvatus.batch import TrainingBatch, edges, runs
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.heads.head import Head
+from larvatus.heads.summary import summary_places
 from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.objectives import Loss
@@ -63,9 +64,8 @@ def features_of(
     model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None, learning: bool = False
 ) -> Tensor:
     """What the head's `features` gives. Where [CLS] alone speaks, the rest of the last layer is not computed."""
-    if head.firsts_only:
-        lengths_B = batch.tokens.lengths
-        return model.encoder.at(batch.tokens, lengths_B.cumsum(0) - lengths_B, limit=limit)
+    if head.summary is not None:
+        return model.encoder.at(batch.tokens, summary_places(batch.tokens.lengths, head.summary), limit=limit)
     return head.features(head.states(model.encoder, batch.tokens, limit=limit), batch, learning=learning)
 
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tokenizers
@@ -52,6 +52,8 @@ class Dress:
     """Segment of each."""
     text_segments: tuple[int, ...]
     """Segment of the tokens of each text."""
+    summary: Literal[0, -1] = 0
+    """Which token stands for the whole: the first ([CLS] of BERT), or the last (<cls> of XLNet)."""
 
     @property
     def specials(self) -> int:
@@ -70,6 +72,10 @@ class Dress:
     def room(self, limit: int) -> int:
         """Tokens of text that fit into a sequence of `limit`."""
         return limit - self.specials
+
+    def summary_places(self, lengths: Ints) -> Ints:
+        """Where the summary token stands in sequences of so many tokens, special ones included: [S] → [S]."""
+        return lengths - 1 if self.summary else np.zeros_like(lengths)
 
     def starts(self, *lengths: int) -> tuple[int, ...]:
         """Where each text begins, given how many tokens each has."""
@@ -152,13 +158,35 @@ class Frame:
         )
         return frame.without_segments()
 
+    @classmethod
+    def xlnet(cls, cls_id: int, sep_id: int) -> Frame:
+        """`text <sep> <cls>`, and `first <sep> second <sep> <cls>` in segments 0, 1 and, of <cls>, 2."""
+        return cls(
+            single=Dress(((), (sep_id, cls_id)), ((), (0, 2)), (0,), summary=-1),
+            pair=Dress(((), (sep_id,), (sep_id, cls_id)), ((), (0,), (1, 2)), (0, 1), summary=-1),
+        )
+
     def without_segments(self) -> Frame:
         """The same with every token in segment 0."""
         single, pair = (
-            Dress(dress.gaps, tuple(_segment(gap, 0) for gap in dress.gaps), (0,) * (len(dress.gaps) - 1))
+            replace(
+                dress,
+                gap_segments=tuple(_segment(gap, 0) for gap in dress.gaps),
+                text_segments=(0,) * (len(dress.gaps) - 1),
+            )
             for dress in (self.single, self.pair)
         )
         return Frame(single, pair)
+
+    def summarised_by(self, cls_id: int | None) -> Frame:
+        """The same, its summary the token `cls_id` where that closes every text; without it, a text that nothing
+        opens is summed up by its last token, any other by its first."""
+        dresses = (self.single, self.pair)
+        last = all(dress.gaps[-1][-1:] == (cls_id,) for dress in dresses) if cls_id is not None else False
+        opened = any(dress.gaps[0] for dress in dresses)
+        if not last and opened:
+            return self
+        return Frame(*(replace(dress, summary=-1) for dress in dresses))
 
     def post_processor(self, names: Mapping[int, str]) -> processors.TemplateProcessing:
         """What makes the `tokenizers` library dress texts in this way; `names` are those of all special tokens."""
@@ -180,6 +208,7 @@ def tokenizer_frame(
     if frame is None:
         name = str(config.get("tokenizer_class", "")).removesuffix("Fast").removesuffix("Tokenizer")
         frame = (Frame.roberta if name in TWO_SEPARATORS else Frame.bert)(cls_id, sep_id)
+    frame = frame.summarised_by(cls_id)
     highest = max(frame.specials, default=0)
     if highest >= size:
         raise ArtefactError(

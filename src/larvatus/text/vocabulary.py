@@ -56,6 +56,8 @@ class ByteBPEConfig(msgspec.Struct, tag="byte-bpe", frozen=True, kw_only=True, f
     """Pieces in all, special tokens and the 256 bytes included."""
     min_count: Count = 2
     """A piece must occur this often."""
+    opening: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether <s> stands before every text, as it does where nothing is said; false: only </s> after it (GPT)."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "tokenizer.", RecipeError)
@@ -70,6 +72,8 @@ class BPEConfig(msgspec.Struct, tag="bpe", frozen=True, kw_only=True, forbid_unk
     """Share of the text's characters that get a piece; rarer ones become <unk>."""
     min_count: Count = 2
     """A piece must occur this often."""
+    opening: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether <s> stands before every text, as it does where nothing is said; false: only </s> after it (GPT)."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "tokenizer.", RecipeError)
@@ -142,7 +146,12 @@ def pipeline(config: TokenizerConfig) -> tokenizers.Tokenizer:
 
 
 def frame_of(config: TokenizerConfig, cls_id: int = 0, sep_id: int = 1) -> Frame:
-    """How a vocabulary of this kind dresses texts: in a pair, one separator and two segments, or two separators."""
+    """How a vocabulary of this kind dresses texts: in a pair, one separator and two segments, or two separators.
+
+    A vocabulary of running text puts nothing before a text, and one token after each.
+    """
+    if isinstance(config, ByteBPEConfig | BPEConfig) and config.opening is False:
+        return Frame.bert(None, sep_id).without_segments()
     one_separator = config.separators == 1 if isinstance(config, UnigramConfig) else isinstance(config, WordPieceConfig)
     return (Frame.bert if one_separator else Frame.roberta)(cls_id, sep_id)
 

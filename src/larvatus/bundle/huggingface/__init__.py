@@ -13,10 +13,12 @@ from larvatus.bundle.huggingface.albert import Albert
 from larvatus.bundle.huggingface.bert import Bert
 from larvatus.bundle.huggingface.distilbert import DistilBert
 from larvatus.bundle.huggingface.electra import Electra
+from larvatus.bundle.huggingface.gpt2 import GPT2
 from larvatus.bundle.huggingface.layout import Architecture, Layout, Recast, their_shapes, to_ours, to_theirs
 from larvatus.bundle.huggingface.modernbert import ModernBert
 from larvatus.bundle.huggingface.mpnet import MPNet
 from larvatus.bundle.huggingface.native import Native
+from larvatus.bundle.huggingface.openai_gpt import OpenAIGPT
 from larvatus.bundle.huggingface.roberta import Roberta
 from larvatus.errors import ArtefactError, UsageError, did_you_mean
 
@@ -42,6 +44,8 @@ LAYOUTS: tuple[Layout, ...] = (
     MPNet(),
     Albert(),
     Electra(),
+    OpenAIGPT(),
+    GPT2(),
     Native(),
 )
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})

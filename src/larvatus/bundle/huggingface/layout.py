@@ -92,6 +92,12 @@ def misfits(model: msgspec.Struct, free: Set[str], fixed: Mapping[str, Any] | No
     return ", ".join(f"model.{name} = {value!r}" for name, value in misfit.items())
 
 
+def transformer_of(architecture: Architecture) -> TransformerConfig:
+    """The settings of a model that a layout with `misfits` can express."""
+    assert isinstance(architecture.model, TransformerConfig), "asked before: refusal()"
+    return architecture.model
+
+
 def promised_heads(
     architectures: Sequence[str] | None, known: Mapping[str, Sequence[str]], source: Path
 ) -> frozenset[str]:

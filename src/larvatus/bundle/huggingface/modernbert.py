@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads
+from larvatus.bundle.huggingface.layout import Architecture, convert, misfits, promised_heads, transformer_of
 from larvatus.bundle.huggingface.task_heads import ENDS, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
 from larvatus.network import ObjectiveConfig, tag
@@ -130,7 +130,7 @@ class ModernBert:
         return None
 
     def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
-        model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
+        model, heads = transformer_of(architecture), tuple(tag(config) for config in architecture.objectives)
         activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation)
         bases = {WIDE: model.rotary_base, NARROW: model.rotary_base_local}
         return {

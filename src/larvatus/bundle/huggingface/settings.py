@@ -15,8 +15,8 @@ from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.ranges import check_ranges
 
 
-def convert(value: Mapping[str, Any], to: type[Any], source: Path) -> Any:
-    """A settings struct from JSON; what does not fit is named, with the file."""
+def convert(value: Mapping[str, Any], to: Any, source: Path) -> Any:
+    """A settings struct, or one of a union, from JSON; what does not fit is named, with the file."""
     try:
         converted = msgspec.convert(value, to)
         check_ranges(converted, "")

@@ -14,7 +14,7 @@ keeps and does not read; where it is missing, they are as by default.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,8 @@ __all__ = ["CLS", "ENDS", "TOKENS", "TaskHead", "TaskHeads"]
 OWN = "larvatus_head"
 CLS: dict[str, Any] = {"pool": "cls", "dense_norm": False, "mix": False}
 """Classified is the vector of [CLS] of the last layer, as it is in most families."""
+LAST: dict[str, Any] = {**CLS, "pool": "last"}
+"""Classified is the vector of the last token, as in XLNet and GPT."""
 TOKENS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False, "lstm": 0}
 """Tagged are the vectors of the last layer as they are."""
 ENDS: dict[str, Any] = {"dense": "none", "dense_norm": False, "mix": False}
@@ -61,6 +63,9 @@ class TaskHeads:
     beside: tuple[str, ...] = (crf_file.PREFIX,)
     """How the names of our parameters begin that are no part of their model, and stand in a file of their own."""
 
+    usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What suits the family in heads that it has no class for."""
+
     @property
     def heads(self) -> Mapping[str, TaskHead]:
         """Those that stand in the family's file, and those that heads bring themselves (`HeadConfig.families`)."""
@@ -79,8 +84,9 @@ class TaskHeads:
         """What stands between the encoder and the labels in this family, for a model with this config.json."""
         head = self.heads.get(name)
         if head is None:
-            return {}
-        usual = {setting: head.fixed[setting] for setting in ("dense", "dense_norm", "pool") if setting in head.fixed}
+            return dict(self.usual.get(name, {}))
+        settings = ("dense", "dense_norm", "pool", "bias")
+        usual = {setting: head.fixed[setting] for setting in settings if setting in head.fixed}
         return {"pool": config.get(head.fields["pool"], "cls"), **usual} if "pool" in head.fields else usual
 
     def refusal(self, objectives: Sequence[ObjectiveConfig]) -> str | None:
@@ -112,7 +118,7 @@ class TaskHeads:
             "architectures": [self._class(tag(config))],
             **{theirs: settings[ours] for ours, theirs in self.heads[tag(config)].fields.items()},
             **config.stated(),
-            OWN: {name: settings[name] for name in self._unsaid(tag(config))},
+            OWN: {name: settings[name] for name in self._unsaid(tag(config)) if name in settings},
         }
 
     def _unsaid(self, name: str) -> list[str]:

@@ -144,7 +144,8 @@ def passage_scores(
                 pieces.append((begin, both_T2))
         if merge == "context":
             pieces = [(pieces[0][0], np.concatenate([both for _, both in pieces]))]
-        yield pieces, min(float(scores_N2[rows[sequence]].astype(np.float64).sum()) for sequence in windows)
+        nulls = (scores_N2[rows[sequence] + asked.nowhere[sequence]] for sequence in windows)
+        yield pieces, min(float(null_2.astype(np.float64).sum()) for null_2 in nulls)
 
 
 def _visible(passage: Alignment) -> npt.NDArray[np.bool_]:

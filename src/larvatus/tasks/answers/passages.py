@@ -42,6 +42,7 @@ class Asked:
 
     sequences: Sequences
     passages: tuple[Alignment, ...]  # [E] those that are asked about twice are there twice, as one object
+    nowhere: Ints  # [S] where [CLS] stands, which says that the answer is not there
     firsts: Ints  # [S] where the passage begins in each sequence
     begins: Ints  # [S] the token of the passage that stands there
     sizes: Ints  # [S] tokens of the passage in each sequence
@@ -94,16 +95,18 @@ def ask(
     table = np.asarray(rows, np.int64).reshape(-1, 5)
     asked_, begins, sizes = table[:, 0], table[:, 1], table[:, 2] - table[:, 1]
     opening, between = len(dress.gaps[0]), len(dress.gaps[1])
+    lengths = asked_ + sizes + dress.specials
     return Asked(
         sequences=Sequences(
             ids=np.concatenate(ids).astype(np.int64),
             segments=dress.segments(asked_, sizes),
-            lengths=asked_ + sizes + dress.specials,
+            lengths=lengths,
             parts=np.asarray(parts, np.int64),
             tokens=np.asarray([len(aligned[text]) for _, text in pairs], np.int64),
             read=np.asarray(read, np.int64),
         ),
         passages=tuple(aligned[text] for _, text in pairs),
+        nowhere=dress.summary_places(lengths),
         firsts=asked_ + (opening + between),
         begins=begins,
         sizes=sizes,
@@ -128,7 +131,7 @@ class AskedAndAnswered:
     """Training examples."""
 
     asked: Asked
-    starts: Ints  # [S] first token of the answer in each sequence, 0 where it is not there
+    starts: Ints  # [S] first token of the answer in each sequence, [CLS] where it is not there
     ends: Ints  # [S] its last
     weights: Floats  # [S]
     kept: Bools  # [S] whether a sequence is learnt from
@@ -179,8 +182,8 @@ def with_answers(
     answered = np.array([bool(example.answers) for example in examples], bool)
     return AskedAndAnswered(
         asked=asked,
-        starts=np.where(held, first + shift, 0),
-        ends=np.where(held, after - 1 + shift, 0),
+        starts=np.where(held, first + shift, asked.nowhere),
+        ends=np.where(held, after - 1 + shift, asked.nowhere),
         weights=np.where(held, 1.0, empty.weight).astype(np.float32),
         kept=_kept(held, asked.sequences.parts, empty, seed),
         lost=int((answered & (counts == 0)).sum()),

@@ -149,6 +149,6 @@ def _holds_questions(name: str, format: TextFormat | None) -> bool:
 
 
 def _described(data: AskedAndAnswered) -> str:
-    sequences, with_answer = int(data.kept.sum()), int(((data.starts > 0) & data.kept).sum())
+    sequences, with_answer = int(data.kept.sum()), int(((data.starts != data.asked.nowhere) & data.kept).sum())
     said = f"{len(data):,} questions in {sequences:,} windows, of which {with_answer:,} hold the answer"
     return f"{said}; {data.lost:,} answers are in no window" if data.lost else said

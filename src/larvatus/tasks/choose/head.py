@@ -21,10 +21,10 @@ from larvatus.arrays import Ints
 from larvatus.batch import IGNORE, TokenBatch, TrainingBatch
 from larvatus.heads.answering import segment_argmax, segment_cross_entropy
 from larvatus.heads.head import Head, HeadConfig, HeadOfFamily
+from larvatus.heads.summary import SUMMARIES, SummaryPool, summary_tokens
 from larvatus.heads.trunk import Dense, whole_precision
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import Loss
-from larvatus.objectives.pair_classifier import first_tokens
 from larvatus.ranges import DropoutRate, Temperature, Weight, check_ranges
 from larvatus.tasks.choose.targets import ChoiceTargets
 
@@ -64,8 +64,8 @@ class ChoosingConfig(HeadConfig, tag="choosing", frozen=True, kw_only=True, forb
     families: ClassVar = FAMILIES
     labels: ClassVar[tuple[str]] = ("score",)
 
-    pool: Literal["cls", "mean"] = "cls"
-    """What stands for a context with an ending: the vector of [CLS], or the mean of all tokens."""
+    pool: Literal["cls", "last", "mean"] = "cls"
+    """What stands for a context with an ending: the vector of the first token ([CLS]), of the last, or their mean."""
     dense: Dense = "tanh"
     """The layer between that vector and the score, as the model's family has it; none: one linear layer alone."""
     dense_norm: bool = False
@@ -112,8 +112,9 @@ class Choosing(Head):
         self.classifier = nn.Linear(model.hidden, 1)
 
     @property
-    def firsts_only(self) -> bool:
-        return self.config.pool == "cls" and self.mix is None
+    def summary(self) -> SummaryPool | None:
+        pool = self.config.pool
+        return pool if pool != "mean" and self.mix is None else None
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """A sequence is a row."""
@@ -122,7 +123,8 @@ class Choosing(Head):
     def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """What stands for each sequence: [N, D] → [B, D]."""
         lengths_B = batch.tokens.lengths
-        return first_tokens(z_ND, lengths_B) if self.config.pool == "cls" else segment_means(z_ND, lengths_B)
+        pool = self.config.pool
+        return summary_tokens(z_ND, lengths_B, pool) if pool in SUMMARIES else segment_means(z_ND, lengths_B)
 
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """The score of each sequence from features: [B, D] (or a stack of layers) → [B, 1]."""

@@ -10,6 +10,7 @@ import msgspec
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_head
 from larvatus.errors import DataError
+from larvatus.heads.summary import pool_in
 from larvatus.labelled.columns import Columns
 from larvatus.labelled.problems import Problems
 from larvatus.labelled.reading import FileOptions, Paths, files_of
@@ -70,7 +71,8 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
         return has_endings(columns, sample)
 
     def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskJob) -> ChoosingConfig:
-        return choosing_head(self.options(job), natural=natural_head(bundle, "choosing"))
+        config = choosing_head(self.options(job), natural=natural_head(bundle, "choosing"))
+        return msgspec.structs.replace(config, pool=pool_in(bundle.tokenizer.frame, config.pool))
 
     def is_linear(self, config: ChoosingConfig) -> bool:
         return config.dense == "none" and not config.mix

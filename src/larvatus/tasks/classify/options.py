@@ -15,6 +15,7 @@ from msgspec import Struct
 from larvatus.errors import DataError, UsageError
 from larvatus.flags import Flag
 from larvatus.heads import ClassificationConfig
+from larvatus.heads.summary import SUMMARIES
 from larvatus.heads.trunk import Dense
 from larvatus.labelled.records import Dataset, TextExample
 from larvatus.ranges import DropoutRate, Focal, Weight, check_ranges
@@ -80,7 +81,7 @@ def classification_head(
     settings: dict[str, Any] = {**natural, **{name: value for name, value in chosen.items() if value is not None}}
     if settings.get("dense") == "none":
         settings["dense_norm"] = False
-    if settings.get("pool", "cls") not in ("cls", "mean", "max"):
+    if settings.get("pool", "cls") not in (*SUMMARIES, "mean", "max"):
         raise UsageError(f"a text is pooled by cls, mean or max, not {settings['pool']}")
     return ClassificationConfig(
         labels=labels,

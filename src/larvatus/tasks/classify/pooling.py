@@ -16,10 +16,16 @@ from typing import Literal, NamedTuple
 
 from larvatus.bundle.directory import Bundle
 from larvatus.heads import ClassificationConfig
+from larvatus.heads.summary import SUMMARIES
 from larvatus.tasks.job import What
 
-Pool = Literal["cls", "mean", "max"]
-SAID: dict[Pool, str] = {"cls": "[CLS]", "mean": "the mean of its tokens", "max": "the maximum of its tokens"}
+Pool = Literal["cls", "last", "mean", "max"]
+SAID: dict[Pool, str] = {
+    "cls": "[CLS]",
+    "last": "its last token",
+    "mean": "the mean of its tokens",
+    "max": "the maximum of its tokens",
+}
 
 
 class Pooling(NamedTuple):
@@ -52,6 +58,6 @@ def pooling_of(
         return Pooling(known, "as this sentence encoder was trained")
     if trained_with:
         return Pooling("mean", f"since its own pooling ({trained_with}) is not offered")
-    if family != "cls":
+    if family not in SUMMARIES:
         return Pooling(family, "as classifiers of its family")
     return Pooling("mean", "since the encoder is frozen and its [CLS] was not trained to stand for a text")

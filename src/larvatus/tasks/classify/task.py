@@ -12,6 +12,7 @@ from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_head
 from larvatus.errors import DataError
 from larvatus.heads import ClassificationConfig
+from larvatus.heads.summary import pool_in
 from larvatus.labelled.problems import Problems
 from larvatus.labelled.reading import FileOptions, Paths, TextFiles, files_of
 from larvatus.labelled.records import Dataset, Kind, Place, TextExample
@@ -121,14 +122,15 @@ def pooled_head(
     present: ClassificationConfig | None,
 ) -> tuple[ClassificationConfig, Pooling]:
     """The head that the texts ask for, and what it reads of a text."""
-    natural = natural_head(bundle, "classification")
+    natural, frame = natural_head(bundle, "classification"), bundle.tokenizer.frame
     config = classification_head(train, options, natural=natural)
+    config = msgspec.structs.replace(config, pool=pool_in(frame, config.pool))
     asked = None if options.pool is None else config.pool
     pooling = pooling_of(
         bundle,
         labels=config.labels,
         trained=job.what,
-        family=natural.get("pool", "cls"),
+        family=pool_in(frame, natural.get("pool", "cls")),
         head=present,
         asked=asked,
     )

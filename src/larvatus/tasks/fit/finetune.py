@@ -31,6 +31,7 @@ from larvatus.signals import Stop
 from larvatus.tasks.features import Encoded, Examples, Features
 from larvatus.tasks.fit.checkpoint import Keeper, SeedRun
 from larvatus.tasks.fit.choosing import Epoch, compare, stuck
+from larvatus.tasks.fit.left_to_right import made_ready, with_lm_weight
 from larvatus.tasks.fit.loop import FineTuning, Fit, Fitting, scoring_of
 from larvatus.tasks.fit.plan import plan
 from larvatus.tasks.fit.settings import FineTuneConfig
@@ -163,6 +164,7 @@ def finetune(task: str, bundle: Bundle, train: Dataset[Any], dev: Dataset[Any] |
     """Fine-tune a model for a task: from examples to a calibrated model."""
     asked = task_named(task)
     asked.options(job)  # refuses those of other tasks
+    bundle, job = made_ready(bundle), dataclasses.replace(job, config=with_lm_weight(job.config, bundle))
     train, dev = asked.before(train, dev, job)
     train, dev = parted(train, dev, job)
     train, dev = asked.spelt(train, dev, job)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -25,12 +26,15 @@ from larvatus.engine.schedule import learning_rate
 from larvatus.engine.settings import Runtime
 from larvatus.engine.step import Share, Update, autocast
 from larvatus.errors import NumericsError
+from larvatus.neighbours import NextTokens, from_text_of, made_from_text
 from larvatus.network import Network
 from larvatus.nn.device import on_device
+from larvatus.objectives import CausalLM, CausalLMConfig
 from larvatus.rng import stream
 from larvatus.signals import Stop
 from larvatus.tasks.features import Examples, Features
 from larvatus.tasks.fit.choosing import Epoch, better, gains, patience_of
+from larvatus.tasks.fit.left_to_right import loss_with_words
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import train_mode, trainable
 from larvatus.tasks.held_out import Scores
@@ -80,6 +84,9 @@ class FineTuning:
         self.model, self.data, self.fitting, self.features = model, data, fitting, features
         self.head = head_of(model)
         config = fitting.config
+        weight = 0.0 if config.lm_weight is msgspec.UNSET else config.lm_weight
+        self.words = CausalLM(CausalLMConfig(weight=weight)) if weight else None
+        """What is learnt beside the task of left-to-right models; it has no weights of its own."""
         groups = trainable(model, config.trained, decay=config.decay, seed=fitting.seed)
         self.optimizer = build_optimizer(model, config.optimizer, groups)
         self._update = Update(
@@ -157,10 +164,13 @@ class FineTuning:
         train_mode(self.model)
         batch = self.data.batch(self._chosen)
         size = max(self.head.size(batch), 1e-9)
+        if self.words is not None:
+            batch = made_from_text(batch, from_text_of([self.words]))
+        words = batch.targets[NextTokens].count if self.words is not None else 0
         budget = self.fitting.runtime.microbatch if self.features is None else batch.tokens.size
         numbers = self._update(
             batch.split(budget),
-            lambda micro: self._share(micro, size),
+            lambda micro: self._share(micro, size, words),
             step=step,
             rate=learning_rate(config.schedule, config.peak, step=step, steps=self.steps),
             figures=1,
@@ -171,16 +181,23 @@ class FineTuning:
             self.read()
         self.fit.seconds = self.clock.seconds
 
-    def _share(self, micro: TrainingBatch[Ints], size: float) -> Share:
-        """What a microbatch adds to the mean loss of a step of that size; through the encoder, or from features."""
-        tensors = on_device(micro, self.fitting.runtime.device)
+    def _share(self, micro: TrainingBatch[Ints], size: float, words: int) -> Share:
+        """What a microbatch adds to the mean loss of a step of that size; through the encoder, or from features.
+
+        Where the language model learns too, of a step with so many `words` to predict. What is told is the task's loss.
+        """
+        tensors, limit = on_device(micro, self.fitting.runtime.device), int(micro.tokens.lengths.max())
+        beside = None
         with autocast(self.fitting.runtime):
             if self.features is not None:
                 loss = self.features.loss(self.head, self._chosen, tensors)
+            elif self.words is not None:
+                loss, beside = loss_with_words(self.model, tensors, self.head, self.words, limit=limit)
             else:
-                loss = loss_of(self.model, tensors, self.head, limit=int(micro.tokens.lengths.max()))
+                loss = loss_of(self.model, tensors, self.head, limit=limit)
         mean = loss.total / size
-        return Share(loss=mean, figures=mean.detach().float()[None])
+        total = mean if beside is None else mean + beside.total * (beside.weight / max(words, 1))
+        return Share(loss=total, figures=mean.detach().float()[None])
 
     def read(self) -> None:
         """Read the losses of the last steps, refuse what is not finite, and show how far it is."""

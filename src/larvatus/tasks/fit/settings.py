@@ -13,7 +13,18 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from larvatus.ranges import Clip, Count, CountOrNone, Decay, DropoutRate, LearningRate, Length, Size, check_ranges
+from larvatus.ranges import (
+    Clip,
+    Count,
+    CountOrNone,
+    Decay,
+    DropoutRate,
+    LearningRate,
+    Length,
+    Size,
+    Weight,
+    check_ranges,
+)
 from larvatus.recipes.training import OptimizerConfig, ScheduleConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.job import Usual
@@ -54,6 +65,8 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Tokens of a window, special ones included; default: as many as the model has positions."""
     truncate: bool = False
     """Read the first window of long texts alone."""
+    lm_weight: Weight | msgspec.UnsetType = msgspec.UNSET
+    """Share of the language-model loss that is learnt beside the task, of left-to-right models alone; default: 0.5."""
     trained: TrainedConfig = TrainedConfig()
 
     def __post_init__(self) -> None:
