@@ -26,7 +26,7 @@ _HOME = "larvatus.recipes"
 class Variant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     label: str
     recipe: str | None = None
-    """Where it is another than the others'."""
+    """Where it is another than the others': a recipe's name, or a file beside the ablation's."""
     settings: tuple[str, ...] = ()
     """Of the recipe, as after `--set`."""
     tuning: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Ablation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         contestants: list[Contestant] = []
         for variant in self.variants:
             chosen = [*variant.settings, *settings]
-            base = variant.recipe or recipe or self.recipe
+            base = recipe or self.recipe if variant.recipe is None else _beside(variant.recipe)
             made = Contestant(
                 variant.label,
                 read_for(variant.label, base, size=size, settings=chosen),
@@ -80,6 +80,11 @@ class Ablation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(
                 f"{self.name} varies what is fine-tuned: give labelled sets, such as --then {self.wants}=PATH"
             )
+
+
+def _beside(recipe: str) -> str:
+    """A recipe's name as it is, a packaged file by its path."""
+    return str(resources.files(_HOME).joinpath("ablations", recipe)) if recipe.endswith(".toml") else recipe
 
 
 def ablation_names() -> list[str]:

@@ -34,11 +34,13 @@ class Trunk(nn.Module):
         dropout: float,
         dense: Dense = "none",
         dense_norm: bool = False,
+        read: int | None = None,
     ) -> None:
+        """`read` is the size of a row of features, where it is not the encoder's."""
         super().__init__()
         self.mix = read_layers(mix, layers=model.layers)
         self.activation = DENSE.get(dense)
-        read = model.hidden * (self.mix.wide if self.mix is not None else 1)
+        read = read or model.hidden * (self.mix.wide if self.mix is not None else 1)
         self.dense = nn.Linear(read, model.hidden, bias=model.biases) if dense != "none" else None
         self.width = read if self.dense is None else model.hidden
         """Of what scores are told from."""
