@@ -134,7 +134,8 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name in dict.fromkeys(name for run in self.runs for name in run.objectives):
             rows.append(row(f"{name} loss", "held out, own masks", "number", _loss(name), None))
             rows.append(row(f"{name} right", "held out, own masks", "share", _right(name), None))
-        gain: Better = "higher" if self.one_vocabulary else None
+        alike = self.one_vocabulary and len({run.predicts for run in self.runs}) == 1
+        gain: Better = "higher" if alike else None
         rows.append(row("gain over unigram", "held out, own masks", "share", lambda run: run.gain, gain))
         group = "same words hidden for all"
         rows += [
