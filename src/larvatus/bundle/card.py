@@ -63,6 +63,8 @@ class Card:
     parent: str | None = None
     """The model that training went on from."""
     license: str | None = None
+    kind: str = "bidirectional encoder"
+    """What it is, in a word or two."""
     fills: bool = True
     """Whether there is a masked-LM head, the model's own or its generator's."""
     generator: str | None = None
@@ -108,7 +110,7 @@ def _introduction(card: Card) -> str:
     about = f" {card.about.rstrip('.')}." if card.about else ""
     parent = f" Training went on from `{card.parent}`." if card.parent else ""
     return (
-        f"# {card.name}\n\nA bidirectional encoder of {number(card.parameters)} parameters, pretrained with "
+        f"# {card.name}\n\nA {card.kind} of {number(card.parameters)} parameters, pretrained with "
         f"the recipe `{card.recipe}` of Larvatus {VERSION}.{about}{parent} "
         "The whole recipe, the lineage and the checksum of every file are in `larvatus.json`."
     )

@@ -43,6 +43,7 @@ def card_of(
         training=training,
         results=results,
         corpus=datasheet_of(corpus),
+        kind="left-to-right language model" if "causal-lm" in model.heads else "bidirectional encoder",
         fills=model.filler is not None,
         generator=GENERATOR if model.generator is not None else None,
         mask=corpus.tokenizer.special.mask,

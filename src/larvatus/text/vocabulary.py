@@ -257,7 +257,7 @@ def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
             "strip_accents": None,
         }
     ends = {"bos_token": ROBERTA.cls, "eos_token": ROBERTA.sep}
-    if isinstance(config, ByteBPEConfig):
+    if isinstance(config, ByteBPEConfig) and config.opening is not False:  # RoBERTa's class would open texts by <s>
         return ends | {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": False}
     plain: dict[str, Any] = {**ends, "tokenizer_class": "PreTrainedTokenizerFast"}
     if isinstance(config, UnigramConfig) and config.separators == 1:  # its class hands segments on only where told to

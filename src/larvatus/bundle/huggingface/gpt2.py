@@ -129,7 +129,7 @@ class GPT2:
         raise KeyError(ours)
 
     def canonical(self, name: str) -> str | None:
-        if name.endswith(("attn.bias", "attn.masked_bias")):  # constants that older versions saved as buffers
+        if name.endswith((".attn.bias", ".attn.masked_bias")):  # constants that older versions saved as buffers
             return None
         return f"transformer.{name}" if name.startswith(("wte.", "wpe.", "h.", "ln_f.")) else name
 

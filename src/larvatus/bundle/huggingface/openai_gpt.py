@@ -119,7 +119,7 @@ class OpenAIGPT:
         raise KeyError(ours)
 
     def canonical(self, name: str) -> str | None:
-        if name.endswith(("attn.bias", "position_ids")):  # constants that older versions saved as buffers
+        if name.endswith((".attn.bias", "position_ids")):  # constants that older versions saved as buffers
             return None
         return f"transformer.{name}" if name.startswith(("tokens_embed.", "positions_embed.", "h.")) else name
 

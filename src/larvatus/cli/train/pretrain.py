@@ -58,5 +58,9 @@ def _say(out: Path, results: Mapping[int, HeldOut]) -> None:
                 print(f"held out, length {length}: {name} loss {score.loss:.4f}, {score.accuracy:.1%} right")
     taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     print(f"saved {printable(str(out))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)")
-    mask = Tokenizer.load(out).special.mask
-    chat(f'next: larvatus fill "Some text with a {mask}." --model {printable(str(out))}')
+    words = {name for held_out in results.values() for name in held_out.scores}
+    if "causal-lm" in words:
+        chat(f'next: larvatus generate "Some text" --model {printable(str(out))}')
+    else:
+        mask = Tokenizer.load(out).special.mask
+        chat(f'next: larvatus fill "Some text with a {mask}." --model {printable(str(out))}')
