@@ -20,11 +20,13 @@ from larvatus.engine.settings import BUDGETS, MICROBATCH, WORKERS, Budget, Runti
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.pretraining.prepare import TextOptions
-from larvatus.ranges import Seed, Share, Size, Steps, check_ranges
+from larvatus.ranges import Count, Seed, Share, Size, Steps, check_ranges
 from larvatus.text.documents import ReadOptions
 from larvatus.text.encodings import UTF_8, check_encoding
 from larvatus.text.languages import Given, LanguagePath
 
+THEN = "Fine-tuning afterwards"
+"""A panel of the help."""
 Corpus = Given | Sequence[Given] | Mapping[str, str | Path]
 """Text: a file, folder, glob or built corpus, several, or by language: ``{"sw": "swahili/", "en": "english/"}``."""
 
@@ -171,6 +173,14 @@ class CompareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Several, such as 1,2,3: the table shows mean ± deviation."""
     resume: bool = False
     """Take finished runs as they are, go on with the others."""
+    then: Annotated[tuple[str, ...], Flag(metavar="TASK=PATH", panel=THEN)] = ()
+    """Fine-tune each on a labelled set: a directory with train.* and dev.*, or TRAIN:DEV; repeatable."""
+    then_settings: Annotated[tuple[str, ...], Flag("--then-set", metavar="NAME=VALUE", panel=THEN)] = ()
+    """Of fine-tuning: epochs=3 for all, or for one task, set or recipe: tag:epochs=3; repeatable."""
+    then_seeds: Annotated[tuple[Seed, ...], Flag(panel=THEN)] = (0, 1, 2)
+    """Each is fine-tuned from each of these."""
+    then_examples: Annotated[Count, Flag(metavar="N", panel=THEN)] | None = None
+    """Learn from so many examples of a set at most, drawn at random, the same for all."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")

@@ -71,7 +71,7 @@ def test_without_matplotlib_it_says_what_to_install(larvatus, given, monkeypatch
         ([",", "--steps", 1], 2, "nothing to compare; name recipes, such as bert,roberta"),
         (["bert", "--tokens", 9, "--minutes", 1], 2, "give one of --steps, --minutes, --epochs and --tokens"),
         (["bert", "--tokens", -9], 2, "--tokens = -9 must lie between 1"),
-        (["bert"], 2, "a comparison needs a budget that is the same for all: --tokens, --minutes or --steps"),
+        (["bert"], 2, "a comparison needs the same budget for all: --tokens, --epochs, --minutes or --steps"),
         (["bert", "--steps", 1, "--seeds", "1,x"], 2, "--seeds wants whole numbers with commas between"),
         (["bert", "--steps", 1, "--seeds", "1,1"], 2, "--seeds wants different numbers"),
         (
@@ -118,9 +118,11 @@ def test_every_ablation_is_made_of_valid_recipes_that_differ(name):
     ablation = read_ablation(name)
     found = ablation.contestants(size="tiny")
     tables = [recipe_table(contestant.recipe) for contestant in found]
+    made = [(table, each.share, each.tuning) for table, each in zip(tables, found, strict=True)]
     assert len(found) >= 2
     assert len({contestant.folder for contestant in found}) == len(found)
-    assert all(a != b for k, a in enumerate(tables) for b in tables[:k])
+    assert all(a != b for k, a in enumerate(made) for b in made[:k])
+    assert len({(table["model"]["hidden"]) for table in tables}) == 1 or name == "sizes"
     assert len({json.dumps(table["tokenizer"]) for table in tables}) == 1  # so they share vocabulary and shards
     assert ablation.paper
     assert ablation.finding

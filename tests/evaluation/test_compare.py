@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from larvatus.engine.settings import Budget
 from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, Preempted
-from larvatus.evaluation.compare import Comparison, as_dict, compare, contestants_of
+from larvatus.evaluation.compare import Comparison, as_dict, compare
+from larvatus.evaluation.contestants import contestants_of
 from larvatus.evaluation.plot import draw
 from larvatus.evaluation.table import as_table
 from larvatus.pretraining.budget import steps_wanted

@@ -11,10 +11,11 @@
 """
 
 from larvatus.api.attention import head_importance
+from larvatus.api.comparing import ablate, compare
 from larvatus.api.evaluating import evaluate
 from larvatus.api.isotropy import fit_standardiser, measure_isotropy
 from larvatus.api.pairs import score_pairs
-from larvatus.api.pretraining import ablate, compare, convert, pretrain
+from larvatus.api.pretraining import convert, pretrain
 from larvatus.api.senses import build_senses
 from larvatus.api.similar import build_index
 from larvatus.api.tasks import finetune

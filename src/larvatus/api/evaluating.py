@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, overload
 
 from larvatus.api.task_settings import EvaluationSettings
-from larvatus.api.tasks import read_examples
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.corpus import BuildOptions
 from larvatus.corpus import Corpus as Shards
@@ -33,6 +32,7 @@ from larvatus.settings import Corpus, TextSettings, structs_of, text_given
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import AnyTask, column_names, reading_of, task_named, task_of
 from larvatus.tasks.scoring import head_of
 

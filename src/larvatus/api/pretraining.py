@@ -1,4 +1,4 @@
-"""Pretrain, compare, ablate and convert, as one call each.
+"""Pretrain and convert, as one call each.
 
 model = pretrain("bert", corpus="judgments/", out="runs/law", size="small", minutes=30)
 """
@@ -6,7 +6,7 @@ model = pretrain("bert", corpus="judgments/", out="runs/law", size="small", minu
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,6 @@ from larvatus.bundle.convert import Precision as Number
 from larvatus.engine.settings import Budget
 from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
-from larvatus.evaluation import compare as comparing
-from larvatus.evaluation.ablations import read_ablation
-from larvatus.evaluation.results import Results
 from larvatus.model import Model, load
 from larvatus.pretraining.adapt import AdaptedTexts, ModelsVocabulary
 from larvatus.pretraining.adapted_recipe import EPOCHS, adapted_recipe
@@ -30,7 +27,6 @@ from larvatus.pretraining.run import train as train_encoder
 from larvatus.recipes import Recipe, read_recipe
 from larvatus.settings import (
     BudgetSettings,
-    CompareSettings,
     Corpus,
     MachineSettings,
     PretrainSettings,
@@ -118,89 +114,6 @@ def _recipe(name: str | Path | None, origin: Origin | None, chosen: PretrainSett
     if named is None:
         raise UsageError("name a recipe (larvatus recipes lists them), or a model to go on from with --from DIR")
     return read_recipe(named, size=chosen.size, settings=list(chosen.settings))
-
-
-def compare(
-    recipes: str | Sequence[str], *, corpus: Corpus, out: str | Path, quiet: bool = False, **settings: Any
-) -> Results:
-    """Train several recipes on the same text under the same budget.
-
-    Args:
-        recipes: Names or TOML files, as a list or with commas between.
-        corpus: Text, a built corpus, several, or a mapping from languages to text.
-        out: Where the runs and their results go.
-        quiet: Show no progress.
-        **settings: Those of `larvatus compare`: `size`, `settings`, `valid`, `seed`, `seeds`, `resume`; the budget, one
-            of `steps`, `minutes`, `tokens`; the machine and the text as in `pretrain`; `to_stderr`: progress goes to
-            standard error.
-
-    Returns:
-        Every run with what it reached; it shows as a table in a notebook.
-
-    Example:
-        >>> results = compare(
-        ...     ["bert", "spanbert"], corpus=texts, out=folder / "two", size="tiny", steps=1, quiet=True, **small
-        ... )
-        >>> len(results.runs)
-        2
-    """
-    watcher = Watcher.on_stream(quiet=quiet, stderr=settings.pop("to_stderr", False))
-    chosen, *rest = structs_of(settings, CompareSettings, *_OF_RUNS, of="compare")
-    names = recipes if isinstance(recipes, str) else ",".join(recipes)
-    contestants = comparing.contestants_of(names, size=chosen.size, settings=list(chosen.settings))
-    return _compare(contestants, chosen, *rest, corpus=corpus, out=out, watcher=watcher)
-
-
-def ablate(name: str, *, corpus: Corpus, out: str | Path, recipe: str | None = None, **settings: Any) -> Results:
-    """Repeat a published ablation on your own text: variants of one recipe, everything else equal.
-
-    Args:
-        name: Which one; `larvatus ablate` lists them.
-        corpus: Text, a built corpus, several, or a mapping from languages to text.
-        out: Where the runs and their results go.
-        recipe: What is varied; else what the paper varied.
-        **settings: As in `compare`, `quiet` among them.
-
-    Returns:
-        Every variant with what it reached.
-
-    Example:
-        >>> ablate("masking-rate", corpus=texts, out=folder / "rates", size="tiny")
-        Traceback (most recent call last):
-        larvatus.errors.UsageError: a comparison needs a budget that is the same for all: --tokens, --minutes or --steps
-    """
-    watcher = Watcher.on_stream(quiet=settings.pop("quiet", False), stderr=settings.pop("to_stderr", False))
-    chosen, *rest = structs_of(settings, CompareSettings, *_OF_RUNS, of="ablate")
-    contestants = read_ablation(name).contestants(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
-    return _compare(contestants, chosen, *rest, corpus=corpus, out=out, watcher=watcher)
-
-
-_OF_RUNS = (BudgetSettings, MachineSettings, TextSettings)
-
-
-def _compare(
-    contestants: tuple[comparing.Contestant, ...],
-    chosen: CompareSettings,
-    time: BudgetSettings,
-    machine: MachineSettings,
-    text: TextSettings,
-    *,
-    corpus: Corpus,
-    out: str | Path,
-    watcher: Watcher,
-) -> Results:
-    plan = comparing.Comparison(
-        contestants=contestants,
-        corpus=text_given(corpus),
-        out=Path(out),
-        budget=time.budget,
-        seeds=(chosen.seed,) if chosen.seeds is None else chosen.seeds,
-        valid=chosen.valid,
-        options=text.options,
-        runtime=machine.runtime,
-        resume=chosen.resume,
-    )
-    return comparing.compare(plan, watcher)
 
 
 def convert(

@@ -5,17 +5,14 @@ tagger = finetune("tag", "bert-base", train=frame, dev="dev.conll", crf=True)
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.errors import UsageError
-from larvatus.labelled.groups import with_groups
-from larvatus.labelled.in_memory import Examples, are_files, as_files
-from larvatus.labelled.reading import FileOptions
-from larvatus.labelled.records import Dataset, Kind
+from larvatus.labelled.in_memory import Examples
 from larvatus.model import Model, load
+from larvatus.tasks.examples import read_examples
 from larvatus.tasks.fit.curve import read_shares
 from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.job import job_of
@@ -95,24 +92,3 @@ def prepare_finetuning(
         curve=shares,
         **order,
     ), job
-
-
-def read_examples(
-    task: TaskName,
-    given: Examples,
-    reading: FileOptions = FileOptions(),
-    *,
-    kind: Kind | None = None,
-    group: str | None = None,
-) -> Dataset[Any]:
-    """Labelled examples of a task, whatever they come in. `kind`: of their labels, where it is known."""
-    if isinstance(given, Dataset):
-        if group is not None:
-            raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
-        return given
-    with as_files(given, task_named(task).as_tuples, of=task) as names:
-        examples: Dataset[Any] = task_named(task).read(names, reading, kind=kind)
-        examples = examples if group is None else with_groups(examples, names, group, reading.table)
-    if are_files(given):
-        return examples
-    return dataclasses.replace(examples, source=f"{type(given).__name__} in memory")

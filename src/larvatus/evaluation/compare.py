@@ -7,6 +7,7 @@
     runs/compare/compare.json        what is compared: a resume with anything else is refused
     runs/compare/texts/…             vocabulary and shards, one for all recipes with the same tokenizer settings
     runs/compare/bert/               a run like any other, and a model directory (bert-seed-1/ … with several seeds)
+    runs/compare/then/bert/          scores of fine-tuning on each labelled set from each seed (`downstream.py`)
     runs/compare/results.json        what the table shows
     runs/compare/compare.png         the curves
 
@@ -18,10 +19,11 @@ name; with `resume`, finished runs are taken as they are, once they are found to
 from __future__ import annotations
 
 import hashlib
-import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -31,33 +33,26 @@ from larvatus.engine.checkpoint import changed_fields
 from larvatus.engine.distribution import said_by_torchrun
 from larvatus.engine.settings import Budget, Runtime
 from larvatus.engine.watch import Watcher
-from larvatus.errors import ArtefactError, DataError, LarvatusError, RecipeError, UsageError, did_you_mean
+from larvatus.errors import ArtefactError, DataError, LarvatusError, UsageError
+from larvatus.evaluation.contestants import Contestant
+from larvatus.evaluation.downstream import FOLDER as THEN
+from larvatus.evaluation.downstream import Downstream, Pretrained, tune_all
 from larvatus.evaluation.notes import budget_in_words, line_of, notes_on
 from larvatus.evaluation.passages import Yardstick
-from larvatus.evaluation.results import Results
+from larvatus.evaluation.results import Results, RunResult
 from larvatus.evaluation.runs import Trial, run_trial
+from larvatus.evaluation.tuned import Refusal, TunedResult
 from larvatus.files import locked, sweep, write_json
 from larvatus.pretraining.budget import steps_wanted
 from larvatus.pretraining.prepare import Prepared, TextOptions, held_out_documents, longest, prepare
 from larvatus.pretraining.text_note import kept_input
 from larvatus.ranges import SEED
-from larvatus.recipes import Recipe, read_recipe, recipe_table
+from larvatus.recipes import recipe_table
 from larvatus.regular_files import only_regular
 from larvatus.text.languages import Given
 from larvatus.vouched import read_vouched, write_vouched
 
 PLAN, RESULTS, TEXTS = "compare.json", "results.json", "texts"
-
-
-@dataclass(frozen=True)
-class Contestant:
-    label: str
-    recipe: Recipe
-
-    @property
-    def folder(self) -> str:
-        """The label as the name of a directory."""
-        return re.sub(r"[^\w.+-]+", "-", self.label).strip("-.") or "run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +68,14 @@ class Comparison:
     options: TextOptions = field(default_factory=TextOptions)
     runtime: Runtime = field(default_factory=Runtime)
     resume: bool = False
+    downstream: Downstream = field(default_factory=Downstream)
+    """Labelled sets that every model is fine-tuned on."""
 
     def __post_init__(self) -> None:
         if not self.contestants:
             raise UsageError("nothing to compare; name recipes, such as bert,roberta")
         if self.budget == Budget():
-            raise UsageError("a comparison needs a budget that is the same for all: --tokens, --minutes or --steps")
+            raise UsageError("a comparison needs the same budget for all: --tokens, --epochs, --minutes or --steps")
         folders = [contestant.folder for contestant in self.contestants]
         for contestant in self.contestants:
             if folders.count(contestant.folder) > 1:
@@ -86,49 +83,19 @@ class Comparison:
                     f"{contestant.label} is compared with itself; name each once, and give a variant a file "
                     f'of its own that begins with base = "{contestant.recipe.name}"'
                 )
-            if contestant.folder == TEXTS:
-                raise UsageError(f"a recipe called {TEXTS} would stand where the text is kept; call it something else")
+            if contestant.folder in (TEXTS, THEN):
+                raise UsageError(f"a recipe called {contestant.folder} would stand where others are; rename it")
         for seed in self.seeds:
             SEED.check(seed, "--seed")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UsageError(f"--seeds wants different numbers, such as 1,2,3, not {','.join(map(str, self.seeds))}")
 
 
-def contestants_of(names: str, *, size: str | None = None, settings: Sequence[str] = ()) -> tuple[Contestant, ...]:
-    """Recipes by name or file, with commas between; a setting is for all, or with `name:` before it for one."""
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    labels = [Path(name).stem if name.endswith(".toml") else name for name in wanted]
-    addressed = [_addressed(setting, labels) for setting in settings]
-    contestants = []
-    for name, label in zip(wanted, labels, strict=True):
-        chosen = [setting for to, setting in addressed if to in (None, label)]
-        contestants.append(Contestant(label, read_for(label, name, size=size, settings=chosen)))
-    return tuple(contestants)
-
-
-def read_for(label: str, name: str, *, size: str | None, settings: Sequence[str]) -> Recipe:
-    """As `read_recipe`; errors name the contestant."""
-    try:
-        return read_recipe(name, size=size, settings=settings)
-    except RecipeError as fault:
-        said = str(fault)
-        raise RecipeError(said if name in said or label in said else f"{label}: {said}") from None
-
-
-def _addressed(setting: str, labels: Sequence[str]) -> tuple[str | None, str]:
-    path = setting.partition("=")[0]
-    if ":" not in path:
-        return None, setting
-    label, _, rest = setting.partition(":")
-    if label not in labels:
-        raise UsageError(f"--set {setting}: {label!r} is not compared here{did_you_mean(label, labels)}")
-    return label, rest
-
-
 def compare(plan: Comparison, watcher: Watcher) -> Results:
-    """Train all, measure all; the results are also written to `results.json`."""
+    """Train all, measure all, fine-tune all; the results are also written to `results.json`."""
     if said_by_torchrun()[0] > 1:
         raise UsageError("a comparison runs in one process; start it without torchrun")
+    clock = _Clock()
     with locked(plan.out):
         only_regular(plan.out)
         sweep(plan.out)
@@ -138,28 +105,99 @@ def compare(plan: Comparison, watcher: Watcher) -> Results:
         for contestant in plan.contestants:
             _check(plan, contestant, Corpus.open(prepared[contestant.label].train))
         yardstick = _yardstick(plan)
-        trials = [
-            Trial(
-                label=contestant.label,
-                recipe=contestant.recipe,
-                out=plan.out / (contestant.folder + (f"-seed-{seed}" if len(plan.seeds) > 1 else "")),
-                seed=seed,
-                budget=plan.budget,
-                runtime=plan.runtime,
-                prepared=prepared[contestant.label],
-                resume=plan.resume,
-            )
-            for seed in plan.seeds
-            for contestant in plan.contestants
-        ]
-        runs = []
-        for number, trial in enumerate(trials):
-            runs.append(run_trial(trial, yardstick, watcher))
-            watcher.say(f"{number + 1} of {len(trials)}  {line_of(runs[-1])}")
-        results = Results(runs=tuple(runs), budget=budget_in_words(plan.budget))
+        clock.end("text")
+        runs = _pretrained(plan, prepared, yardstick, watcher)
+        clock.end("pretraining")
+        outcomes = tune_all(plan.downstream, _models(plan, runs), watcher, runtime=plan.runtime, resume=plan.resume)
+        clock.end("fine-tuning")
+        results = Results(
+            runs=tuple(runs),
+            budget=budget_in_words(plan.budget),
+            sets=plan.downstream.facts,
+            tuned=tuple(outcome for outcome in outcomes if isinstance(outcome, TunedResult)),
+            refusals=tuple(outcome for outcome in outcomes if isinstance(outcome, Refusal)),
+            seconds=clock.seconds,
+        )
         results = msgspec.structs.replace(results, notes=tuple(notes_on(results, yardstick)))
         write_json(plan.out / RESULTS, as_dict(results))
     return results
+
+
+class _Clock:
+    """How long the parts of a comparison take."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.seconds: dict[str, float] = {}
+
+    def end(self, part: str) -> None:
+        now = time.monotonic()
+        self.seconds[part], self.began = round(now - self.began, 3), now
+
+
+def _pretrained(
+    plan: Comparison, prepared: dict[str, Prepared], yardstick: Yardstick | None, watcher: Watcher
+) -> list[RunResult]:
+    """Every contestant from every seed; those that differ only in how they are fine-tuned are trained once."""
+    runs: list[RunResult] = []
+    trained = [_first(plan, contestant) for contestant in plan.contestants]
+    total = len(plan.seeds) * len({contestant.label for contestant in trained})
+    for seed in plan.seeds:
+        by_label: dict[str, RunResult] = {}
+        for contestant, first in zip(plan.contestants, trained, strict=True):
+            if first.label not in by_label:
+                trial = Trial(
+                    label=first.label,
+                    recipe=first.recipe,
+                    out=plan.out / _folder_of(plan, first, seed),
+                    seed=seed,
+                    budget=shared(plan.budget, first.share),
+                    runtime=plan.runtime,
+                    prepared=prepared[first.label],
+                    resume=plan.resume,
+                )
+                by_label[first.label] = run_trial(trial, yardstick, watcher)
+                number = len({run.path for run in [*runs, *by_label.values()]})
+                watcher.say(f"{number} of {total}  {line_of(by_label[first.label])}")
+            runs.append(msgspec.structs.replace(by_label[first.label], label=contestant.label))
+    return runs
+
+
+def _first(plan: Comparison, contestant: Contestant) -> Contestant:
+    """The first contestant with the same pretraining."""
+    return next(other for other in plan.contestants if contestant.pretrained_as(other))
+
+
+def _folder_of(plan: Comparison, contestant: Contestant, seed: int) -> str:
+    return contestant.folder + (f"-seed-{seed}" if len(plan.seeds) > 1 else "")
+
+
+def shared(budget: Budget, share: float) -> Budget:
+    """A share of a budget; at least a step or a token.
+
+    >>> shared(Budget(steps=1_000), 0.25).steps
+    250
+    """
+    if share == 1:
+        return budget
+    amounts: dict[str, Any] = msgspec.to_builtins(budget)
+    parts = {name: share * amount for name, amount in amounts.items() if amount is not None}
+    whole: dict[str, Any] = {name: max(1, round(part)) for name, part in parts.items() if name in ("steps", "tokens")}
+    return Budget(**{**parts, **whole})
+
+
+def _models(plan: Comparison, runs: Sequence[RunResult]) -> list[Pretrained]:
+    contestants = {contestant.label: contestant for contestant in plan.contestants}
+    return [
+        Pretrained(
+            label=run.label,
+            seed=run.seed,
+            path=Path(run.path),
+            out=plan.out / THEN / _folder_of(plan, contestants[run.label], run.seed),
+            own=contestants[run.label].tuning,
+        )
+        for run in runs
+    ]
 
 
 def as_dict(results: Results) -> dict[str, object]:
@@ -171,7 +209,7 @@ def as_dict(results: Results) -> dict[str, object]:
 def _begin(plan: Comparison) -> None:
     """Write the plan; a directory with something else in it is not touched."""
     path = plan.out / PLAN
-    identity = {
+    identity: dict[str, object] = {
         "contestants": {contestant.label: recipe_table(contestant.recipe) for contestant in plan.contestants},
         "corpus": [str(path) for path in plan.corpus],
         "valid": plan.valid,
@@ -179,6 +217,8 @@ def _begin(plan: Comparison) -> None:
         "budget": msgspec.to_builtins(plan.budget),
         "seeds": list(plan.seeds),
     }
+    if any(contestant.share != 1 for contestant in plan.contestants):
+        identity["shares"] = {contestant.label: contestant.share for contestant in plan.contestants}
     if not path.exists():
         if others := sorted(p.name for p in plan.out.iterdir() if not p.name.startswith(".")):
             raise ArtefactError(f"{plan.out} holds something else ({others[0]}); choose another --out")
@@ -221,7 +261,7 @@ def _check(plan: Comparison, contestant: Contestant, corpus: Corpus) -> None:
     recipe = contestant.recipe
     step = recipe.batch * max(phase.length for phase in recipe.phases)
     try:
-        steps_wanted(recipe, plan.budget, corpus.tokens)
+        steps_wanted(recipe, shared(plan.budget, contestant.share), corpus.tokens)
         check_packing(recipe.packing, corpus.manifest.counts)
     except LarvatusError as fault:
         said = str(fault)

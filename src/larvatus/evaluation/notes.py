@@ -9,6 +9,7 @@ from larvatus.evaluation.passages import Yardstick
 from larvatus.evaluation.results import Results, RunResult
 
 FEW_STEPS = 100
+UNEQUAL = 1.05  # so many times as much text is worth a note
 
 
 def budget_in_words(budget: Budget) -> str:
@@ -28,6 +29,22 @@ def line_of(run: RunResult) -> str:
     return " · ".join([f"{run.label}, seed {run.seed}: {effort}", *losses, *guess])
 
 
+def _fills_nothing(results: Results, label: str) -> bool:
+    return all(run.yardstick is None for run in results.runs if run.label == label)
+
+
+def _unequal_text(results: Results) -> str | None:
+    """That equal tokens are not equal text, where they are not."""
+    words = {run.label: run.words for run in results.runs if run.words}
+    if not words or max(words.values()) <= UNEQUAL * min(words.values()):
+        return None
+    most, least = max(words, key=lambda label: words[label]), min(words, key=lambda label: words[label])
+    return (
+        f"not all saw as much text: {most} {words[most]:,.0f} words, {least} {words[least]:,.0f}; "
+        "--epochs gives all the same text"
+    )
+
+
 def notes_on(results: Results, yardstick: Yardstick | None) -> list[str]:
     """One line for each thing."""
     notes = []
@@ -39,6 +56,10 @@ def notes_on(results: Results, yardstick: Yardstick | None) -> list[str]:
             f"same words: {yardstick.hidden:,} in {len(yardstick.passages):,} passages, each all masked; "
             f"always guessing “{word}” gets {share:.1%}"
         )
+        if none := [label for label in results.labels if _fills_nothing(results, label)]:
+            notes.append(f"{', '.join(none)}: no masked-lm head to fill blanks with, so no line of the same words")
+    if note := _unequal_text(results):
+        notes.append(note)
     if not results.one_vocabulary:
         notes.append("vocabularies differ: losses per token do not compare, those of the same hidden words do")
     folding = sorted({run.label for run in results.runs if not run.cased})

@@ -9,14 +9,13 @@ share the loss of guessing from token frequencies alone has been lowered.
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from larvatus import notebook
+from larvatus.evaluation.tuned import Refusal, SetFacts, TunedResult, tuned_rows
+from larvatus.evaluation.values import Better, Kind, Row, Value
 from larvatus.evaluation.yardstick import YardstickScore
 
 
@@ -37,7 +36,7 @@ class Point(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seconds: float
     """Training time so far."""
     loss: float
-    """Masked-lm loss."""
+    """Of the objective that predicts words."""
     guess: float
     """Loss of the unigram guess on the same tokens."""
 
@@ -65,10 +64,14 @@ class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Time spent on training steps."""
     epochs: float
     """How often the corpus was read."""
+    words: float = 0.0
+    """Words of text seen: what equal tokens come to in this vocabulary."""
     length: int
     """Longest sequence of the last phase, at which it was evaluated."""
     objectives: dict[str, ObjectiveScore]
     """Empty without held-out text."""
+    predicts: str = "masked-lm"
+    """The objective that predicts the words which the unigram guess is of."""
     guess_loss: float | None = None
     guess_accuracy: float | None = None
     yardstick: YardstickScore | None = None
@@ -77,46 +80,8 @@ class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def gain(self) -> float | None:
         """Share of the unigram guess's loss that was learnt away."""
-        masked = self.objectives.get("masked-lm")
-        return 1 - masked.loss / self.guess_loss if masked and self.guess_loss else None
-
-
-class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    mean: float
-    deviation: float | None = None
-    """Standard deviation over seeds (n − 1); none of a single seed."""
-
-    @classmethod
-    def of(cls, numbers: Sequence[float]) -> Value | None:
-        if not numbers:
-            return None
-        deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
-        return cls(mean=statistics.fmean(numbers), deviation=deviation)
-
-
-Kind = Literal["count", "number", "share"]
-Better = Literal["lower", "higher"] | None
-
-
-class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One measure of all contestants."""
-
-    name: str
-    group: str
-    kind: Kind
-    """How to print it."""
-    better: Better = None
-    """Where the best may be marked: only where numbers compare."""
-    values: dict[str, Value | None]
-
-    @property
-    def best(self) -> set[str]:
-        """Whose mean is best; nobody's where there is nothing to compare."""
-        means = {label: value.mean for label, value in self.values.items() if value and not math.isnan(value.mean)}
-        if self.better is None or len(means) < 2:
-            return set()
-        best = min(means.values()) if self.better == "lower" else max(means.values())
-        return {label for label, mean in means.items() if mean == best}
+        predicted = self.objectives.get(self.predicts)
+        return 1 - predicted.loss / self.guess_loss if predicted and self.guess_loss else None
 
 
 class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,6 +89,13 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     budget: str
     notes: tuple[str, ...] = ()
     """What a reader must know before believing the table."""
+    sets: tuple[SetFacts, ...] = ()
+    """Labelled sets that every model was fine-tuned on."""
+    tuned: tuple[TunedResult, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    """What could not be fine-tuned, and why."""
+    seconds: Mapping[str, float] = {}
+    """How long each part of this call took; what was taken as it is took nothing."""
 
     @property
     def labels(self) -> list[str]:
@@ -154,6 +126,7 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             row("vocabulary", "size", "count", lambda run: run.vocabulary, None),
             row("steps", "work", "count", lambda run: run.steps, None),
             row("tokens seen", "work", "count", lambda run: run.tokens, None),
+            row("words of text seen", "work", "count", lambda run: run.words or None, None),
             row("epochs", "work", "number", lambda run: run.epochs, None),
             row("minutes", "work", "number", lambda run: run.seconds / 60, None),
             row("tokens/s", "work", "count", lambda run: run.tokens / max(run.seconds, 1e-9), "higher"),
@@ -161,7 +134,8 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name in dict.fromkeys(name for run in self.runs for name in run.objectives):
             rows.append(row(f"{name} loss", "held out, own masks", "number", _loss(name), None))
             rows.append(row(f"{name} right", "held out, own masks", "share", _right(name), None))
-        gain: Better = "higher" if self.one_vocabulary else None
+        alike = self.one_vocabulary and len({run.predicts for run in self.runs}) == 1
+        gain: Better = "higher" if alike else None
         rows.append(row("gain over unigram", "held out, own masks", "share", lambda run: run.gain, gain))
         group = "same words hidden for all"
         rows += [
@@ -169,7 +143,11 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             row("bits a character", group, "number", _word("bits"), "lower"),
             row("words right", group, "share", _word("accuracy"), "higher"),
         ]
-        return rows
+        return rows + self.tuned_rows()
+
+    def tuned_rows(self) -> list[Row]:
+        """Scores after fine-tuning: a row for each labelled set."""
+        return tuned_rows(self.tuned, self.sets, self.labels)
 
     def _numbers(self, label: str, get: Callable[[RunResult], float | None]) -> list[float]:
         numbers = [get(run) for run in self.runs if run.label == label]

@@ -122,8 +122,8 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
     if yardstick is not None:
         score = measure(bundle.network.to(trial.runtime.device), bundle.tokenizer, yardstick, room=room)
     curve = {point.step: Point(**msgspec.structs.asdict(point)) for point in progress.curve}
-    if last and last.guess_loss and "masked-lm" in last.scores:
-        loss = last.scores["masked-lm"].loss
+    if last and last.guess_loss and last.words in last.scores:
+        loss = last.scores[last.words].loss
         curve[steps] = Point(step=steps, tokens=tokens, seconds=seconds, loss=loss, guess=last.guess_loss)
     scores = last.scores if last else {}
     return RunResult(
@@ -138,8 +138,10 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
         tokens=tokens,
         seconds=seconds,
         epochs=tokens / corpus.tokens,
+        words=tokens / corpus.tokens * corpus.manifest.counts.words,
         length=length,
         objectives={n: ObjectiveScore(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items()},
+        predicts=last.words if last else "masked-lm",
         guess_loss=last.guess_loss if last else None,
         guess_accuracy=last.guess_accuracy if last else None,
         yardstick=score,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from larvatus.engine.watch import Cell, Column, Table
-from larvatus.evaluation.results import Kind, Results, Row, Value
+from larvatus.evaluation.results import Results
+from larvatus.evaluation.tuned import AVERAGE, GROUP, SetFacts
+from larvatus.evaluation.values import Kind, Row, Value
 
 
 def as_table(results: Results) -> Table:
@@ -13,6 +16,8 @@ def as_table(results: Results) -> Table:
     rows: list[list[Cell]] = []
     group = ""
     for row in results.rows():
+        if row.group == GROUP:
+            continue
         if row.group != group:
             group = row.group
             rows.append([Cell(group, style="dim")])
@@ -23,6 +28,46 @@ def as_table(results: Results) -> Table:
         rows=rows,
         notes=[Cell(f"note: {note}", style="yellow") for note in results.notes],
     )
+
+
+def tuned_table(results: Results) -> Table | None:
+    """Scores after fine-tuning, with the interval of each below it; None where nothing was fine-tuned."""
+    if not results.sets:
+        return None
+    rows: list[list[Cell]] = []
+    for row in results.tuned_rows():
+        rows.append([Cell(row.name), *(_cell(row, label) for label in results.labels)])
+        if row.name != AVERAGE:
+            intervals = [_interval(row.values[label], row.kind) for label in results.labels]
+            rows.append([Cell("  95% interval", style="dim"), *(Cell(words, style="dim") for words in intervals)])
+    seeds = len({(result.seed, result.tuning_seed) for result in results.tuned})
+    over = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
+    refused = [f"note: {each.label} was not fine-tuned on {each.set}: {each.why}" for each in results.refusals]
+    return Table(
+        title=f"fine-tuned on the same labelled sets{over}",
+        columns=[Column("", right=False), *(Column(label) for label in results.labels)],
+        rows=rows,
+        notes=[Cell(_facts(results.sets), style="dim"), *(Cell(note, style="yellow") for note in refused)],
+    )
+
+
+def _facts(sets: Sequence[SetFacts]) -> str:
+    """How many examples were learnt from and scored."""
+    counts = ", ".join(f"{facts.name} {facts.train:,} and {facts.scored:,}" for facts in sets)
+    chosen = [facts.name for facts in sets if not facts.is_test]
+    by = f"; best weights were chosen by the scored examples of {', '.join(chosen)}" if chosen else ""
+    return f"examples learnt from and scored: {counts}{by}"
+
+
+def _interval(value: Value | None, kind: Kind) -> str:
+    """
+    >>> _interval(Value(mean=0.8, low=0.774, high=0.82), "share")
+    '77.4 to 82.0'
+    """
+    if value is None or value.low is None or value.high is None:
+        return ""
+    digits, scale = (1, 100) if kind == "share" else (3, 1)
+    return f"{scale * value.low:.{digits}f} to {scale * value.high:.{digits}f}"
 
 
 def _cell(row: Row, label: str) -> Cell:

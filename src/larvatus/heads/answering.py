@@ -14,16 +14,18 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
+from msgspec import UNSET, UnsetType
 from torch import Tensor, nn
 
 from larvatus.arrays import Ints
 from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.heads.head import Head, HeadConfig
 from larvatus.heads.trunk import Dense, whole_precision
+from larvatus.nn.bilstm import BiLSTM
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import Loss
-from larvatus.ranges import DropoutRate, Score, Size, Temperature, Weight, check_ranges
+from larvatus.ranges import DropoutRate, Score, Size, SizeOrNone, Temperature, Weight, check_ranges
 from larvatus.targets import AnswerSpans
 
 
@@ -46,11 +48,13 @@ class AnsweringConfig(HeadConfig, tag="answering", frozen=True, kw_only=True, fo
     dense_norm: bool = False
     """A norm after it."""
     dropout: DropoutRate = 0.0
-    mix: bool = False
-    """A learned mix of all layers in place of the last (ELMo)."""
+    mix: bool | str = False
+    """A learned mix of all layers in place of the last (ELMo), or the layers to read (`nn/layer_mix.py`)."""
     temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
     weight: Weight = 1.0
+    lstm: SizeOrNone | UnsetType = UNSET
+    """Size of a bidirectional LSTM over the tokens, in each direction; 0 or unset: none."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "answering: ")
@@ -77,7 +81,8 @@ class Answering(Head):
             model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
         )
         self.config = config
-        self.classifier = nn.Linear(model.hidden, 2)  # S and E
+        self.lstm = BiLSTM(size=self.width, hidden=config.lstm) if config.lstm else None
+        self.classifier = nn.Linear(self.lstm.width if self.lstm is not None else self.width, 2)  # S and E
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """A token is a row."""
@@ -89,7 +94,10 @@ class Answering(Head):
 
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Start and end score of each token: [N, D] (or a stack of layers) → [N, 2]."""
-        return whole_precision(self.classifier(self.trunk(x)))
+        x_ND = self.trunk(x)
+        if self.lstm is not None:
+            x_ND = self.dropout(self.lstm(x_ND, batch.tokens.lengths))
+        return whole_precision(self.classifier(x_ND))
 
     def size(self, batch: TrainingBatch[Any]) -> float:
         """By how much the sum of losses is divided: sequences, each counted with its weight."""

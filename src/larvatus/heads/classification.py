@@ -25,9 +25,10 @@ from larvatus.errors import UsageError
 from larvatus.heads.head import Head, HeadConfig
 from larvatus.heads.summary import SUMMARIES, SummaryPool, summary_tokens
 from larvatus.heads.trunk import Dense, whole_precision
+from larvatus.nn.bilstm import BiLSTM
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import Loss
-from larvatus.ranges import DropoutRate, Focal, Temperature, Weight, check_ranges
+from larvatus.ranges import DropoutRate, Focal, SizeOrNone, Temperature, Weight, check_ranges
 from larvatus.targets import ClassTargets
 
 Kind = Literal["multi-class", "multi-label", "regression"]
@@ -55,8 +56,8 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
     """A norm after it (ModernBERT)."""
     dropout: DropoutRate = 0.1
     """On what the classes are told from."""
-    mix: bool = False
-    """A learned mix of all layers in place of the last (ELMo)."""
+    mix: bool | str = False
+    """A learned mix of all layers in place of the last (ELMo), or the layers to read (`nn/layer_mix.py`)."""
     class_weights: tuple[Weight, ...] = ()
     """How much an example of each class counts; with several labels, how much a yes does."""
     focal: Focal = 0.0
@@ -66,6 +67,8 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
     temperature: Temperature = 1.0
     """Scores are divided by it to give probabilities (fitted on held-out examples)."""
     weight: Weight = 1.0
+    lstm: SizeOrNone | UnsetType = UNSET
+    """Size of a bidirectional LSTM over the tokens, in each direction, before they are pooled; 0 or unset: none."""
     bias: bool | UnsetType = UNSET
     """Whether the classes have a bias, as they do where nothing is said; false: a matrix alone (GPT)."""
 
@@ -79,6 +82,8 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
             raise UsageError(f"{len(self.labels)} classes, but {len(self.class_weights)} class weights; give one each")
         if self.mix and self.pool == "max":
             raise UsageError("a mix of layers is pooled by cls, last or mean, not max")
+        if self.mix and self.lstm:
+            raise UsageError("a BiLSTM over the tokens reads the last layer; leave out either lstm or layers")
 
     def build(self, model: EncoderConfig, vocabulary: int) -> Classification:
         return Classification(self, model)
@@ -98,7 +103,7 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
 
     def describe(self) -> str:
         what = {"multi-class": "classes", "multi-label": "labels", "regression": "number"}[self.kind]
-        return f"{len(self.labels):,} {what}"
+        return f"{len(self.labels):,} {what}{f', BiLSTM of {self.lstm}' if self.lstm else ''}"
 
 
 class Classification(Head):
@@ -106,16 +111,23 @@ class Classification(Head):
     config: ClassificationConfig
 
     def __init__(self, config: ClassificationConfig, model: EncoderConfig) -> None:
+        lstm = BiLSTM(size=model.hidden, hidden=config.lstm) if config.lstm else None
         super().__init__(
-            model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
+            model,
+            mix=config.mix,
+            dropout=config.dropout,
+            dense=config.dense,
+            dense_norm=config.dense_norm,
+            read=lstm.width if lstm is not None else None,
         )
-        self.config = config
-        self.classifier = nn.Linear(model.hidden, len(config.labels), bias=config.bias is not False)
+        self.config, self.lstm = config, lstm
+        self.classifier = nn.Linear(self.width, len(config.labels), bias=config.bias is not False)
 
     @property
     def summary(self) -> SummaryPool | None:
         pool = self.config.pool
-        return pool if (pool == "cls" or pool == "last") and self.mix is None else None
+        alone = self.mix is None and self.lstm is None
+        return pool if (pool == "cls" or pool == "last") and alone else None
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """A sequence is a row."""
@@ -124,6 +136,8 @@ class Classification(Head):
     def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """What stands for each sequence: [N, D] → [B, D]."""
         lengths_B = batch.tokens.lengths
+        if self.lstm is not None:
+            z_ND = self.lstm(z_ND, lengths_B)
         if self.config.pool in SUMMARIES:
             return summary_tokens(z_ND, lengths_B, self.config.pool)
         reduce = "mean" if self.config.pool == "mean" else "amax"

@@ -57,7 +57,7 @@ class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unk
         @property
         def labels(self) -> tuple[str, ...]: ...
         @property
-        def mix(self) -> bool: ...
+        def mix(self) -> bool | str: ...
         @property
         def temperature(self) -> float: ...
         @property
@@ -123,7 +123,7 @@ class Head(Trunk):
         if self.mix is None:
             z_ND: Tensor = encoder(tokens, limit=limit)
             return z_ND
-        return torch.stack(encoder(tokens, layers=range(encoder.depth + 1), limit=limit))
+        return torch.stack(encoder(tokens, layers=self.mix.layers, limit=limit))
 
     def features(self, states: Tensor, batch: TrainingBatch[Tensor], *, learning: bool = False) -> Tensor:
         """A vector for each row: [N, D] → [R, D], or [layers + 1, N, D] → [layers + 1, R, D] for a mix."""

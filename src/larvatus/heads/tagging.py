@@ -53,8 +53,8 @@ class TaggingConfig(HeadConfig, tag="tagging", frozen=True, kw_only=True, forbid
     dense_norm: bool = False
     """A norm after it."""
     dropout: DropoutRate = 0.1
-    mix: bool = False
-    """A learned mix of all layers in place of the last (ELMo)."""
+    mix: bool | str = False
+    """A learned mix of all layers in place of the last (ELMo), or the layers to read (`nn/layer_mix.py`)."""
     spacing: Literal["written", "apart", "spaced"] = "written"
     """How text is read, for it to look like what was learnt: as written; with a space where a token would serve two
     words; with single spaces between all words."""
@@ -72,7 +72,7 @@ class TaggingConfig(HeadConfig, tag="tagging", frozen=True, kw_only=True, forbid
     @property
     def whole_words(self) -> bool:
         """Whether words, not subwords, carry the loss."""
-        return self.learn == "words" or self.crf or bool(self.lstm) or self.mix
+        return self.learn == "words" or self.crf or bool(self.lstm) or bool(self.mix)
 
     def build(self, model: EncoderConfig, vocabulary: int) -> Tagging:
         return Tagging(self, model)
@@ -92,8 +92,8 @@ class Tagging(Head):
             model, mix=config.mix, dropout=config.dropout, dense=config.dense, dense_norm=config.dense_norm
         )
         self.config = config
-        self.lstm = BiLSTM(size=model.hidden, hidden=config.lstm) if config.lstm else None
-        self.classifier = nn.Linear(self.lstm.width if self.lstm is not None else model.hidden, len(config.labels))
+        self.lstm = BiLSTM(size=self.width, hidden=config.lstm) if config.lstm else None
+        self.classifier = nn.Linear(self.lstm.width if self.lstm is not None else self.width, len(config.labels))
         self.crf = CRF(len(config.labels)) if config.crf else None
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:

@@ -17,35 +17,40 @@ from torch import Tensor, nn
 
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.encoder import EncoderConfig
-from larvatus.nn.layer_mix import LayerMix, LearntMix
+from larvatus.nn.layer_mix import LayerMix, LearntMix, read_layers
 
 Dense = Literal["tanh", "gelu", "relu", "none"]
 DENSE: dict[Dense, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": torch.relu}
 
 
 class Trunk(nn.Module):
-    """From features of the encoder to what scores are told from: […, D] → […, D]."""
+    """From features of the encoder to what scores are told from: […, D] → […, width]."""
 
     def __init__(
         self,
         model: EncoderConfig,
         *,
-        mix: bool,
+        mix: bool | str,
         dropout: float,
         dense: Dense = "none",
         dense_norm: bool = False,
+        read: int | None = None,
     ) -> None:
+        """`read` is the size of a row of features, where it is not the encoder's."""
         super().__init__()
-        self.mix = LayerMix(model.layers) if mix else None
+        self.mix = read_layers(mix, layers=model.layers)
         self.activation = DENSE.get(dense)
-        self.dense = nn.Linear(model.hidden, model.hidden, bias=model.biases) if dense != "none" else None
+        read = read or model.hidden * (self.mix.wide if self.mix is not None else 1)
+        self.dense = nn.Linear(read, model.hidden, bias=model.biases) if dense != "none" else None
+        self.width = read if self.dense is None else model.hidden
+        """Of what scores are told from."""
         self.norm = nn.LayerNorm(model.hidden, eps=model.norm_epsilon, bias=model.biases) if dense_norm else None
         self.dropout = Dropout(dropout)
 
     @property
     def learnt_mix(self) -> LearntMix | None:
-        """How much it wants of each layer; None where it reads the last one alone."""
-        return None if self.mix is None else self.mix.learnt
+        """How much it wants of each layer; None where it learns none of that."""
+        return self.mix.learnt if isinstance(self.mix, LayerMix) else None
 
     def mixed(self, x: Tensor) -> Tensor:
         """One vector for each row, of a stack of layers too, through dense layer and norm, before dropout."""
@@ -55,7 +60,7 @@ class Trunk(nn.Module):
         return self.norm(x_RD) if self.norm is not None else x_RD
 
     def trunk(self, x: Tensor) -> Tensor:
-        """The whole way: features of rows [R, D], or [layers + 1, R, D] for a mix → [R, D]."""
+        """The whole way: features of rows [R, D], or [layers, R, D] for a mix → [R, D]."""
         dropped: Tensor = self.dropout(self.mixed(x))
         return dropped
 

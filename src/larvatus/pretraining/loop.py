@@ -155,14 +155,14 @@ class Pretraining:
 
 
 def with_point(progress: Progress, result: HeldOut) -> Progress:
-    """Keep a held-out result for the curve, where there is a masked-lm loss and something to hold it against."""
-    if "masked-lm" not in result.scores or not result.guess_loss:
+    """Keep a held-out result for the curve, where words are predicted and there is something to hold that against."""
+    if result.words not in result.scores or not result.guess_loss:
         return progress
     point = CurvePoint(
         step=progress.step,
         tokens=progress.tokens,
         seconds=progress.seconds,
-        loss=result.scores["masked-lm"].loss,
+        loss=result.scores[result.words].loss,
         guess=result.guess_loss,
     )
     return msgspec.structs.replace(progress, curve=(*progress.curve, point))

@@ -75,7 +75,7 @@ class Features:
         head, encoder = head_of(model), model.encoder
         encoder.eval()
         sizes = Sizes.of(data, head, learning=learning)
-        depth = () if head.mix is None else (encoder.depth + 1,)
+        depth = () if head.mix is None else (len(head.mix.layers),)
         features = cls(sizes, _mapped((int(sizes.rows.sum()), *depth, encoder.width)), scoring)
         order = np.argsort(sizes.tokens, kind="stable")
         done = 0

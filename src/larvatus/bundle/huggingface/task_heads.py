@@ -103,6 +103,8 @@ class TaskHeads:
         for name, value in head.fixed.items():
             if (asked := getattr(config, name)) != value:
                 return f"{self._class(tag(config))} has no {name} = {asked!r}, always {value!r}"
+        if getattr(config, "lstm", 0):
+            return f"{self._class(tag(config))} has no BiLSTM"
         if "pool" in head.fields and getattr(config, "pool", None) == "max":
             return f"{self._class(tag(config))} has no pool = 'max'"
         return None

@@ -15,7 +15,7 @@ from larvatus.errors import printable
 from larvatus.evaluation.compare import as_dict
 from larvatus.evaluation.plot import draw
 from larvatus.evaluation.results import Results
-from larvatus.evaluation.table import as_table
+from larvatus.evaluation.table import as_table, tuned_table
 from larvatus.plots import can_draw
 from larvatus.settings import BudgetSettings, CompareSettings, MachineSettings
 
@@ -23,12 +23,13 @@ PLOT = "compare.png"
 WIDE = 240  # where there is no terminal whose width must be kept
 _HELP = {
     "steps": "Train each this many steps.",
-    "tokens": "Train each on this many tokens.",
+    "tokens": "Train each on this many tokens of its own vocabulary.",
+    "epochs": "Have each read the text this many times: equal text, not equal tokens.",
     "minutes": "Train each for this long: measured, then fixed as steps.",
 }
 
 Compared = Annotated[CompareSettings, Panel("The runs", first=("size", "seeds"))]
-EqualBudget = Annotated[BudgetSettings, Panel("How long", first=("minutes",), without=("epochs",), help=_HELP)]
+EqualBudget = Annotated[BudgetSettings, Panel("How long", first=("minutes",), help=_HELP)]
 Machine = Annotated[MachineSettings, Panel(MACHINE, without=("deterministic",))]
 
 
@@ -42,6 +43,9 @@ def show(results: Results, out: Path, *, as_json: bool) -> None:
         if not is_quiet():
             wide.print()
         wide.print(as_table(results))
+        if (tuned := tuned_table(results)) is not None:
+            wide.print()
+            wide.print(tuned)
     results_and_plot = f"results: {out / 'results.json'}{_plot(out, results)}"
     console.print(printable(results_and_plot), soft_wrap=True, markup=False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from larvatus.errors import DataError
 from larvatus.heads import AnsweringConfig
@@ -41,6 +41,10 @@ class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Dropout before the scores; default: as the model's family has it."""
     mix: bool = False
     """Read a learned mix of all layers (ELMo)."""
+    layers: str | None = None
+    """Which layers are read: all, last4 or concat4, or one by number (0: embeddings); default: the last."""
+    lstm: SizeOrNone = 0
+    """Size of a BiLSTM over the tokens; 0: none."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -61,7 +65,14 @@ def answering_head(
         )
     settings = dict(natural) if options.dropout is None else {**natural, "dropout": options.dropout}
     whole = marks_whole_words(train) if options.whole_words is None else options.whole_words
-    return AnsweringConfig(null=null, longest=options.longest, whole_words=whole, mix=options.mix, **settings)
+    return AnsweringConfig(
+        null=null,
+        longest=options.longest,
+        whole_words=whole,
+        mix=options.layers or options.mix,
+        lstm=options.lstm or UNSET,
+        **settings,
+    )
 
 
 def marks_whole_words(train: Dataset[QuestionExample]) -> bool:

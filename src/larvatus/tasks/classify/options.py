@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from larvatus.errors import DataError, UsageError
 from larvatus.flags import Flag
@@ -18,7 +18,7 @@ from larvatus.heads import ClassificationConfig
 from larvatus.heads.summary import SUMMARIES
 from larvatus.heads.trunk import Dense
 from larvatus.labelled.records import Dataset, TextExample
-from larvatus.ranges import DropoutRate, Focal, Weight, check_ranges
+from larvatus.ranges import DropoutRate, Focal, SizeOrNone, Weight, check_ranges
 from larvatus.tasks.classify.classify import Merge
 from larvatus.text.surrogates import refuse_surrogates
 
@@ -53,6 +53,10 @@ class ClassifyOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Dropout before the classes; default: 0.1."""
     mix: bool = False
     """Read a learned mix of all layers (ELMo)."""
+    layers: str | None = None
+    """Which layers are read: all, last4 or concat4, or one by number (0: embeddings); default: the last."""
+    lstm: SizeOrNone = 0
+    """Size of a BiLSTM over the tokens; 0: none."""
     balanced: Annotated[bool, Flag(offered=False)] = False
     """Classes count the more the rarer they are."""
     class_weights: Annotated[Mapping[str, Weight], Flag("--class-weight", metavar="NAME=W", words=_weights_given)] = {}
@@ -86,7 +90,8 @@ def classification_head(
     return ClassificationConfig(
         labels=labels,
         kind=kind,
-        mix=options.mix,
+        mix=options.layers or options.mix,
+        lstm=options.lstm or UNSET,
         class_weights=_weights(labels, counts, options, train) if kind != "regression" else (),
         focal=options.focal,
         smoothing=options.smoothing,

@@ -10,7 +10,7 @@ import numpy as np
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_head
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
 from larvatus.heads import ClassificationConfig
 from larvatus.heads.summary import pool_in
 from larvatus.labelled.problems import Problems
@@ -64,13 +64,15 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
         )
 
     def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskJob) -> ClassificationConfig:
+        if self.options(job).lstm and job.what == "head":
+            raise UsageError("a BiLSTM over the tokens of a text learns with the encoder, not over frozen vectors")
         config, pooling = pooled_head(bundle, train, job, self.options(job), present=self.head_in(bundle))
         job.say(balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
         job.say(pooling.describe())
         return config
 
     def is_linear(self, config: ClassificationConfig) -> bool:
-        return config.dense == "none" and not config.mix
+        return config.dense == "none" and not config.mix and not config.lstm
 
     def learn(
         self, bundle: Bundle, train: Dataset[TextExample], config: ClassificationConfig, job: TaskJob

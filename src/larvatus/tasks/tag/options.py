@@ -29,6 +29,8 @@ class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Dropout before the tags; default: 0.1."""
     mix: bool = False
     """Read a learned mix of all layers (ELMo)."""
+    layers: str | None = None
+    """Which layers are read: all, last4 or concat4, or one by number (0: embeddings); default: the last."""
     crf: bool = False
     """A CRF over the tags: learned transitions."""
     lstm: SizeOrNone = 0
@@ -64,7 +66,7 @@ def tagging_head(
         learn=options.learn,
         crf=options.crf,
         lstm=options.lstm,
-        mix=options.mix,
+        mix=options.layers or options.mix,
         spacing=spacing_of(train.examples),
         **settings,
     )
