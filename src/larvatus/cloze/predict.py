@@ -58,7 +58,11 @@ class Predictor:
     def log_probabilities(self, batch: TokenBatch[Tensor], at_B: Tensor, asked: Questions) -> Tensor:
         """log p of each asked token: its own score less the log of the sum over the vocabulary. No B × V matrix
         exists, only a chunk of it at a time; and of the last layer only what these places need is computed."""
-        h_BE = self.head.transform(self.encoder.at(batch, at_B))
+        return self.of_vectors(self.encoder.at(batch, at_B), asked)
+
+    def of_vectors(self, z_BD: Tensor, asked: Questions) -> Tensor:
+        """The same from the last layer's vectors of the places, which questions count."""
+        h_BE = self.head.transform(z_BD)
         rows = max(1, _LOGITS.get(self.device.type, _LOGITS["cuda"]) // len(self.words_VE))
         norms_B = torch.cat(
             [log_sum_exp_(F.linear(h_CE, self.words_VE, self.head.bias).float()) for h_CE in h_BE.split(rows)]

@@ -48,6 +48,8 @@ class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unk
     """The kind of target that it learns from (`targets.py`)."""
     suffix: ClassVar[str | None] = None
     """How the classes of `transformers` with such a head end: ``ForSequenceClassification``; None: there are none."""
+    begins_as: ClassVar[str | None] = None
+    """The objective of pretraining whose weights it begins with; None: it is new."""
     families: ClassVar[Mapping[str, HeadOfFamily]] = {}
     """By the prefix of their classes (``Bert``): what such a head is there."""
 
@@ -112,6 +114,13 @@ class Head(Trunk):
     def firsts_only(self) -> bool:
         """Whether the first token of each sequence says all: then the last layer is computed for it alone."""
         return False
+
+    def tie(self, encoder: Encoder) -> None:
+        """Told of the encoder that it stands on, for heads whose scores are those of words of the vocabulary."""
+
+    def places(self, tokens: TokenBatch[Tensor]) -> Tensor | None:
+        """The tokens that say all, by their places in the flat batch; None: all tokens of a sequence are needed."""
+        return tokens.lengths.cumsum(0) - tokens.lengths if self.firsts_only else None
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """[B] rows of features that each sequence has."""

@@ -181,8 +181,14 @@ def classify(
     merge: Merge = "mean",
 ) -> list[Classified]:
     """The answers of a model for texts that are encoded already."""
-    head = classifier_of(model)
-    rows = probabilities(head, class_scores(model, sequences, scoring, merge))
+    return answered(classifier_of(model), texts, sequences, class_scores(model, sequences, scoring, merge))
+
+
+def answered(
+    head: Classification, texts: Sequence[TextOrPair], sequences: Sequences, scores_EK: Floats
+) -> list[Classified]:
+    """The answers that scores come to."""
+    rows = probabilities(head, scores_EK)
     coverage = zip(sequences.tokens.tolist(), sequences.read.tolist(), sequences.parts.tolist(), strict=True)
     return [
         _answer(text, row, Coverage(tokens=tokens, read=read, windows=windows), head.config)
