@@ -60,7 +60,8 @@ def _known(bundle: Bundle, config: HeadConfig, wanted: Mapping[str, Tensor]) -> 
         if isinstance(before, HeadConfig) and config.same_labels(before):
             return {name: state[name] for name in wanted if name in state}
     if config.begins_as is not None:
-        return {name: tensor for name in wanted if (tensor := state.get(_beginning(config, name))) is not None}
+        known = {name: state.get(name, state.get(_beginning(config, name))) for name in wanted}
+        return {name: tensor for name, tensor in known.items() if tensor is not None}
     layout = _family(bundle)
     held = dict(bundle.spare)
     for name, tensor in state.items():

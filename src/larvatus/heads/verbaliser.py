@@ -60,7 +60,7 @@ class VerbaliserConfig(ClassificationConfig, tag="verbaliser", frozen=True, kw_o
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kind != "multi-class" or self.mix:
-            raise UsageError("words at a blank tell classes apart, from the last layer: neither labels, numbers nor mix")
+            raise UsageError("words at a blank tell classes apart, from the last layer; leave out kind and mix")
         if not len(self.words) == len(self.owners) == len(self.sizes) or sum(self.sizes) != len(self.ids):
             raise UsageError("a verbaliser has a label, a size and tokens for each word")
         if set(self.owners) != set(range(len(self.labels))):

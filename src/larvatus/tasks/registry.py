@@ -30,9 +30,7 @@ from larvatus.tasks.tag.task import Tag
 from larvatus.tasks.task import Task
 
 AnyTask = Task[Any, Any, Any]
-TASKS: Mapping[str, AnyTask] = {
-    task.name: task for task in (Classify(), Tag(), Spans(), Answers(), Choose(), Prompt())
-}
+TASKS: Mapping[str, AnyTask] = {task.name: task for task in (Classify(), Tag(), Spans(), Answers(), Choose(), Prompt())}
 if TYPE_CHECKING:
     TaskName = str
 else:

@@ -181,17 +181,18 @@ def classify(
     merge: Merge = "mean",
 ) -> list[Classified]:
     """The answers of a model for texts that are encoded already."""
-    return answered(classifier_of(model), texts, sequences, class_scores(model, sequences, scoring, merge))
+    head = classifier_of(model)
+    rows = probabilities(head, class_scores(model, sequences, scoring, merge))
+    return answered(head.config, texts, sequences, rows)
 
 
 def answered(
-    head: Classification, texts: Sequence[TextOrPair], sequences: Sequences, scores_EK: Floats
+    config: ClassificationConfig, texts: Sequence[TextOrPair], sequences: Sequences, rows: Floats
 ) -> list[Classified]:
-    """The answers that scores come to."""
-    rows = probabilities(head, scores_EK)
+    """The answers that probabilities [E, K] come to."""
     coverage = zip(sequences.tokens.tolist(), sequences.read.tolist(), sequences.parts.tolist(), strict=True)
     return [
-        _answer(text, row, Coverage(tokens=tokens, read=read, windows=windows), head.config)
+        _answer(text, row, Coverage(tokens=tokens, read=read, windows=windows), config)
         for text, row, (tokens, read, windows) in zip(texts, rows.tolist(), coverage, strict=True)
     ]
 

@@ -40,11 +40,13 @@ class Prompts:
     def describe(self) -> str:
         """What did not fit, a line for people; empty where all did."""
         cut = int((self.sequences.read < self.sequences.tokens).sum())
-        lines = [f"{cut:,} of {len(self.shown):,} texts are longer than the pattern leaves room for, and cut"] if cut else []
         fewer = int((self.shown < self.demonstrations).sum())
+        lines = []
+        if cut:
+            lines.append(f"{cut:,} of {len(self.shown):,} texts are longer than the pattern leaves room for, and cut")
         if fewer:
-            mean = float(self.shown.mean())
-            lines.append(f"not all {self.demonstrations} demonstrations fit before {fewer:,} texts: {mean:.1f} do on average")
+            many, mean = self.demonstrations, float(self.shown.mean())
+            lines.append(f"not all {many} demonstrations fit before {fewer:,} texts: {mean:.1f} do on average")
         return "; ".join(lines)
 
 
@@ -80,12 +82,10 @@ class Template:
         slots.sort(key=lambda piece: piece.slot == "second")
         for example in examples:
             self._check(example)
-        columns = [
-            tokenizer.encode_fast(
-                [" " * piece.spaced + str(example.pair if piece.slot == "second" else example.text) for example in examples]
-            )
-            for piece in slots
-        ]
+        columns = []
+        for piece in slots:
+            texts = [str(example.pair if piece.slot == "second" else example.text) for example in examples]
+            columns.append(tokenizer.encode_fast([" " * piece.spaced + text for text in texts]))
         return [list(row) for row in zip(*columns, strict=True)]
 
     def _check(self, example: TextExample) -> None:

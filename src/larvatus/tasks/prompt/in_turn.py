@@ -10,6 +10,7 @@ E examples, n tokens of a word, W words, K labels.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,7 +58,7 @@ def _word(
     open_En = np.ones((count, size), np.bool_)
     totals = np.zeros(count)
     for _ in range(size):
-        filled = Sequences(ids, *(getattr(sequences, name) for name in ("segments", "lengths", "parts", "tokens", "read")))
+        filled = dataclasses.replace(sequences, ids=ids)
         log_En = _log_probabilities(predictor, filled, places_En, word, scoring)
         best = np.where(open_En, log_En, -np.inf).argmax(1)
         rows = np.arange(count)

@@ -20,8 +20,8 @@ class PromptOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Of a prompt that is fine-tuned."""
 
     pattern: str = NULL
-    """The text with a blank for the label's word, "{text} It was {blank}."; of pairs {first} and {second}; null: text and
-    blank alone."""
+    """The text with a blank for the label's word, "{text} It was {blank}."; of pairs {first} and {second}; null: the
+    text and a blank alone."""
     verbaliser: Annotated[
         Mapping[str, tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=words_given)
     ] = {}

@@ -33,7 +33,7 @@ class Piece:
     slot: Slot | None
     literal: str = ""
     spaced: bool = False
-    """Of a slot: a space stands before it. It belongs to the slot: in byte-level vocabularies it is part of the word."""
+    """Of a slot: a space stands before it, and belongs to it: in byte-level vocabularies it is part of the word."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ class Pattern:
         if not texts:
             raise UsageError(f"{said} has no place for the text; write {{text}}, {WORKS}")
         if tuple(texts) not in (SINGLE, PAIR):
-            raise UsageError(f"{said} has {{{'} and {'.join(texts)}}}; write {{text}} alone, or {{first}} and {{second}}")
+            raise UsageError(
+                f"{said} has {{{'} and {'.join(texts)}}}; write {{text}} alone, or {{first}} and {{second}}"
+            )
         return cls(source, pieces)
 
     @property

@@ -23,6 +23,7 @@ from larvatus.tasks.classify.classify import (
     LabelledTexts,
     answered,
     label_array,
+    probabilities,
     texts_of,
     unknown_texts,
 )
@@ -34,7 +35,7 @@ from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, readable, t
 from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
 from larvatus.tasks.prompt.encode import Prompts, encode_prompts
 from larvatus.tasks.prompt.options import PromptOptions
-from larvatus.tasks.prompt.prompted import prompt_config, prompt_of, prompt_scores
+from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_of, prompt_scores
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import Scoring
@@ -68,7 +69,8 @@ class Prompt(Task[TextExample, Classified, PromptOptions]):
 
     def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskJob) -> VerbaliserConfig:
         if train.kind not in (None, "multi-class"):
-            raise UsageError(f"a word at a blank tells classes apart, but labels are {train.kind}; use finetune classify")
+            raise UsageError(f"a word at a blank tells classes apart, but this is {train.kind}; use finetune classify")
+        check_trains(bundle)
         options = self.options(job)
         pair = train.examples[0].pair is not None
         config = prompt_config(
@@ -109,7 +111,7 @@ class Prompt(Task[TextExample, Classified, PromptOptions]):
         head = prompt_of(bundle)
         prompts = encode_prompts(bundle.tokenizer, head.config, texts, limit=limit)
         scores = prompt_scores(bundle, texts, limit=limit, scoring=scoring)
-        return answered(head, texts_of(texts), prompts.sequences, scores)
+        return answered(head.config, texts_of(texts), prompts.sequences, probabilities(head, scores))
 
     def evaluate(
         self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions = EvaluationOptions()
