@@ -18,7 +18,8 @@ import numpy as np
 
 from larvatus.arrays import Doubles, Floats
 from larvatus.bundle.directory import Bundle
-from larvatus.heads.verbaliser import VerbaliserConfig
+from larvatus.errors import UsageError, did_you_mean
+from larvatus.heads.verbaliser import Demonstration, VerbaliserConfig
 from larvatus.labelled.records import Place, TextExample
 from larvatus.metrics.calibration import softmax
 from larvatus.tasks.classify.classify import answered, texts_of
@@ -46,6 +47,15 @@ class Asked:
     def answers(self, examples: Sequence[TextExample]) -> list[Classified]:
         rows = np.asarray(softmax(self.scores), np.float32)
         return answered(self.config, texts_of(examples), self.prompts.sequences, rows)
+
+
+def with_demonstrations(config: VerbaliserConfig, shown: Sequence[Demonstration]) -> VerbaliserConfig:
+    """The same with labelled examples in the context."""
+    for _, _, label in shown:
+        if label not in config.labels:
+            near = did_you_mean(label, config.labels)
+            raise UsageError(f"a demonstration is labelled {label!r}, which has no word{near}")
+    return msgspec.structs.replace(config, demonstrations=tuple(shown))
 
 
 def ask(
