@@ -88,6 +88,7 @@ class _Trial:
             check_trains(self.few_shot.bundle)
         if (trains or self.few.baseline or "context" in self.few.chosen) and self.train is None:
             raise UsageError("few examples are drawn from labelled ones: give --train FILE, or --k 0")
+        self.draws = self._draws()  # before anything is trained: a class may have too few
 
     def _config(self, pattern: str) -> VerbaliserConfig:
         pair = self.test.examples[0].pair is not None
@@ -101,7 +102,7 @@ class _Trial:
                 yield self._of_test("zero", pattern, self._asked(config))
             if "calibrated" in chosen:
                 yield self._of_test("calibrated", pattern, self._asked(config, calibrate=True))
-        draws = self._draws()
+        draws = self.draws
         for pattern in self.configs:
             if "context" in chosen:
                 yield self._of_draws("context", pattern, [self._context(pattern, each) for each in draws])

@@ -1,6 +1,6 @@
 """`larvatus prompt`: classify through a pattern with a blank, without training or with few examples.
 
-larvatus prompt "A dull film." --model DIR --pattern "{text} It was {blank}." --verbaliser pos=great --verbaliser neg=bad
+larvatus prompt "A dull film." --model DIR --pattern "{text} It was {blank}." --verbaliser pos=good --verbaliser neg=bad
 larvatus prompt --model DIR --verbaliser … --data test.tsv --train train.tsv --k 16 --draws 5 --baseline finetune
 larvatus prompt --model DIR --verbaliser … --train few.tsv --k 0 --unlabelled texts.txt --out runs/few
 """
