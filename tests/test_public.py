@@ -17,6 +17,7 @@ PUBLIC = {
         "evaluate",
         "finetune",
         "pretrain",
+        "prompt",
         "train_tokenizer",
     ),
     *("build_index", "build_senses", "fit_standardiser", "head_importance", "measure_isotropy", "score_pairs"),
@@ -26,6 +27,7 @@ PUBLIC = {
     *("Concordance", "Similarities", "Standardiser"),
     *("Chosen", "Classified", "Entity", "Tagged", "TextClassifier", "WordTagger"),
     *("Answer", "Spanned"),
+    *("PromptTable",),
 }
 
 

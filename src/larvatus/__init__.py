@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         head_importance,
         measure_isotropy,
         pretrain,
+        prompt,
         score_pairs,
         train_tokenizer,
     )
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from larvatus.errors import LarvatusError
     from larvatus.generation.results import Continuation, Generated
     from larvatus.model import Model, load
+    from larvatus.prompting.results import PromptTable
     from larvatus.recipes import Recipe, read_recipe
     from larvatus.tasks.choose.results import Chosen
     from larvatus.tasks.estimator import TextClassifier, WordTagger
@@ -63,6 +65,7 @@ __all__ = [
     "JointFill",
     "LarvatusError",
     "Model",
+    "PromptTable",
     "Recipe",
     "Score",
     "Similarities",
@@ -89,6 +92,7 @@ __all__ = [
     "load",
     "measure_isotropy",
     "pretrain",
+    "prompt",
     "read_recipe",
     "score_pairs",
     "train_tokenizer",
@@ -107,6 +111,7 @@ _HOMES = {
     "JointFill": "larvatus.cloze.results",
     "LarvatusError": "larvatus.errors",
     "Model": "larvatus.model",
+    "PromptTable": "larvatus.prompting.results",
     "Recipe": "larvatus.recipes",
     "Score": "larvatus.cloze.scores",
     "Similarities": "larvatus.embed.similarity",
@@ -132,6 +137,7 @@ _HOMES = {
     "load": "larvatus.model",
     "measure_isotropy": "larvatus.api",
     "pretrain": "larvatus.api",
+    "prompt": "larvatus.api",
     "read_recipe": "larvatus.recipes",
     "score_pairs": "larvatus.api",
     "train_tokenizer": "larvatus.api",

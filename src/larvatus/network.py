@@ -102,6 +102,9 @@ class Network(nn.Module):
         of_encoder = [config for config in objectives if narrow is None or not isinstance(config, MaskedLMConfig)]
         self.encoder = model.build(vocabulary)
         self.objectives = nn.ModuleDict({tag(config): config.build(model, vocabulary) for config in of_encoder})
+        for objective in self.objectives.values():
+            if isinstance(objective, Head):
+                objective.tie(self.encoder)
         self.generator = None
         if narrow is not None:
             self.attach(Network(narrow, [config for config in objectives if config not in of_encoder], vocabulary))

@@ -16,6 +16,7 @@ from larvatus.api.evaluating import evaluate
 from larvatus.api.isotropy import fit_standardiser, measure_isotropy
 from larvatus.api.pairs import score_pairs
 from larvatus.api.pretraining import convert, pretrain
+from larvatus.api.prompting import prompt
 from larvatus.api.senses import build_senses
 from larvatus.api.similar import build_index
 from larvatus.api.tasks import finetune
@@ -36,6 +37,7 @@ __all__ = [
     "head_importance",
     "measure_isotropy",
     "pretrain",
+    "prompt",
     "score_pairs",
     "train_tokenizer",
 ]

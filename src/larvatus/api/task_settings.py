@@ -68,7 +68,7 @@ class RunSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     trained: Annotated[str, Flag(panel="Training")] = "all"
-    """What learns: all, head, last2, lora, lora16."""
+    """What learns: all, head, last2, bias, lora, lora16."""
     layer_decay: Annotated[PositiveShare, Flag(panel="Training")] = 1.0
     """Rate of a layer as a share of the one above."""
     head_rate: Annotated[Factor, Flag(panel="Training")] | None = None

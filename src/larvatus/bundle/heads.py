@@ -61,6 +61,9 @@ def _known(bundle: Bundle, config: HeadConfig, wanted: Mapping[str, Tensor]) -> 
     for before in bundle.objectives:
         if isinstance(before, HeadConfig) and config.same_labels(before):
             return {name: state[name] for name in wanted if name in state}
+    if config.begins_as is not None:
+        known = {name: state.get(name, state.get(_beginning(config, name))) for name in wanted}
+        return {name: tensor for name, tensor in known.items() if tensor is not None}
     layout = _family(bundle)
     held = dict(bundle.spare)
     for name, tensor in state.items():
@@ -68,6 +71,11 @@ def _known(bundle: Bundle, config: HeadConfig, wanted: Mapping[str, Tensor]) -> 
     other = tuple(f"objectives.{tag(config)}.{part}." for part in ("classifier", "crf"))  # of other labels
     names = {name: _theirs(layout, name) for name in wanted if not name.startswith(other)}
     return {name: held[theirs[0]] for name, theirs in names.items() if theirs and theirs[0] in held}
+
+
+def _beginning(config: HeadConfig, name: str) -> str:
+    """``objectives.verbaliser.words.bias`` is ``objectives.masked-lm.bias`` of the pretrained model."""
+    return f"objectives.{config.begins_as}.{name.split('.', 3)[3]}"
 
 
 def _theirs(layout: Layout, name: str) -> tuple[str, ...]:

@@ -62,6 +62,11 @@ COMMANDS = {
         _TASKS,
         "Fine-tune a model on labelled examples, choose the best weights on held-out ones, calibrate, and save.",
     ),
+    "prompt": Listed(
+        "larvatus.cli.tasks.prompt:command",
+        _TASKS,
+        "Classify through a pattern with a blank: texts as they come, a table of methods (--data), or PET (--out).",
+    ),
     "predict": Listed(
         "larvatus.cli.tasks.predict:predict",
         _TASKS,

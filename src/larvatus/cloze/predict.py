@@ -75,9 +75,15 @@ class Predictor:
         """log p of each asked token: its own score less the log of the sum over the vocabulary. No B × V matrix
         exists, only a chunk of it at a time; and of the last layer only what these places need is computed."""
         if isinstance(self.head, PermutationLM):
-            h_BE = self._asked(batch, at_B)
-        else:
-            h_BE = self.head.transform(self.encoder.at(batch, at_B))
+            return self._log_probabilities(self._asked(batch, at_B), asked)
+        return self.of_vectors(self.encoder.at(batch, at_B), asked)
+
+    def of_vectors(self, z_BD: Tensor, asked: Questions) -> Tensor:
+        """The same from the last layer's vectors of the places, which questions count; by a masked-lm head."""
+        assert isinstance(self.head, MaskedLM)
+        return self._log_probabilities(self.head.transform(z_BD), asked)
+
+    def _log_probabilities(self, h_BE: Tensor, asked: Questions) -> Tensor:
         rows = max(1, _LOGITS.get(self.device.type, _LOGITS["cuda"]) // len(self.words_VE))
         norms_B = torch.cat(
             [log_sum_exp_(F.linear(h_CE, self.words_VE, self.head.bias).float()) for h_CE in h_BE.split(rows)]

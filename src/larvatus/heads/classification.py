@@ -42,7 +42,7 @@ THEIR_KINDS: dict[Kind, str] = {
 
 class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_only=True, forbid_unknown_fields=True):
     needs: ClassVar = ClassTargets
-    suffix: ClassVar = "ForSequenceClassification"
+    suffix: ClassVar[str | None] = "ForSequenceClassification"
 
     labels: tuple[str, ...]
     """Names of the classes; for a number, its one name."""

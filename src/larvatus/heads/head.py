@@ -22,7 +22,7 @@ from torch import Tensor
 
 from larvatus.arrays import Ints
 from larvatus.batch import TokenBatch, TrainingBatch, WordPieces
-from larvatus.heads.summary import SummaryPool
+from larvatus.heads.summary import SummaryPool, summary_places
 from larvatus.heads.trunk import Trunk
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.objectives.loss import Loss
@@ -49,6 +49,8 @@ class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unk
     """The kind of target that it learns from (`targets.py`)."""
     suffix: ClassVar[str | None] = None
     """How the classes of `transformers` with such a head end: ``ForSequenceClassification``; None: there are none."""
+    begins_as: ClassVar[str | None] = None
+    """The objective of pretraining whose weights it begins with; None: it is new."""
     families: ClassVar[Mapping[str, HeadOfFamily]] = {}
     """By the prefix of their classes (``Bert``): what such a head is there."""
 
@@ -113,6 +115,13 @@ class Head(Trunk):
     def summary(self) -> SummaryPool | None:
         """The one token of each sequence that says all, where one does: the last layer is computed for it alone."""
         return None
+
+    def tie(self, encoder: Encoder) -> None:
+        """Told of the encoder that it stands on, for heads whose scores are those of words of the vocabulary."""
+
+    def places(self, tokens: TokenBatch[Tensor]) -> Tensor | None:
+        """The tokens that say all, by their places in the flat batch; None: all tokens of a sequence are needed."""
+        return None if self.summary is None else summary_places(tokens.lengths, self.summary)
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """[B] rows of features that each sequence has."""

@@ -15,6 +15,7 @@ from larvatus.heads.head import HeadConfig
 
 WHERE = (
     "larvatus.heads.classification:ClassificationConfig",
+    "larvatus.heads.verbaliser:VerbaliserConfig",
     "larvatus.heads.tagging:TaggingConfig",
     "larvatus.heads.answering:AnsweringConfig",
     "larvatus.heads.spans:SpansConfig",

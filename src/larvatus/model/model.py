@@ -22,8 +22,14 @@ from larvatus.generation.results import Generated
 from larvatus.generation.settings import GenerateSettings
 from larvatus.model.encoder import EncoderModel
 from larvatus.tasks.classify.classify import Merge
-from larvatus.tasks.predict import Input, PredictOptions, Predictor
-from larvatus.tasks.results import Prediction
+from larvatus.tasks.inputs import readable, text_or_pair
+from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
+from larvatus.tasks.prompt.pattern import NULL
+from larvatus.tasks.prompt.prompted import prompt_config
+from larvatus.tasks.prompt.words import Words
+from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, ask, with_demonstrations
+from larvatus.tasks.results import Classified, Prediction
+from larvatus.tasks.scoring import Scoring
 from larvatus.version import VERSION
 
 
@@ -202,6 +208,79 @@ class Model(EncoderModel):
         if isinstance(texts, str | tuple):
             return next(predictor.predict([texts]))
         return list(predictor.predict(texts))
+
+    @overload
+    def prompt(  # type: ignore[overload-overlap]  # a text is an iterable of texts
+        self,
+        texts: str | tuple[str, str],
+        words: Words,
+        *,
+        pattern: str = ...,
+        examples: Sequence[tuple[str, ...]] = ...,
+        calibrate: bool = ...,
+        neutral: Sequence[str] = ...,
+        length: int | None = ...,
+    ) -> Classified: ...
+
+    @overload
+    def prompt(
+        self,
+        texts: Iterable[str | tuple[str, str]],
+        words: Words,
+        *,
+        pattern: str = ...,
+        examples: Sequence[tuple[str, ...]] = ...,
+        calibrate: bool = ...,
+        neutral: Sequence[str] = ...,
+        length: int | None = ...,
+    ) -> list[Classified]: ...
+
+    def prompt(
+        self,
+        texts: str | tuple[str, str] | Iterable[str | tuple[str, str]],
+        words: Words,
+        *,
+        pattern: str = NULL,
+        examples: Sequence[tuple[str, ...]] = (),
+        calibrate: bool = False,
+        neutral: Sequence[str] = NEUTRAL_TEXTS,
+        length: int | None = None,
+    ) -> Classified | list[Classified]:
+        """Classify without training: how likely the words of the labels are at the blank of a pattern.
+
+        Args:
+            texts: One text or pair, or several.
+            words: The word of each label, or several: `{"pos": "great", "neg": ["terrible", "bad"]}`.
+            pattern: `"{text} It was {blank}."`, of pairs `"{first}? {blank}, {second}"`; `null`: the text and a blank.
+            examples: Labelled texts, `(text, label)`, or pairs, `(first, second, label)`, that are shown before each
+                text, as many as fit.
+            calibrate: Divide by what the prompt says of neutral texts (Zhao et al. 2021).
+            neutral: Those texts.
+            length: Tokens of a sequence; as many as the model has positions by default. The pattern is never cut.
+
+        Returns:
+            One answer for one text, a list for several; `.coverage` says how much of each was read.
+
+        Example:
+            >>> answer = model.prompt("the river", {"wet": "wide", "dry": "deep"}, pattern="{text} was {blank}.")
+            >>> answer.label in ("wet", "dry")
+            True
+        """
+        given: Any = [texts] if isinstance(texts, str | tuple) else list(texts)
+        asked = [readable(text_or_pair(text, Given("text", number))) for number, text in enumerate(given, start=1)]
+        pair = bool(asked) and asked[0].pair is not None
+        config = prompt_config(self.bundle, pattern=pattern, words=words, pair=pair)
+        shown = tuple((row[0], row[1] if len(row) == 3 else None, row[-1]) for row in examples)
+        known = ask(
+            self.bundle,
+            with_demonstrations(config, shown),
+            asked,
+            neutral=neutral if calibrate else (),
+            length=length,
+            scoring=Scoring(device=str(self.device)),
+        )
+        answers = known.answers(asked)
+        return answers[0] if isinstance(texts, str | tuple) else answers
 
     @overload
     def __call__(self, texts: str | tuple[str, ...], **settings: Any) -> Prediction: ...

@@ -20,8 +20,8 @@ from larvatus.tasks.read.unknown import Unknown
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring
 
-What = Literal["all", "head", "last", "lora"]
-"""What of a model is trained: everything, the head, the last layers or LoRA."""
+What = Literal["all", "head", "last", "lora", "bias"]
+"""What of a model is trained: everything, the head, the last layers, LoRA or biases."""
 SHOWN = 12
 """Labels of a line."""
 

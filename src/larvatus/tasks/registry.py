@@ -24,12 +24,13 @@ from larvatus.labelled.records import Row
 from larvatus.tasks.answers.task import Answers
 from larvatus.tasks.choose.task import Choose
 from larvatus.tasks.classify.task import Classify
+from larvatus.tasks.prompt.task import Prompt
 from larvatus.tasks.spans.task import Spans
 from larvatus.tasks.tag.task import Tag
 from larvatus.tasks.task import Task
 
 AnyTask = Task[Any, Any, Any]
-TASKS: Mapping[str, AnyTask] = {task.name: task for task in (Classify(), Tag(), Spans(), Answers(), Choose())}
+TASKS: Mapping[str, AnyTask] = {task.name: task for task in (Classify(), Tag(), Spans(), Answers(), Choose(), Prompt())}
 if TYPE_CHECKING:
     TaskName = str
 else:
@@ -45,7 +46,7 @@ def task_named(name: str) -> AnyTask:
 
 def task_of_head(config: object) -> AnyTask | None:
     """The task whose head this is; None of an objective of pretraining."""
-    return next((task for task in TASKS.values() if isinstance(config, task.Head)), None)
+    return next((task for task in TASKS.values() if type(config) is task.Head), None)
 
 
 def task_of(bundle: Bundle) -> AnyTask:

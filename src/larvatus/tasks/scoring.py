@@ -63,9 +63,9 @@ def head_as(model: Network, kind: type[AHead], does: str, name: str = "the model
 def features_of(
     model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: int | None = None, learning: bool = False
 ) -> Tensor:
-    """What the head's `features` gives. Where [CLS] alone speaks, the rest of the last layer is not computed."""
-    if head.summary is not None:
-        return model.encoder.at(batch.tokens, summary_places(batch.tokens.lengths, head.summary), limit=limit)
+    """What the head's `features` gives. Where [CLS] or a blank says all, the rest of the last layer is not computed."""
+    if (places := head.places(batch.tokens)) is not None:
+        return model.encoder.at(batch.tokens, places, limit=limit)
     return head.features(head.states(model.encoder, batch.tokens, limit=limit), batch, learning=learning)
 
 

@@ -129,7 +129,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
 
     def head_in(self, bundle: Bundle) -> Any | None:
         """The settings of the head that a model has for this task already."""
-        return next((config for config in bundle.objectives if isinstance(config, self.Head)), None)
+        return next((config for config in bundle.objectives if type(config) is self.Head), None)
 
     def is_linear(self, config: Any) -> bool:
         """Whether the head is a single linear layer over one vector of a text, which may learn faster alone."""

@@ -183,9 +183,16 @@ def classify(
     """The answers of a model for texts that are encoded already."""
     head = classifier_of(model)
     rows = probabilities(head, class_scores(model, sequences, scoring, merge))
+    return answered(head.config, texts, sequences, rows)
+
+
+def answered(
+    config: ClassificationConfig, texts: Sequence[TextOrPair], sequences: Sequences, rows: Floats
+) -> list[Classified]:
+    """The answers that probabilities [E, K] come to."""
     coverage = zip(sequences.tokens.tolist(), sequences.read.tolist(), sequences.parts.tolist(), strict=True)
     return [
-        _answer(text, row, Coverage(tokens=tokens, read=read, windows=windows), head.config)
+        _answer(text, row, Coverage(tokens=tokens, read=read, windows=windows), config)
         for text, row, (tokens, read, windows) in zip(texts, rows.tolist(), coverage, strict=True)
     ]
 

@@ -25,7 +25,13 @@ from larvatus.labelled.records import Dataset, TextExample
 from larvatus.metrics.calibration import brier, negative_log_likelihood, reliability_of
 from larvatus.metrics.classification import F1, ClassCounts, confusion, f1_by_class, multi_label
 from larvatus.nn.buckets import IGNORE
-from larvatus.tasks.classify.classify import class_scores, classifier_of, labelled_texts, probabilities
+from larvatus.tasks.classify.classify import (
+    LabelledTexts,
+    class_scores,
+    classifier_of,
+    labelled_texts,
+    probabilities,
+)
 from larvatus.tasks.evaluation.evaluated import (
     Calibration,
     Evaluation,
@@ -104,14 +110,21 @@ def evaluate_texts(
     bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions = EvaluationOptions()
 ) -> TextEvaluation:
     """A model that classifies texts or pairs, or gives them a number."""
-    head = classifier_of(bundle.network, str(bundle.path))
-    config = head.config
+    config = classifier_of(bundle.network, str(bundle.path)).config
     encoded = labelled_texts(bundle, data.examples, config, options.windows(bundle))
-    unknown = encoded.unknown
-    unknown.check(strict=options.strict)
-    names = (*config.labels, *unknown.names)
+    encoded.unknown.check(strict=options.strict)
     bundle.network.to(options.scoring.device)
     scores = class_scores(bundle.network, encoded.sequences, options.scoring, options.merge)
+    return judged_texts(bundle, data, encoded, scores, options)
+
+
+def judged_texts(
+    bundle: Bundle, data: Dataset[TextExample], encoded: LabelledTexts, scores: Floats, options: EvaluationOptions
+) -> TextEvaluation:
+    """What scores [E, K] of the model's labels are worth."""
+    head = classifier_of(bundle.network, str(bundle.path))
+    config, unknown = head.config, encoded.unknown
+    names = (*config.labels, *unknown.names)
     gold, answers = unknown.added_to(encoded.labels, known=len(config.labels)), answers_of(scores, config)
     if answers.ndim == 2:
         answers = np.pad(answers, ((0, 0), (0, len(unknown.names))))

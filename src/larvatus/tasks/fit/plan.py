@@ -36,6 +36,8 @@ def plan(
 
 def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
     size = head.describe()
+    if head.begins_as is not None and taken:
+        return f"head: {size}; the model's own {head.begins_as} head"
     parts = sorted({name.split(".")[2] for name in taken})
     if "classifier" in parts:
         return f"head: {size}; the model's own, which has the same labels"

@@ -39,6 +39,8 @@ LOWER = (
     "lower --microbatch or --length, or take a smaller --model; what was saved stays, and --resume goes on from there"
 )
 CURVE = "curve.json"
+ENSEMBLE = "ensemble.json"
+"""What the patterns of a prompt said of unlabelled texts, of which a classifier then learns (`prompting/run.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -184,7 +186,7 @@ def refuse_what_is_there(out: Path, *, resume: bool, overwrite: bool, inputs: Se
     """A directory with a run or a model in it is only touched by a resume, or to begin anew."""
     refuse_resume_with_overwrite(resume=resume, overwrite=overwrite)
     refuse_link(out / FOLDER)
-    refuse_other_kind(out, lambda name: name.startswith("seed-") or name == CURVE)
+    refuse_other_kind(out, lambda name: name.startswith("seed-") or name in (CURVE, ENSEMBLE))
     held = names_in(out / FOLDER)
     begun = resume and is_begun(out)
     if not begun and not overwrite:

@@ -35,7 +35,7 @@ FEWEST, MOST = 3, 20
 
 RATE = 5e-5
 """Where neither task nor user says one."""
-FASTER = {"all": 1.0, "last": 2.0, "lora": 10.0}
+FASTER = {"all": 1.0, "last": 2.0, "lora": 10.0, "bias": 10.0}
 """What is trained in part may move faster."""
 HEAD_RATE = 1e-3
 """Of a head alone, over a frozen encoder."""
@@ -79,7 +79,7 @@ class FineTuneConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             rate = LINEAR_HEAD_RATE if linear else HEAD_RATE
         else:
             rate = usual.rate * FASTER[self.trained.what]
-        head_rate = 1.0 if alone or self.trained.what == "lora" else usual.head_rate
+        head_rate = 1.0 if alone or self.trained.what in ("lora", "bias") else usual.head_rate
         epochs = min(MOST, max(FEWEST, round(usual.steps * self.batch / max(1, examples))))
         return msgspec.structs.replace(
             self,

@@ -1,8 +1,9 @@
-"""What fine-tuning trains: everything, the head alone, the last layers, or LoRA; and how fast each layer learns.
+"""What fine-tuning trains: everything, the head alone, the last layers, biases or LoRA; and how fast each layer learns.
 
     all       every weight (Devlin et al. 2019)
     head      the head over frozen features (their §5.3; `features.py` computes those once)
     last2     the head and the two highest layers
+    bias      the head and the biases of all layers and norms (BitFit, Ben Zaken et al. 2022)
     lora16    the head and low-rank additions of rank 16 (`nn/lora.py`, Hu et al. 2022)
 
 With layer-wise decay (Howard & Ruder 2018; Clark et al. 2020) lower layers, which know more of language and less of the
@@ -18,7 +19,7 @@ task, learn slower: the highest layer has the rate, each below it `layer_decay` 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct
 
@@ -31,7 +32,7 @@ from larvatus.tasks.job import What
 
 class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     what: What = "all"
-    """Everything, the head, the head and the last layers, or the head and LoRA."""
+    """Everything, the head, or the head and the last layers, LoRA or biases."""
     last: LayersOrNone = 0
     """How many layers, with "last"."""
     layer_decay: PositiveShare = 1.0
@@ -47,10 +48,8 @@ class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
-        if self.what not in ("all", "head", "last", "lora"):
-            raise UsageError(
-                f"{self.what!r} cannot be trained{did_you_mean(self.what, ['all', 'head', 'last', 'lora'])}"
-            )
+        if self.what not in (known := get_args(What)):
+            raise UsageError(f"{self.what!r} cannot be trained{did_you_mean(self.what, known)}")
         if (self.what == "last") != (self.last > 0):
             raise UsageError("the last layers are trained by number, one or more, such as last2, and only with last")
 
@@ -63,10 +62,10 @@ class TrainedConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         >>> TrainedConfig.read("last2").last, TrainedConfig.read("lora16").lora.rank
         (2, 16)
         """
-        match = re.fullmatch(r"(all|head|last(?=\d)|lora)(\d{1,4})?", word, flags=re.ASCII)
+        match = re.fullmatch(r"(all|head|bias|last(?=\d)|lora)(\d{1,4})?", word, flags=re.ASCII)
         number = None if match is None or match[2] is None else int(match[2])
-        if match is None or (number is not None and match[1] in ("all", "head")):
-            known = ["all", "head", "last1", "last2", "lora", "lora16"]
+        if match is None or (number is not None and match[1] in ("all", "head", "bias")):
+            known = ["all", "head", "last1", "last2", "bias", "lora", "lora16"]
             raise UsageError(f"{shown(word)} is not something to train{did_you_mean(word, known)}")
         if match[1] == "lora" and number is not None:
             settings["lora"] = LoRAConfig(rank=number, alpha=2.0 * number)
@@ -99,6 +98,8 @@ def trainable(model: Network, config: TrainedConfig, *, decay: float, seed: int)
     for depth, part in parts:
         if (config.what == "all" and (depth < blocks or config.embeddings)) or depth < config.last:
             part.requires_grad_(True)
+    if config.what == "bias":
+        _biases_learn(model)
     model.objectives.requires_grad_(True)
     scaled = [(config.layer_decay**depth, part) for depth, part in parts]
     groups: dict[tuple[float, float], dict[str, Any]] = {}
@@ -111,6 +112,15 @@ def trainable(model: Network, config: TrainedConfig, *, decay: float, seed: int)
                 group = groups.setdefault(key, {"params": [], "weight_decay": key[1], "scale": scale})
                 group["params"].append(parameter)
     return list(groups.values())
+
+
+def _biases_learn(model: Network) -> None:
+    """Biases of linear layers and norms, by their names."""
+    biases = [parameter for name, parameter in model.encoder.named_parameters() if name.endswith("bias")]
+    if not biases:
+        raise UsageError("the model has no biases to train (as ModernBERT has none); train lora or all")
+    for parameter in biases:
+        parameter.requires_grad_(True)
 
 
 def train_mode(model: Network) -> None:

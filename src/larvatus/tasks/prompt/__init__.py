@@ -1,0 +1,1 @@
+"""Classifying texts and pairs through a pattern with a blank."""

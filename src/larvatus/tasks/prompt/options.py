@@ -1,0 +1,31 @@
+"""What may be chosen of a prompt: its pattern and the words of its labels.
+
+PromptOptions(pattern="{text} It was {blank}.", verbaliser={"neg": ("terrible",), "pos": ("great",)})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Struct
+
+from larvatus.flags import Flag
+from larvatus.ranges import check_ranges
+from larvatus.tasks.prompt.pattern import NULL
+from larvatus.tasks.prompt.words import words_given
+
+
+class PromptOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a prompt that is fine-tuned."""
+
+    pattern: str = NULL
+    """The text with a blank for the label's word, "{text} It was {blank}."; of pairs {first} and {second}; null: the
+    text and a blank alone."""
+    verbaliser: Annotated[
+        Mapping[str, tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=words_given)
+    ] = {}
+    """The word of a label; repeatable, for each label, and for several words of one."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")

@@ -1,0 +1,80 @@
+"""A pretrained model with a prompt in place of a head.
+
+config = prompt_config(bundle, pattern="{text} It was {blank}.", words={"neg": "terrible", "pos": "great"})
+ready = prompted(bundle, config)                # the model's own masked-lm head, read at the blank
+prompt_scores(ready, examples, limit=128, scoring=Scoring())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from larvatus.arrays import Floats
+from larvatus.bundle.directory import Bundle
+from larvatus.bundle.heads import with_head
+from larvatus.errors import ArtefactError
+from larvatus.heads.verbaliser import Verbaliser, VerbaliserConfig
+from larvatus.labelled.records import TextExample
+from larvatus.tasks.prompt.continuations import writes
+from larvatus.tasks.prompt.encode import encode_prompts
+from larvatus.tasks.prompt.in_turn import scores_in_turn
+from larvatus.tasks.prompt.pattern import Pattern
+from larvatus.tasks.prompt.words import Words, verbaliser
+from larvatus.tasks.scoring import Scoring, head_as, score_sequences
+
+NO_BLANK = 0
+"""In place of the token of a blank, of models that write."""
+
+
+def check_fills(bundle: Bundle) -> None:
+    """Refuse a model that cannot fill blanks, or whose blanks are filled by another."""
+    if "masked-lm" in bundle.network.objectives or "verbaliser" in bundle.network.objectives:
+        return
+    if bundle.network.generator is not None:
+        raise ArtefactError(
+            f"{bundle.path} fills blanks by its generator, which is a model of its own; prompt {bundle.path}/generator"
+        )
+    raise ArtefactError(
+        f"{bundle.path} has no masked-lm head to read a blank with, nor a head that continues texts; prompt a model "
+        "pretrained with masked-lm, causal-lm or denoising"
+    )
+
+
+def check_trains(bundle: Bundle) -> None:
+    """Refuse a model that a prompt cannot be trained of: one that writes is asked, or fine-tuned to classify."""
+    if writes(bundle):
+        raise ArtefactError(
+            f"{bundle.path} continues texts: it is prompted without training, or fine-tuned by finetune classify; a "
+            "prompt is trained of a model pretrained with masked-lm"
+        )
+    check_fills(bundle)
+
+
+def prompt_config(
+    bundle: Bundle, *, pattern: str, words: Words, labels: Sequence[str] | None = None, pair: bool = False
+) -> VerbaliserConfig:
+    """A prompt for a model that fills blanks, or writes; `labels` in their order, where the words do not say it."""
+    if not writes(bundle):
+        check_fills(bundle)
+    read = Pattern.read(pattern, pair=pair)
+    mask = NO_BLANK if writes(bundle) else None
+    return verbaliser(bundle.tokenizer, read, labels=labels or tuple(words), words=words, mask=mask)
+
+
+def prompted(bundle: Bundle, config: VerbaliserConfig) -> Bundle:
+    """The model with the prompt as its head: nothing of it is new."""
+    return with_head(bundle, config, seed=0)[0]
+
+
+def prompt_of(bundle: Bundle) -> Verbaliser:
+    """The prompt of a model that has one."""
+    return head_as(bundle.network, Verbaliser, "classify through a blank", str(bundle.path))
+
+
+def prompt_scores(bundle: Bundle, examples: Sequence[TextExample], *, limit: int, scoring: Scoring) -> Floats:
+    """[E, K] scores of the labels; words of several tokens are filled in turn."""
+    head = prompt_of(bundle)
+    if head.config.blanks > 1:
+        return scores_in_turn(bundle.network, bundle.tokenizer, examples, limit=limit, scoring=scoring)
+    prompts = encode_prompts(bundle.tokenizer, head.config, examples, limit=limit)
+    return score_sequences(bundle.network, prompts.sequences, scoring)

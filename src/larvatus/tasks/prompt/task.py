@@ -1,0 +1,140 @@
+"""Classify texts and pairs through a pattern with a blank (PET, Schick & Schütze 2021), as a task.
+
+    larvatus finetune prompt --model DIR --train few.tsv --pattern "{text} It was {blank}." --verbaliser pos=great \\
+        --verbaliser neg=terrible --out runs/few
+
+It learns by cross-entropy over the scores of the labels' words, and is evaluated and predicts as classifiers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import UsageError
+from larvatus.heads.verbaliser import VerbaliserConfig
+from larvatus.labelled.problems import Problems
+from larvatus.labelled.reading import FileOptions, Paths, TextFiles
+from larvatus.labelled.records import Dataset, Kind, Place, TextExample
+from larvatus.tasks.classify.classify import (
+    LabelledTexts,
+    answered,
+    label_array,
+    probabilities,
+    texts_of,
+    unknown_texts,
+)
+from larvatus.tasks.classify.evaluation import TextEvaluation, judged_texts
+from larvatus.tasks.classify.held_out import HeldOutTexts, metric_of_texts
+from larvatus.tasks.classify.task import Classify
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, readable, text_or_pair
+from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
+from larvatus.tasks.prompt.encode import Prompts, encode_prompts
+from larvatus.tasks.prompt.options import PromptOptions
+from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_of, prompt_scores
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.results import Classified
+from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.task import CardWords, Task
+
+_CLASSIFY = Classify()
+
+
+class Prompt(Task[TextExample, Classified, PromptOptions]):
+    name = "prompt"
+    title = "Classify texts or pairs through a pattern with a blank (PET)."
+    models = "prompted classifiers"
+    Options = PromptOptions
+    Head = VerbaliserConfig
+    Reading = TextFiles
+    Inputs = TextOrPair
+    defaults = Usual(5e-5, 1.0, 1_500)
+    card = CardWords("classifies texts through a pattern with a blank", "text-classification", None)
+    shows = frozenset({"top", "probabilities"})
+    as_tuples = Classify.as_tuples
+
+    def read(
+        self,
+        source: Paths,
+        columns: FileOptions = FileOptions(),
+        *,
+        kind: Kind | None = None,
+        problems: Problems | None = None,
+    ) -> Dataset[TextExample]:
+        return _CLASSIFY.read(source, columns, kind=kind, problems=problems)
+
+    def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskJob) -> VerbaliserConfig:
+        if train.kind not in (None, "multi-class"):
+            raise UsageError(f"a word at a blank tells classes apart, but this is {train.kind}; use finetune classify")
+        check_trains(bundle)
+        options = self.options(job)
+        pair = train.examples[0].pair is not None
+        config = prompt_config(
+            bundle, pattern=options.pattern, words=options.verbaliser, labels=train.label_names(), pair=pair
+        )
+        if config.blanks > 1 and job.what == "head":
+            raise UsageError(
+                "frozen vectors are kept of one blank, but a word has several tokens; train all, bias or lora, or give "
+                "words of one token"
+            )
+        job.say(balance(train.labels(), "classes", of=len(train)))
+        return config
+
+    def learn(
+        self, bundle: Bundle, train: Dataset[TextExample], config: VerbaliserConfig, job: TaskJob
+    ) -> LabelledTexts:
+        prompts, data = labelled_prompts(bundle, train.examples, config, job.windows(bundle))
+        if line := prompts.describe():
+            job.say(line)
+        return data
+
+    def held_out(
+        self, bundle: Bundle, dev: Dataset[TextExample], config: VerbaliserConfig, job: TaskJob, *, train: Any
+    ) -> HeldOutTexts:
+        counts = [train.labels()[label] for label in config.labels]
+        _, data = labelled_prompts(bundle, dev.examples, config, job.windows(bundle))
+        tell_unknown(job, dev.source, data.unknown, ("texts", "labelled with classes"))
+        return HeldOutTexts(data, config, metric_of_texts(config, counts, job.metric))
+
+    def example(self, given: Input, place: Place) -> TextExample:
+        return text_or_pair(given, place)
+
+    def predict(
+        self, bundle: Bundle, examples: Sequence[Any], options: PredictOptions, scoring: Scoring
+    ) -> Sequence[Classified]:
+        texts = [readable(example) for example in examples]
+        limit = Windows.of(bundle, length=options.length).limit
+        head = prompt_of(bundle)
+        prompts = encode_prompts(bundle.tokenizer, head.config, texts, limit=limit)
+        scores = prompt_scores(bundle, texts, limit=limit, scoring=scoring)
+        return answered(head.config, texts_of(texts), prompts.sequences, probabilities(head, scores))
+
+    def evaluate(
+        self, bundle: Bundle, data: Dataset[TextExample], options: EvaluationOptions = EvaluationOptions()
+    ) -> TextEvaluation:
+        config = prompt_of(bundle).config
+        windows = options.windows(bundle)
+        _, encoded = labelled_prompts(bundle, data.examples, config, windows)
+        encoded.unknown.check(strict=options.strict)
+        bundle.network.to(options.scoring.device)
+        scores = prompt_scores(bundle, data.examples, limit=windows.limit, scoring=options.scoring)
+        return judged_texts(bundle, data, encoded, scores, options)
+
+    def label_kind(self, config: VerbaliserConfig) -> Kind | None:
+        return "multi-class"
+
+    def tells_classes_apart(self, config: VerbaliserConfig) -> bool:
+        return True
+
+
+def labelled_prompts(
+    bundle: Bundle, examples: Sequence[TextExample], config: VerbaliserConfig, windows: Windows
+) -> tuple[Prompts, LabelledTexts]:
+    """Texts in their pattern, and what the model is to say of each."""
+    prompts = encode_prompts(bundle.tokenizer, config, examples, limit=windows.limit)
+    labels = np.asarray(label_array(examples, config), np.int64)
+    return prompts, LabelledTexts(prompts.sequences, labels, unknown_texts(examples, config))
