@@ -135,7 +135,17 @@ def test_texts_are_classified_as_the_model_does_in_python(tiny: Bundle, capsys: 
     answers = model.prompt(["the river", "your homework"], VERBALISER, **settings)
     alone = model.prompt("the river", VERBALISER, **settings)
     assert alone.probabilities == pytest.approx(answers[0].probabilities, abs=1e-5)
-    flags = ("--model", tiny.path, *WORDS_AS_FLAGS, "--pattern", PATTERNS[0], "--calibrate", "--device", "cpu", "--json")
+    flags = (
+        "--model",
+        tiny.path,
+        *WORDS_AS_FLAGS,
+        "--pattern",
+        PATTERNS[0],
+        "--calibrate",
+        "--device",
+        "cpu",
+        "--json",
+    )
     code, out, err = command(capsys, "the river", "your homework", *flags)
     assert (code, err) == (0, "")
     assert [json.loads(line) for line in out.splitlines()] == [answer.to_dict() for answer in answers]
@@ -255,7 +265,14 @@ def test_pet_is_above_fine_tuning_where_the_words_are_known(tmp_path: Path) -> N
         lines.append(f"{review(random, words)} . it was {verdict} . \n\n")
     corpus = tmp_path / "reviews.txt"
     corpus.write_text("".join(lines), encoding="utf-8")
-    small = ("model.layers=2", "model.hidden=64", "model.heads=2", "tokenizer.size=80", "batch=64", "optimizer.rate=2e-3")
+    small = (
+        "model.layers=2",
+        "model.hidden=64",
+        "model.heads=2",
+        "tokenizer.size=80",
+        "batch=64",
+        "optimizer.rate=2e-3",
+    )
     model = lv.pretrain(
         "roberta", corpus=corpus, out=tmp_path / "model", size="tiny", steps=600, settings=small, device="cpu"
     )

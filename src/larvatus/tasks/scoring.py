@@ -17,7 +17,6 @@ from larvatus.arrays import Floats, Ints
 from larvatus.batch import TrainingBatch, edges, runs
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.heads.head import Head
-from larvatus.heads.summary import summary_places
 from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.objectives import Loss
