@@ -18,6 +18,7 @@ PUBLIC = {
         "finetune",
         "pretrain",
         "train_tokenizer",
+        "transfer",
     ),
     *("build_index", "build_senses", "fit_standardiser", "head_importance", "measure_isotropy", "score_pairs"),
     *("Vectors",),

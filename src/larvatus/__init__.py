@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         pretrain,
         score_pairs,
         train_tokenizer,
+        transfer,
     )
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
@@ -89,6 +90,7 @@ __all__ = [
     "read_recipe",
     "score_pairs",
     "train_tokenizer",
+    "transfer",
 ]
 
 _HOMES = {
@@ -130,6 +132,7 @@ _HOMES = {
     "read_recipe": "larvatus.recipes",
     "score_pairs": "larvatus.api",
     "train_tokenizer": "larvatus.api",
+    "transfer": "larvatus.api",
 }
 
 
