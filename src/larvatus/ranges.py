@@ -22,6 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_type_hints
 
+from msgspec import UNSET
+
 from larvatus.errors import LarvatusError, UsageError
 
 
@@ -151,7 +153,7 @@ def check_ranges(settings: Any, path: str, error: type[LarvatusError] = UsageErr
     """Refuse settings with a number out of its range. `path` stands before the names, such as ``optimizer.``."""
     for name, (limits, optional) in ranges_of(settings.__class__).items():
         value = getattr(settings, name)
-        if value is None and optional:
+        if (value is None and optional) or value is UNSET:
             continue
         if isinstance(value, Mapping):
             for key, each in value.items():

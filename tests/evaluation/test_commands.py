@@ -121,7 +121,8 @@ def test_every_ablation_is_made_of_valid_recipes_that_differ(name):
     assert len(found) >= 2
     assert len({contestant.folder for contestant in found}) == len(found)
     assert all(a != b for k, a in enumerate(tables) for b in tables[:k])
-    assert len({json.dumps(table["tokenizer"]) for table in tables}) == 1  # so they share vocabulary and shards
+    if name != "multilingual-vocabulary":  # which varies it; all others share vocabulary and shards
+        assert len({json.dumps(table["tokenizer"]) for table in tables}) == 1
     assert ablation.paper
     assert ablation.finding
 
