@@ -189,10 +189,10 @@ def _refuse_more(count: int, totals: Totals) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedTokens(Mapped, Generic[A]):
-    """Tokens that corruption hid: where they stand in the flat batch (ascending), and what they were."""
+class PlacedTokens(Mapped, Generic[A]):
+    """Tokens to predict: from which place in the flat batch (ascending), and what they are."""
 
-    what: ClassVar[str] = "hidden tokens"
+    what: ClassVar[str] = "tokens to predict"
     places: A  # [M]
     ids: A  # [M]
 
@@ -200,22 +200,29 @@ class MaskedTokens(Mapped, Generic[A]):
     def count(self) -> int:
         return len(self.ids)  # type: ignore[arg-type]
 
-    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> MaskedTokens[A]:
+    def cut(self, *, tokens: tuple[int, int], sequences: tuple[int, int]) -> Self:
         first, last = np.searchsorted(self.places, tokens)  # type: ignore[call-overload]
-        return MaskedTokens(places=self.places[first:last] - tokens[0], ids=self.ids[first:last])  # type: ignore[index]
+        return type(self)(places=self.places[first:last] - tokens[0], ids=self.ids[first:last])  # type: ignore[index]
 
     @classmethod
-    def join(cls, parts: Sequence[tuple[MaskedTokens[Ints], int, int]]) -> MaskedTokens[Ints]:
-        return MaskedTokens(
-            places=np.concatenate([part.places + tokens for part, tokens, _ in parts]),
-            ids=np.concatenate([part.ids for part, _, _ in parts]),
+    def join(cls, parts: Sequence[tuple[Self, int, int]]) -> Self:
+        return cls(
+            places=np.concatenate([part.places + tokens for part, tokens, _ in parts]),  # type: ignore[arg-type, operator]
+            ids=np.concatenate([part.ids for part, _, _ in parts]),  # type: ignore[arg-type]
         )
 
-    def filled(self: MaskedTokens[Ints], totals: Totals) -> MaskedTokens[Ints]:
+    def filled(self, totals: Totals) -> Self:
         _refuse_more(self.count, totals)
-        return MaskedTokens(
-            places=grown(self.places, totals.targets, totals.tokens - 1), ids=grown(self.ids, totals.targets, IGNORE)
+        return type(self)(
+            places=grown(self.places, totals.targets, totals.tokens - 1),  # type: ignore[arg-type]
+            ids=grown(self.ids, totals.targets, IGNORE),  # type: ignore[arg-type]
         )
+
+
+class MaskedTokens(PlacedTokens[A]):
+    """Tokens that corruption hid: where they stand, and what they were."""
+
+    what: ClassVar[str] = "hidden tokens"
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,12 +292,9 @@ class SpanTargets(Mapped, Generic[A]):
 
     def filled(self: SpanTargets[Ints], totals: Totals) -> SpanTargets[Ints]:
         _refuse_more(self.count, totals)
-        return SpanTargets(
-            left=grown(self.left, totals.targets, totals.tokens - 1),
-            right=grown(self.right, totals.targets, totals.tokens - 1),
-            place=grown(self.place, totals.targets, 0),
-            ids=grown(self.ids, totals.targets, IGNORE),
-        )
+        last, more = totals.tokens - 1, totals.targets
+        left, right, place = grown(self.left, more, last), grown(self.right, more, last), grown(self.place, more, 0)
+        return SpanTargets(left=left, right=right, place=place, ids=grown(self.ids, more, IGNORE))
 
 
 @dataclass(frozen=True, eq=False)

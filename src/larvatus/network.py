@@ -15,7 +15,7 @@ Adding an objective means one file beside this one and its line in `ObjectiveCon
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from msgspec import Struct
@@ -27,7 +27,7 @@ from larvatus.heads.head import Head
 from larvatus.heads.kinds import AnyHeadConfig
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.initialise import initialise
-from larvatus.objectives.loss import Loss, combine
+from larvatus.objectives.loss import Loss, ReadsBatch, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead, replaced
@@ -129,16 +129,31 @@ class Network(nn.Module):
         if self.generator is not None:
             losses["masked-lm"], samples_M = self.generator.sample(batch, accuracy=accuracy, limit=limit)
             batch = replaced(batch, samples_M)
-        objectives = cast(Mapping[str, Objective], self.objectives)
-        mixes = any(getattr(objective, "mix", None) is not None for objective in objectives.values())
-        states = self.encoder(batch.tokens, layers=range(self.encoder.depth + 1) if mixes else None, limit=limit)
-        z_ND = states[-1] if mixes else states
-        for name, objective in objectives.items():
-            mixed = getattr(objective, "mix", None) is not None
-            losses[name] = objective.loss(
-                torch.stack(states) if mixed else z_ND, batch, self.encoder, accuracy=accuracy
-            )
+        for name, (objective, z) in self._read(batch, limit=limit).items():
+            losses[name] = objective.loss(z, batch, self.encoder, accuracy=accuracy)
         return losses
+
+    def _read(self, batch: TrainingBatch[Tensor], *, limit: int | None) -> dict[str, tuple[Objective, Tensor]]:
+        """Each objective with what its loss is computed from: vectors of the last layer, or of all, or its own reading.
+
+        The encoder runs once for all that want its layers, and not at all where none does.
+        """
+        objectives = cast(Mapping[str, Objective], self.objectives)
+        plain = [objective for objective in objectives.values() if not isinstance(objective, ReadsBatch)]
+        mixes = any(getattr(objective, "mix", None) is not None for objective in plain)
+        states: Any = None
+        if plain:
+            states = self.encoder(batch.tokens, layers=range(self.encoder.depth + 1) if mixes else None, limit=limit)
+        read: dict[str, tuple[Objective, Tensor]] = {}
+        for name, objective in objectives.items():
+            if isinstance(objective, ReadsBatch):
+                z = objective.read(batch, self.encoder, limit=limit)
+            elif getattr(objective, "mix", None) is not None:
+                z = torch.stack(states)
+            else:
+                z = states[-1] if mixes else states
+            read[name] = (objective, z)
+        return read
 
     def sample(
         self, batch: TrainingBatch[Tensor], *, accuracy: bool = False, limit: int | None = None

@@ -64,8 +64,8 @@ def their_logits(model: Any, tokenizer: Tokenizer, *, tokens: bool) -> torch.Ten
     """The same from `transformers`, padded."""
     batch = inputs(tokenizer, TEXTS)
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
-    ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.pad_id)
-    real = ids != tokenizer.pad_id
+    ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.padding_id)
+    real = ids != tokenizer.padding_id
     found: torch.Tensor = model.eval()(input_ids=ids, attention_mask=real.long()).logits
     return found[real] if tokens else found
 

@@ -59,7 +59,7 @@ def their_directory(path: Path, tokenizer: Tokenizer, name: str = "AlbertForPreT
         "num_attention_heads": 4,
         "intermediate_size": 20,
         "max_position_embeddings": LIMIT,
-        "pad_token_id": tokenizer.pad_id,
+        "pad_token_id": tokenizer.padding_id,
     }
     with torch.random.fork_rng():
         torch.manual_seed(5)
@@ -107,7 +107,7 @@ def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     lengths = batch.lengths.tolist()
     ids, kinds, real = (
         torch.nn.utils.rnn.pad_sequence(list(torch.split(flat, lengths)), batch_first=True, padding_value=fill)
-        for flat, fill in ((tensors.ids, tokenizer.pad_id), (segments, 0), (torch.ones_like(segments), 0))
+        for flat, fill in ((tensors.ids, tokenizer.padding_id), (segments, 0), (torch.ones_like(segments), 0))
     )
     answer = theirs.eval()(input_ids=ids, token_type_ids=kinds, attention_mask=real, output_hidden_states=True)
     states = network.encoder(tensors, layers=range(network.encoder.depth + 1))
@@ -144,7 +144,7 @@ def test_what_we_save_transformers_loads_with_equal_logits(
     theirs, info = getattr(transformers, name).from_pretrained(directory, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    assert (theirs.config.pad_token_id, theirs.config.bos_token_id) == (tokenizer.pad_id, None)
+    assert (theirs.config.pad_token_id, theirs.config.bos_token_id) == (tokenizer.padding_id, None)
     equal(network, theirs, tokenizer)
     bundle = load_bundle(directory)
     assert bundle.objectives == HEADS[name]

@@ -32,8 +32,8 @@ def equal(bundle: Bundle, model: Any) -> None:
     tokens = on_device(batch, "cpu")
     ours = head.logits(bundle.network.encoder(tokens), TrainingBatch(tokens=tokens, targets={}))
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
-    ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=bundle.tokenizer.pad_id)
-    real = ids != bundle.tokenizer.pad_id
+    ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=bundle.tokenizer.padding_id)
+    real = ids != bundle.tokenizer.padding_id
     found = model.eval()(input_ids=ids, attention_mask=real.long())
     theirs = torch.stack([found.start_logits, found.end_logits], -1)[real]
     assert ours.std() > 0.01

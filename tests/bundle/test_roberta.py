@@ -111,8 +111,8 @@ def equal(network: Network, theirs: Any, tokenizer: Tokenizer) -> None:
     """Every hidden state and the logits of all tokens; theirs padded, ours not. Positions are left to each."""
     batch = inputs(tokenizer, TEXTS)
     rows = torch.split(torch.from_numpy(batch.ids), batch.lengths.tolist())
-    ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.pad_id)
-    real = ids != tokenizer.pad_id
+    ids = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=tokenizer.padding_id)
+    real = ids != tokenizer.padding_id
     answer = theirs.eval()(input_ids=ids, attention_mask=real.long(), output_hidden_states=True)
     states = network.encoder(on_device(batch, "cpu"), layers=range(network.encoder.depth + 1))
     assert states[-1].std() > 0.1  # not equal for being nothing

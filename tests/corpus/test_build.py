@@ -291,7 +291,7 @@ def test_literal_special_tokens_are_text(tokenizer: Tokenizer, tmp_path: Path) -
     documents = [Document(text="The [MASK] was [SEP] wide [CLS].", source="s", line=1)] * 2
     build_corpus(documents, tokenizer, tmp_path / "corpus", SMALL)
     ids = Corpus.open(tmp_path / "corpus").block([0]).ids
-    special = {tokenizer.mask_id, tokenizer.sep_id, tokenizer.cls_id, tokenizer.pad_id}
+    special = {tokenizer.mask_id, tokenizer.sep_id, tokenizer.cls_id, tokenizer.padding_id}
     assert not special & set(ids.tolist())
     assert "mask" in tokenizer.decode(ids.tolist())
 

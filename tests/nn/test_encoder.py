@@ -35,6 +35,7 @@ class RecurrentConfig(Struct, tag_field="type", tag="recurrent", frozen=True, kw
     layers: int = 2
     max_positions: int = 1_000
     segments = 0
+    enclosed = True
     activation = "gelu"
     norm_epsilon = 1e-12
     biases = True

@@ -216,7 +216,7 @@ def test_training_is_that_of_transformers_step_by_step(tmp_path: Path, tiny_toke
     data = encode_choices(load_bundle(directory), rows, Windows(limit=64))
 
     def loss_of(chosen: np.ndarray) -> torch.Tensor:
-        inputs = padded(data.sequences, data.pairs_of(chosen), tiny_tokenizer.pad_id)
+        inputs = padded(data.sequences, data.pairs_of(chosen), tiny_tokenizer.padding_id)
         together = {name: value.view(len(chosen), 3, -1) for name, value in inputs.items()}
         loss: torch.Tensor = model(**together, labels=torch.from_numpy(data.labels[chosen])).loss
         return loss

@@ -209,7 +209,7 @@ def test_classification(
     def loss_of(chosen: np.ndarray) -> Tensor:
         own = torch.from_numpy(labels[chosen])
         own = own.to(precision) if own.is_floating_point() else own
-        inputs = padded(sequences, chosen, tokenizer.pad_id)
+        inputs = padded(sequences, chosen, tokenizer.padding_id)
         if case == kind:
             loss: Tensor = model(**inputs, labels=own).loss
             return loss
@@ -229,7 +229,7 @@ def test_tagging(tmp_path: Path, tokenizers: dict[str, Tokenizer], family: str, 
     data = TaggedWords(sequences, tags)
 
     def loss_of(chosen: np.ndarray) -> Tensor:
-        inputs = padded(sequences, chosen, tokenizer.pad_id)
+        inputs = padded(sequences, chosen, tokenizer.padding_id)
         labels = torch.full_like(inputs["input_ids"], -100)
         for row, number in enumerate(chosen):
             own = data.batch(np.array([number]))

@@ -30,7 +30,7 @@ def minilm() -> Tokenizer:
 def test_a_published_tokenizer_loads(minilm):
     theirs = AutoTokenizer.from_pretrained(MINILM)
     assert (minilm.kind, minilm.lowercase, minilm.size) == ("wordpiece", True, 30522)
-    assert (minilm.cls_id, minilm.sep_id, minilm.mask_id, minilm.pad_id, minilm.unk_id) == (101, 102, 103, 0, 100)
+    assert (minilm.cls_id, minilm.sep_id, minilm.mask_id, minilm.padding_id, minilm.unk_id) == (101, 102, 103, 0, 100)
     for text in [*SENTENCES, "word " * 600]:  # its own truncation to 128 tokens is switched off
         assert minilm.encode(text).ids.tolist() == theirs(text, add_special_tokens=False)["input_ids"]
     assert Tokenizer.load(MINILM / "tokenizer.json").special == minilm.special

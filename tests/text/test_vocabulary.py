@@ -60,7 +60,7 @@ def test_size_is_exact_and_special_tokens_stand_where_their_family_has_them(toke
         assert tokenizer.pieces[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
         assert tokenizer.mask_id == tokenizer.size - 1
     assert tokenizer.special_ids == {
-        tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id, tokenizer.unk_id,
+        tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.padding_id, tokenizer.unk_id,
     }  # fmt: skip
     assert tokenizer.kind == kind.removesuffix("-cased")
     assert tokenizer.lowercase == (kind in ("wordpiece", "bpe"))

@@ -89,7 +89,7 @@ def convert_bundle(
     bundle = load_bundle(source, revision=revision, online=online)
     check_model_directory(out, overwrite=overwrite, inputs=[bundle.path])  # a model of the hub, by where it lies
     architecture = bundle.architecture
-    pad = bundle.tokenizer.pad_id
+    pad = bundle.tokenizer.padding_id
     layout = asked or layout_for(architecture, pad=pad, vocabulary=bundle.tokenizer.kind)
     kept = fitting_heads(layout, architecture, pad=pad)
     if kept is None:
@@ -119,7 +119,7 @@ def convert_bundle(
     )
 
 
-def fitting_heads(layout: Layout, architecture: Architecture, *, pad: int) -> tuple[ObjectiveConfig, ...] | None:
+def fitting_heads(layout: Layout, architecture: Architecture, *, pad: int | None) -> tuple[ObjectiveConfig, ...] | None:
     """The most heads with which a layout can express a model; None where it cannot express the encoder alone."""
     return next(
         (
@@ -136,14 +136,14 @@ def _fewer(heads: tuple[ObjectiveConfig, ...]) -> Iterator[tuple[ObjectiveConfig
         yield from itertools.combinations(heads, count)
 
 
-def _refused(layout: Layout, architecture: Architecture, *, pad: int, source: Path) -> str:
+def _refused(layout: Layout, architecture: Architecture, *, pad: int | None, source: Path) -> str:
     """Why the encoder does not fit, and which layouts it does fit."""
     why = refusal(layout, _alone(architecture), pad=pad)
     fit = ", ".join(_fitting(architecture, pad=pad))
     return f"{source} cannot be written in the layout {layout.model_type}: {why}; it fits {fit}"
 
 
-def _fitting(architecture: Architecture, *, pad: int) -> tuple[str, ...]:
+def _fitting(architecture: Architecture, *, pad: int | None) -> tuple[str, ...]:
     return tuple(layout.model_type for layout in LAYOUTS if refusal(layout, _alone(architecture), pad=pad) is None)
 
 

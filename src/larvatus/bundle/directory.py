@@ -124,7 +124,7 @@ def save_bundle(
         recipe=recipe,
         lineage=lineage,
     )
-    layout = layout_for(architecture, pad=tokenizer.pad_id, vocabulary=tokenizer.kind, family=family)
+    layout = layout_for(architecture, pad=tokenizer.padding_id, vocabulary=tokenizer.kind, family=family)
     write_bundle(directory, bundle, layout=layout, card=card)
 
 
@@ -140,7 +140,7 @@ def write_bundle(
     if (generator := bundle.network.generator) is not None:
         heads = [cast(ObjectiveConfig, head.config) for head in generator.heads.values()]
         of_generator = architecture_of(generator, heads)
-        fitting = layout_for(of_generator, pad=tokenizer.pad_id, vocabulary=tokenizer.kind)
+        fitting = layout_for(of_generator, pad=tokenizer.padding_id, vocabulary=tokenizer.kind)
         written = _Written(generator, of_generator, fitting, GENERATOR_CARD)
         models = {GENERATOR: written, **models}  # the outer manifest is last
     tensors = {folder: model.tensors(dtype) for folder, model in models.items()}
@@ -154,7 +154,7 @@ def write_bundle(
             write_tensors(place / WEIGHTS, tensors[folder])
             crf_file.write_crf(place, model.beside())
             tokenizer.save(place)
-            files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.pad_id))
+            files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.padding_id))
             files.write_text(place / CARD, model.card)
             names = {path.name for path in place.iterdir() if not path.is_dir()}
             inner = () if folder else parts
@@ -170,7 +170,7 @@ class _Written:
     layout: Layout
     card: str
 
-    def config(self, dtype: torch.dtype, *, pad: int) -> dict[str, Any]:
+    def config(self, dtype: torch.dtype, *, pad: int | None) -> dict[str, Any]:
         config = self.layout.config(self.architecture, pad=pad)
         return {**config, "dtype": str(dtype).removeprefix("torch.")} if "dtype" in config else config
 
@@ -349,7 +349,7 @@ def _check_sizes(architecture: Architecture, tokenizer: Tokenizer, source: Path,
             f"{source} says {architecture.vocabulary:,} tokens, but the tokenizer beside it has {tokenizer.size:,}; "
             "they belong to different models"
         )
-    if not tokenizer.frame.encloses:
+    if architecture.model.enclosed and not tokenizer.frame.encloses:
         raise ArtefactError(
             f"{source}: the tokenizer puts no special token before a text, or none after it, and the model reads both; "
             "correct post_processor in tokenizer.json, or cls_token and sep_token in tokenizer_config.json"

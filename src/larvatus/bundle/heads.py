@@ -80,4 +80,4 @@ def _family(bundle: Bundle) -> Layout:
     """The layout that the model was read in; for one of our own, the one that can express its encoder."""
     tokenizer = bundle.tokenizer
     alone = msgspec.structs.replace(bundle.architecture, objectives=())
-    return layout_for(alone, pad=tokenizer.pad_id, vocabulary=tokenizer.kind, family=bundle.family)
+    return layout_for(alone, pad=tokenizer.padding_id, vocabulary=tokenizer.kind, family=bundle.family)

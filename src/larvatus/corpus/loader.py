@@ -31,6 +31,7 @@ from larvatus.corpus.packing import PackingConfig, check, pack
 from larvatus.corpus.processes import Workers
 from larvatus.corpus.store import Corpus
 from larvatus.errors import DataError, RecipeError
+from larvatus.neighbours import FromText, made_from_text
 from larvatus.text.frame import Frame
 
 BLOCK_TOKENS = 1 << 21
@@ -60,6 +61,8 @@ class Reading:
     """How often each language comes in training."""
     language: str | None = None
     """The only one to read; None: all."""
+    from_text: tuple[type[FromText], ...] = ()
+    """Targets that are made from the text itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,7 @@ class BlockMaker:
         random = rng.stream(self.seed, f"{self.reading.purpose}/pack", epoch, block)
         text = self._corpus.parts(parts)
         batch = pack(text, self.packing, length=self.length, frame=self.frame, random=random)
+        batch = made_from_text(batch, self.reading.from_text)
         return batch if self.corruption is None else self.corruption(batch, epoch, block << 32)
 
     @functools.cached_property

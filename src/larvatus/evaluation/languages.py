@@ -27,6 +27,7 @@ from larvatus.corpus.packing import FullSentencesConfig, PackingConfig, Sentence
 from larvatus.corrupt import CorruptionConfig, MaskingConfig
 from larvatus.engine.settings import Runtime
 from larvatus.errors import ArtefactError, UsageError
+from larvatus.neighbours import from_text_of
 from larvatus.pretraining.evaluation import HeldOut, evaluate, together
 from larvatus.pretraining.held_out import held_out_batches, measurable, packing_for
 from larvatus.recipes import recipe_of
@@ -71,7 +72,14 @@ def evaluate_text(bundle: Bundle, corpus: Corpus, *, runtime: Runtime, tokens: i
 def _evaluate(bundle: Bundle, corpus: Corpus, language: str | None, *, runtime: Runtime, tokens: int) -> HeldOut:
     packing, corruption, length = _settings(bundle)
     batches = held_out_batches(
-        corpus, packing, corruption, length=length, tokens=tokens, microbatch=runtime.microbatch, language=language
+        corpus,
+        packing,
+        corruption,
+        length=length,
+        tokens=tokens,
+        microbatch=runtime.microbatch,
+        language=language,
+        from_text=from_text_of(bundle.objectives),
     )
     return evaluate(
         measurable(bundle.network, packing_for(corpus, packing, language), corruption),
@@ -109,5 +117,13 @@ def _frequencies(corpus: Corpus, language: str | None) -> Ints:
 def held_out_text(bundle: Bundle, corpus: Corpus, *, tokens: int, batch: int = 2_048) -> list[TrainingBatch[Ints]]:
     """What `evaluate_text` reads of all languages together, held in memory for several passes, in small batches."""
     packing, corruption, length = _settings(bundle)
-    batches = held_out_batches(corpus, packing, corruption, length=length, tokens=tokens, microbatch=batch)
+    batches = held_out_batches(
+        corpus,
+        packing,
+        corruption,
+        length=length,
+        tokens=tokens,
+        microbatch=batch,
+        from_text=from_text_of(bundle.objectives),
+    )
     return list(batches)

@@ -67,6 +67,10 @@ class ModelConfig(Protocol):
         """Standard deviation of the initial weights."""
 
     @property
+    def enclosed(self) -> bool:
+        """Whether it counts on a special token before every text and one after it."""
+
+    @property
     def kept_numbers(self) -> int:
         """Numbers that a token leaves for the backward pass, at least."""
 

@@ -68,6 +68,11 @@ class TransformerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     relative_distance: Size = 128
     """From this distance on, all tokens share the last bucket."""
 
+    @property
+    def enclosed(self) -> bool:
+        """BERT reads [CLS] and [SEP] around every text."""
+        return True
+
     def __post_init__(self) -> None:
         check_ranges(self, "model.", RecipeError)
         if self.hidden % self.heads:

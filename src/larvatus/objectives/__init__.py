@@ -1,6 +1,6 @@
 """One file per learning objective of pretraining: what it needs of a batch, its head, its loss."""
 
-from larvatus.objectives.loss import Loss, PredictsWords, combine
+from larvatus.objectives.loss import Loss, PredictsWords, ReadsBatch, combine
 from larvatus.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from larvatus.objectives.next_sentence import NextSentence, NextSentenceConfig
 from larvatus.objectives.replaced_tokens import ReplacedTokensConfig, ReplacedTokensHead
@@ -14,6 +14,7 @@ __all__ = [
     "NextSentence",
     "NextSentenceConfig",
     "PredictsWords",
+    "ReadsBatch",
     "ReplacedTokensConfig",
     "ReplacedTokensHead",
     "SentenceOrder",

@@ -16,7 +16,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from larvatus.batch import TrainingBatch
 from larvatus.corrupt import CorruptionConfig
+from larvatus.nn.encoder import Encoder
 
 
 @runtime_checkable
@@ -25,6 +27,14 @@ class PredictsWords(Protocol):
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
         """For each token of text, on average: what a compiled step makes room for, and what a head costs."""
+
+
+@runtime_checkable
+class ReadsBatch(Protocol):
+    """An objective that reads the batch in its own way, not from the encoder's layers: by a decoder, say."""
+
+    def read(self, batch: TrainingBatch[Tensor], encoder: Encoder, *, limit: int | None) -> Tensor:
+        """What its `loss` is computed from; `limit` as in `Encoder`."""
 
 
 @dataclass(frozen=True, eq=False)

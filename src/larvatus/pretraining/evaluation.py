@@ -21,6 +21,10 @@ from larvatus.batch import MaskedTokens, TrainingBatch
 from larvatus.engine.settings import Runtime
 from larvatus.network import Network
 from larvatus.nn.device import on_device
+from larvatus.objectives import PredictsWords
+
+MASKED_LM = "masked-lm"
+USUAL = ("words", MASKED_LM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,20 +71,27 @@ class HeldOut:
     """Loss of predicting every hidden token from the unigram counts of the training text."""
     languages: dict[str, HeldOut] = field(default_factory=dict)
     """The same language by language, where there are several."""
+    words: str = MASKED_LM
+    """The objective that predicts the words that are guessed."""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return _without_usual(asdict(self))
 
     def __str__(self) -> str:
         words = []
-        if masked := self.scores.get("masked-lm"):
+        if masked := self.scores.get(MASKED_LM):
             guess = f" (unigram guess {self.guess_accuracy:.1%})" if self.guess_accuracy is not None else ""
             words.append(f"masked loss {masked.loss:.3f}")
             words.append(f"perplexity {perplexity(masked.loss):,.1f}")
             words.append(f"masked tokens right {masked.accuracy:.1%}{guess}")
+        elif predicted := self.scores.get(self.words):
+            guess = f" (unigram guess {self.guess_accuracy:.1%})" if self.guess_accuracy is not None else ""
+            words.append(f"{self.words} loss {predicted.loss:.3f}")
+            words.append(f"perplexity {perplexity(predicted.loss):,.1f}")
+            words.append(f"words right {predicted.accuracy:.1%}{guess}")
         if pairs := self.scores.get("next-sentence"):
             words.append(f"next sentence right {pairs.accuracy:.1%}")
-        others = {n: s for n, s in self.scores.items() if n not in ("masked-lm", "next-sentence")}
+        others = {n: s for n, s in self.scores.items() if n not in (MASKED_LM, self.words, "next-sentence")}
         words += [f"{name} {score}" for name, score in others.items()]
         return " · ".join(words)
 
@@ -100,8 +111,8 @@ def together(languages: Mapping[str, HeldOut]) -> HeldOut:
             accuracy=math.fsum(part.accuracy * part.count for part in parts) / count,
             count=count,
         )
-    guessed = [r for r in languages.values() if r.guess_loss is not None and "masked-lm" in r.scores]
-    weights = [result.scores["masked-lm"].count for result in guessed]
+    guessed = [r for r in languages.values() if r.guess_loss is not None and r.words in r.scores]
+    weights = [result.scores[result.words].count for result in guessed]
 
     def mean(values: Sequence[float | None]) -> float | None:
         if not weights:
@@ -114,7 +125,20 @@ def together(languages: Mapping[str, HeldOut]) -> HeldOut:
         guess_accuracy=mean([result.guess_accuracy for result in guessed]),
         guess_loss=mean([result.guess_loss for result in guessed]),
         languages=dict(languages),
+        words=next((result.words for result in languages.values()), MASKED_LM),
     )
+
+
+def _without_usual(result: dict[str, Any]) -> dict[str, Any]:
+    """Files of masked-lm say nothing of the objective, as ever."""
+    languages = {name: _without_usual(inner) for name, inner in result["languages"].items()}
+    return {name: value for name, value in {**result, "languages": languages}.items() if (name, value) != USUAL}
+
+
+def _predicts_words(model: Network) -> str:
+    """The objective whose words are compared with the unigram guess: masked-lm, or the first that predicts words."""
+    predicting = [name for name, head in model.heads.items() if isinstance(head.config, PredictsWords)]
+    return MASKED_LM if MASKED_LM in predicting or not predicting else predicting[0]
 
 
 def evaluate(
@@ -130,6 +154,8 @@ def evaluate(
     totals: defaultdict[str, float] = defaultdict(float)
     tokens = 0
     guess = UnigramGuess(counts, smoothing) if counts is not None else None
+    words = _predicts_words(model)
+    kind = model.heads[words].needs if words in model.heads else MaskedTokens
     was_training = model.training
     model.eval()
     try:
@@ -141,8 +167,8 @@ def evaluate(
         ):
             for batch in batches:
                 tokens += batch.tokens.size
-                if guess and MaskedTokens in batch.targets:
-                    guess.see(batch.targets[MaskedTokens].ids)
+                if guess and kind in batch.targets:
+                    guess.see(batch.targets[kind].ids)
                 for name, loss in model(on_device(batch, runtime.device), accuracy=True, limit=limit).items():
                     totals[f"{name}/loss"] += float(loss.total)
                     totals[f"{name}/count"] += int(loss.count)
@@ -166,6 +192,7 @@ def evaluate(
         tokens=tokens,
         guess_accuracy=guess.accuracy if guess and guess.seen else None,
         guess_loss=guess.loss if guess and guess.seen else None,
+        words=words,
     )
 
 

@@ -18,6 +18,7 @@ from larvatus.corpus.loader import Loader, Reading
 from larvatus.corpus.packing import PackingConfig, SingleSegmentConfig
 from larvatus.corrupt import Corruption, CorruptionConfig, MaskVocabulary, packed_length
 from larvatus.engine.settings import Runtime
+from larvatus.neighbours import FromText
 from larvatus.network import Network
 from larvatus.pretraining.evaluation import HeldOut, evaluate, together
 from larvatus.recipes import Recipe
@@ -53,7 +54,7 @@ def measurable(model: Network, packing: PackingConfig, corruption: CorruptionCon
     """
     given = {*packing.gives, *(corruption.gives if corruption is not None else ())}
     objectives: dict[str, Any] = dict(model.objectives.items())
-    kept = {name: head for name, head in objectives.items() if head.needs in given}
+    kept = {name: head for name, head in objectives.items() if head.needs in given or issubclass(head.needs, FromText)}
     if len(kept) == len(objectives):
         return model
     if not kept and model.generator is not None:
@@ -74,6 +75,7 @@ def held_out_batches(
     tokens: int,
     microbatch: int,
     language: str | None = None,
+    from_text: tuple[type[FromText], ...] = (),
 ) -> Iterator[TrainingBatch[Ints]]:
     """Up to `tokens` tokens of the corpus, or of one of its languages, in sequences of at most `length`."""
     loader = Loader(
@@ -83,7 +85,7 @@ def held_out_batches(
         corruption=corruption_of(corruption, corpus.tokenizer, HELD_OUT_SEED, limit=length),
         tokens=max(microbatch, length),
         seed=HELD_OUT_SEED,
-        reading=Reading(purpose="valid", language=language),
+        reading=Reading(purpose="valid", language=language, from_text=from_text),
     )
     return loader.evaluation(tokens)
 
@@ -100,6 +102,7 @@ def held_out(model: Network, corpus: Corpus, recipe: Recipe, *, length: int, tok
             tokens=tokens,
             microbatch=runtime.microbatch,
             language=language,
+            from_text=recipe.from_text,
         )
         part = measurable(model, packing_for(corpus, recipe.packing, language), recipe.corruption)
         return evaluate(part, batches, runtime=runtime, limit=length, counts=corpus.tokenizer.counts)

@@ -316,7 +316,7 @@ class Run:
             tokens=recipe.batch * length,
             seed=seed,
             workers=self.job.runtime.workers,
-            reading=Reading(mixture=recipe.mixture),
+            reading=Reading(mixture=recipe.mixture, from_text=recipe.from_text),
         )
 
     def _evaluate(self, phase: int, tokens: int) -> HeldOut | None:
@@ -365,7 +365,7 @@ class Run:
             corpus=self.corpus,
             training=facts,
             results={**results_of(results), **facts_of(rows)},
-            transformers=layout_for(architecture, pad=self.tokenizer.pad_id).model_type != Native.model_type,
+            transformers=layout_for(architecture, pad=self.tokenizer.padding_id).model_type != Native.model_type,
             parent=str(job.origin.path) if job.origin else None,
         )
         save_bundle(

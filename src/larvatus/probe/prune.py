@@ -58,7 +58,7 @@ def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str
         network=network,
         lineage={**bundle.lineage, "pruned": {"from": source, "heads": names}},
     )
-    layout = layout_for(bundle.architecture, pad=bundle.tokenizer.pad_id, vocabulary=bundle.tokenizer.kind)
+    layout = layout_for(bundle.architecture, pad=bundle.tokenizer.padding_id, vocabulary=bundle.tokenizer.kind)
     write_bundle(out, pruned, layout=layout, card=_card(bundle, names, source=source, name=out.name))
 
 

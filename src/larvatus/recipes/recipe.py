@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from larvatus.batch import ReplacedTokens
 from larvatus.corpus.mixture import MixtureConfig
-from larvatus.corpus.packing import PackingConfig
+from larvatus.corpus.packing import PackingConfig, dress_of
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
+from larvatus.neighbours import FromText, from_text_of
 from larvatus.network import ObjectiveConfig, generator_of
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import PredictsWords
@@ -61,6 +62,11 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _check_phases(self)
 
     @property
+    def from_text(self) -> tuple[type[FromText], ...]:
+        """The targets that the loader makes from the text itself."""
+        return from_text_of(self.objectives)
+
+    @property
     def words_per_token(self) -> float:
         """How many words an objective is expected to predict for each token of text; of several, the most."""
         predicting = (objective for objective in self.objectives if isinstance(objective, PredictsWords))
@@ -78,7 +84,9 @@ def _check_objectives(recipe: Recipe) -> None:
         raise RecipeError("the objectives weigh nothing, so nothing would be learnt; set the weight of one above 0")
     given = {*recipe.packing.gives, *(recipe.corruption.gives if recipe.corruption is not None else ())}
     for objective in recipe.objectives:
-        if objective.needs not in given:
+        if issubclass(objective.needs, FromText):
+            _refuse_corrupted(recipe, objective)
+        elif objective.needs not in given:
             raise RecipeError(_what_is_missing(recipe, objective))
     needed = {objective.needs for objective in recipe.objectives}
     if generator_of(recipe.model, recipe.objectives) is None and ReplacedTokens in needed:
@@ -90,6 +98,14 @@ def _check_objectives(recipe: Recipe) -> None:
         raise RecipeError(
             f'packing "{_tag(recipe.packing)}" gives two segments, but the model has embeddings for '
             f"{recipe.model.segments}; set model.segments = 2"
+        )
+
+
+def _refuse_corrupted(recipe: Recipe, objective: ObjectiveConfig) -> None:
+    if recipe.corruption is not None:
+        raise RecipeError(
+            f'{_tag(objective)} predicts the text as it is, but corruption "{_tag(recipe.corruption)}" changes it; '
+            'set corruption = "none"'
         )
 
 
@@ -110,7 +126,7 @@ def _what_is_missing(recipe: Recipe, objective: ObjectiveConfig) -> str:
 
 def _dress(recipe: Recipe) -> Dress:
     """How the recipe's own vocabulary dresses what its packing makes."""
-    return frame_of(recipe.tokenizer).of(recipe.packing.texts)
+    return dress_of(recipe.packing, frame_of(recipe.tokenizer))
 
 
 def _tag(config: Struct) -> str:

@@ -206,8 +206,9 @@ class Tokenizer:
         return self._special_id("mask")
 
     @property
-    def pad_id(self) -> int:
-        return self._special_id("pad")
+    def padding_id(self) -> int | None:
+        """Of the token that others pad with, which some vocabularies (GPT's) do not have."""
+        return self.id(self.special.pad)
 
     @property
     def unk_id(self) -> int:

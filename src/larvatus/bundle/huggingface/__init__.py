@@ -47,8 +47,8 @@ LAYOUTS: tuple[Layout, ...] = (
 CODE = frozenset({"auto_map", "_target_", "class_path", "custom_pipelines", "trust_remote_code"})
 
 
-def layout_for(architecture: Architecture, *, pad: int, vocabulary: str = "", family: str = "") -> Layout:
-    """The layout in which to write a model whose vocabulary has the padding id `pad`.
+def layout_for(architecture: Architecture, *, pad: int | None, vocabulary: str = "", family: str = "") -> Layout:
+    """The layout in which to write a model whose vocabulary has the padding id `pad`, or none.
 
     That of its `family` (a `model_type`) where it can express the model. Of families that differ in nothing but their
     kind of vocabulary, the one that has this kind.
@@ -69,7 +69,7 @@ def layout_named(name: str) -> Layout:
     raise UsageError(f"there is no layout {name!r}{did_you_mean(name, [layout.model_type for layout in LAYOUTS])}")
 
 
-def refusal(layout: Layout, architecture: Architecture, *, pad: int) -> str | None:
+def refusal(layout: Layout, architecture: Architecture, *, pad: int | None) -> str | None:
     """Why a layout cannot express a model whose vocabulary has the padding id `pad`; None if it can."""
     if isinstance(layout, Recast) and layout.pad not in (None, pad):
         return f"{layout.model_type} counts on the padding id {layout.pad}, and this vocabulary's is {pad}"

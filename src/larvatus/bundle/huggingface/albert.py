@@ -116,7 +116,7 @@ class Albert:
             return "ALBERT's sentence-order head always has a pooler"
         return None
 
-    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         heads = {tag(config) for config in architecture.objectives}
         return {
             **BERT.config(msgspec.structs.replace(architecture, objectives=()), pad=pad),

@@ -124,7 +124,7 @@ class Bert:
             return "BERT's next-sentence head always has a pooler"
         return None
 
-    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         model, heads = architecture.model, {tag(config) for config in architecture.objectives}
         name = next(name for name, tags in ARCHITECTURES.items() if set(tags) == heads)
         activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation)

@@ -88,7 +88,7 @@ class DistilBert:
             return f"DistilBERT has no head for {unknown[0]}"
         return None
 
-    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
         return {
             "model_type": self.model_type,

@@ -91,7 +91,7 @@ class Electra:
             return f"ELECTRA's masked-lm head always has a GELU, never model.activation = {model.activation!r}"
         return None
 
-    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         heads = tuple(tag(config) for config in architecture.objectives)
         encoder = msgspec.structs.replace(architecture, objectives=())
         return {

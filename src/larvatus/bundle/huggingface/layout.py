@@ -46,7 +46,7 @@ class Layout(Protocol):
     def refusal(self, architecture: Architecture) -> str | None:
         """Why this layout cannot express the architecture; None if it can."""
 
-    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         """The contents of config.json."""
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:

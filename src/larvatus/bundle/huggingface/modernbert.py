@@ -129,7 +129,7 @@ class ModernBert:
             )
         return None
 
-    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         model, heads = architecture.model, tuple(tag(config) for config in architecture.objectives)
         activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == model.activation)
         bases = {WIDE: model.rotary_base, NARROW: model.rotary_base_local}

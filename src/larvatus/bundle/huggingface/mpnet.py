@@ -79,7 +79,7 @@ class MPNet:
             return f"MPNet's masked-lm head always has a GELU, never model.activation = {model.activation!r}"
         return None
 
-    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         heads = tuple(tag(config) for config in architecture.objectives)
         theirs = {
             **BERT.config(msgspec.structs.replace(architecture, objectives=()), pad=pad),

@@ -39,7 +39,7 @@ class Native:
     def refusal(self, architecture: Architecture) -> str | None:
         return None
 
-    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         settings: dict[str, Any] = msgspec.to_builtins(architecture)
         settings["model"] = without_default_type(settings["model"])
         return {"model_type": self.model_type, "architectures": ["Larvatus"], **settings}

@@ -82,7 +82,7 @@ class Roberta:
             return f"RoBERTa's masked-lm head always has a GELU, never model.activation = {model.activation!r}"
         return None
 
-    def config(self, architecture: Architecture, *, pad: int) -> dict[str, Any]:
+    def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         heads = tuple(tag(config) for config in architecture.objectives)
         return {
             **BERT.config(msgspec.structs.replace(architecture, objectives=()), pad=pad),

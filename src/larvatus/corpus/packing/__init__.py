@@ -5,6 +5,7 @@
     single-segment     sentences of one document up to the limit (SpanBERT)
     documents          whole documents, windowed where they are longer (no leaking across documents)
     sentence-order     [CLS] A [SEP] B [SEP], neighbours in one document, half of them swapped (ALBERT)
+    contiguous         running text, cut wherever a sequence is full (GPT, T5, XLNet)
 
 Which special tokens stand where, [CLS] and [SEP] in these files, is what the vocabulary's `Frame` says.
 
@@ -22,6 +23,7 @@ from larvatus.arrays import Ints
 from larvatus.batch import TrainingBatch
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
+from larvatus.corpus.packing.contiguous import ContiguousConfig
 from larvatus.corpus.packing.documents import DocumentsConfig
 from larvatus.corpus.packing.full_sentences import FullSentencesConfig
 from larvatus.corpus.packing.pieces import assemble
@@ -29,11 +31,19 @@ from larvatus.corpus.packing.sentence_order import SentenceOrderConfig
 from larvatus.corpus.packing.sentence_pairs import SentencePairsConfig
 from larvatus.corpus.packing.single_segment import SingleSegmentConfig
 from larvatus.errors import RecipeError
-from larvatus.text.frame import Frame
+from larvatus.text.frame import Dress, Frame
 
-PackingConfig = SentencePairsConfig | FullSentencesConfig | SingleSegmentConfig | DocumentsConfig | SentenceOrderConfig
+PackingConfig = (
+    SentencePairsConfig
+    | FullSentencesConfig
+    | SingleSegmentConfig
+    | DocumentsConfig
+    | SentenceOrderConfig
+    | ContiguousConfig
+)
 
 __all__ = [
+    "ContiguousConfig",
     "DocumentsConfig",
     "FullSentencesConfig",
     "PackingConfig",
@@ -41,6 +51,7 @@ __all__ = [
     "SentencePairsConfig",
     "SingleSegmentConfig",
     "check",
+    "dress_of",
     "pack",
 ]
 
@@ -49,7 +60,7 @@ def pack(
     block: Block, config: PackingConfig, *, length: int, frame: Frame, random: np.random.Generator
 ) -> TrainingBatch[Ints]:
     """Pack a block into sequences of at most `length` tokens, in random order, dressed as `frame` says."""
-    dress = frame.of(config.texts)
+    dress = dress_of(config, frame)
     if dress.room(length) < config.least:
         raise RecipeError(
             f"{length} tokens are too few for a sequence of {config.__struct_config__.tag}; set a length of 8 or more"
@@ -57,6 +68,11 @@ def pack(
     pieces = config.plan(block, length=length, dress=dress, random=random)
     order = random.permutation(pieces.count)
     return assemble(block, pieces.in_order(order), dress)
+
+
+def dress_of(config: PackingConfig, frame: Frame) -> Dress:
+    """The special tokens of the sequences that a packing makes: as around texts, unless it says otherwise."""
+    return config.dress(frame) if isinstance(config, ContiguousConfig) else frame.of(config.texts)
 
 
 def check(config: PackingConfig, counts: Counts) -> None:

@@ -51,7 +51,7 @@ def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
     train, dev = facts_of(tuned.train), facts_of(tuned.dev) if tuned.dev is not None else None
     architecture = architecture_of(bundle.network, bundle.objectives)
     layout = layout_for(
-        architecture, pad=bundle.tokenizer.pad_id, vocabulary=bundle.tokenizer.kind, family=bundle.family
+        architecture, pad=bundle.tokenizer.padding_id, vocabulary=bundle.tokenizer.kind, family=bundle.family
     )
     lineage = {
         "parent": parent,
