@@ -50,7 +50,7 @@ def test_too_few_languages_and_none_are_one_line() -> None:
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
     """One language, and two, of the made-up ones."""
     folder = tmp_path_factory.mktemp("ablated")
-    for number, (language, count) in enumerate({"low": 60, "big": 60}.items()):
+    for number, (language, count) in enumerate({"low": 110, "big": 110}.items()):
         (folder / f"{language}.txt").write_text(paragraphs(language, count, 5 + number))
     contestants = tuple(
         Contestant(f"{count}", read_recipe("xlm-r", settings=[*SMALL, f"mixture.languages={count}"]))
