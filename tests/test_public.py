@@ -19,6 +19,7 @@ PUBLIC = {
         "pretrain",
         "prompt",
         "train_tokenizer",
+        "transfer",
     ),
     *("build_index", "build_senses", "fit_standardiser", "head_importance", "measure_isotropy", "score_pairs"),
     *("Vectors",),

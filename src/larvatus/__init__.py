@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         prompt,
         score_pairs,
         train_tokenizer,
+        transfer,
     )
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
@@ -96,6 +97,7 @@ __all__ = [
     "read_recipe",
     "score_pairs",
     "train_tokenizer",
+    "transfer",
 ]
 
 _HOMES = {
@@ -141,6 +143,7 @@ _HOMES = {
     "read_recipe": "larvatus.recipes",
     "score_pairs": "larvatus.api",
     "train_tokenizer": "larvatus.api",
+    "transfer": "larvatus.api",
 }
 
 

@@ -123,7 +123,8 @@ def test_every_ablation_is_made_of_valid_recipes_that_differ(name):
     assert len({contestant.folder for contestant in found}) == len(found)
     assert all(a != b for k, a in enumerate(made) for b in made[:k])
     assert len({(table["model"]["hidden"]) for table in tables}) == 1 or name == "sizes"
-    assert len({json.dumps(table["tokenizer"]) for table in tables}) == 1  # so they share vocabulary and shards
+    if name != "multilingual-vocabulary":  # which varies it; all others share vocabulary and shards
+        assert len({json.dumps(table["tokenizer"]) for table in tables}) == 1
     assert ablation.paper
     assert ablation.finding
 

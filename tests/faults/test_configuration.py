@@ -84,9 +84,9 @@ KNOWN_FLAGS = {
     ),
     "larvatus evaluate": (
         "--against --by --corpus --data --device --encoding --glue --header --json --label --language "
-        "--language-field --length --merge --no-header --no-quoting --on-bad --overwrite --pair --plot "
-        "--predictions --quoting --repair --samples --sentences --separator --split --strict --tag --task --text "
-        "--text-field --tokens --truncate --word"
+        "--language-field --length --merge --metric --no-header --no-quoting --on-bad --overwrite --pair --plot "
+        "--predictions --quoting --repair --samples --sentences --separator --source --split --strict --tag --task "
+        "--text --text-field --tokens --transfer --truncate --word"
     ),
     "larvatus embed": (
         "--device --dtype --encoding --json --language --layers --model --normalise --on-bad --out --overlap "

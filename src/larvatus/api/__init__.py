@@ -21,6 +21,7 @@ from larvatus.api.senses import build_senses
 from larvatus.api.similar import build_index
 from larvatus.api.tasks import finetune
 from larvatus.api.text import build_corpus, train_tokenizer
+from larvatus.api.transferring import transfer
 from larvatus.api.vectors import embed_files
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "prompt",
     "score_pairs",
     "train_tokenizer",
+    "transfer",
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from larvatus.api.task_settings import TuningMachine
-from larvatus.api.tasks import read_examples
+from larvatus.tasks.examples import read_examples
 from larvatus.bundle.directory import Bundle
 from larvatus.engine.settings import Runtime
 from larvatus.errors import UsageError

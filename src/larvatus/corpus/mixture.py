@@ -26,12 +26,14 @@ from larvatus.arrays import Ints
 from larvatus.batch import edges
 from larvatus.corpus.format import REBUILD, ChunkInfo, Counts
 from larvatus.errors import DataError, RecipeError
-from larvatus.ranges import Share, check_ranges
+from larvatus.ranges import Count, Share, check_ranges
 
 
 class MixtureConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     alpha: Share = 1.0
     """Exponent of eq. 11.7, from 0 (all languages alike) to 1 (as they come); XLM-R: 0.3."""
+    languages: Count | msgspec.UnsetType = msgspec.UNSET
+    """Read the first so many of the languages that are named (--language xx=PATH) alone, for ablations; unset: all."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "mixture.", RecipeError)

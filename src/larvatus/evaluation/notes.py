@@ -69,8 +69,22 @@ def notes_on(results: Results, yardstick: Yardstick | None) -> list[str]:
     if windowed:
         counts = ", ".join(f"{label} {count:,}" for label, count in windowed.items())
         notes.append(f"passages longer than a recipe's sequences, and read in windows: {counts}")
+    notes += _not_read(results)
     few = {run.label: run.steps for run in results.runs if run.steps < FEW_STEPS}
     for steps in sorted(set(few.values())):
         labels = ", ".join(label for label in few if few[label] == steps)
         notes.append(f"{labels}: only {steps:,} steps; a larger budget or a smaller batch (--set batch=…) tells more")
+    return notes
+
+
+def _not_read(results: Results) -> list[str]:
+    """Languages in which a model was measured without having read any of them."""
+    notes = []
+    for label in results.labels:
+        read = {name for run in results.runs if run.label == label for name in run.languages}
+        if read and (missing := [name for name in results.languages if name not in read]):
+            notes.append(
+                f"{label} did not read {', '.join(missing)}, whose words are among the same words hidden for all; "
+                "compare by language"
+            )
     return notes

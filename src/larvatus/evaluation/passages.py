@@ -36,6 +36,7 @@ class Passage:
     """Characters of the words that hold a letter or a digit."""
     hidden: tuple[int, ...]
     """Indices into `words`, ascending."""
+    language: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,20 @@ class Yardstick:
         cls, documents: Iterable[Document], *, language: str = "en", sentences: Mode = "library", limit: int = PASSAGES
     ) -> Yardstick:
         """Up to `limit` passages, drawn from the whole text in one reading; the same text gives the same ones."""
-        drawn: list[tuple[int, int, str]] = []  # a heap: the passages with the smallest random numbers, negated
-        for number, text in enumerate(_passages(documents, language, sentences)):
-            entry = (-derive(SEED, "yardstick", 0, number), number, text)
+        drawn: list[tuple[int, int, str, str]] = []  # a heap: the passages with the smallest random numbers, negated
+        for number, (text, spoken) in enumerate(_passages(documents, language, sentences)):
+            entry = (-derive(SEED, "yardstick", 0, number), number, text, spoken)
             if len(drawn) < limit:
                 heapq.heappush(drawn, entry)
             elif entry > drawn[0]:
                 heapq.heapreplace(drawn, entry)
-        chosen = sorted((number, text) for _, number, text in drawn)
-        return cls(tuple(hide(text, number) for number, text in chosen))
+        chosen = sorted((number, text, spoken) for _, number, text, spoken in drawn)
+        return cls(tuple(hide(text, number, language=spoken) for number, text, spoken in chosen))
+
+    @property
+    def languages(self) -> list[str]:
+        """Of the passages, by alphabet."""
+        return sorted({passage.language for passage in self.passages})
 
     @property
     def hidden(self) -> int:
@@ -96,28 +102,32 @@ class Yardstick:
                 yield passage.text[start:end]
 
 
-def hide(text: str, number: int) -> Passage:
+def hide(text: str, number: int, *, language: str = "") -> Passage:
     """Choose 15% of the words of passage number `number`, at least one; punctuation is never chosen: it is too easy."""
     spans = [(start, end) for start, end in segment_words(text).tolist() if any(map(str.isalnum, text[start:end]))]
     count = min(len(spans), max(1, round(RATE * len(spans))))
     chosen = stream(SEED, "yardstick/words", 0, number).choice(len(spans), size=count, replace=False) if spans else ()
-    return Passage(text, tuple(spans), tuple(sorted(int(word) for word in chosen)))
+    return Passage(text, tuple(spans), tuple(sorted(int(word) for word in chosen)), language)
 
 
-def _passages(documents: Iterable[Document], language: str, mode: Mode) -> Iterator[str]:
-    """Sentences of each document, gathered up to `LONGEST` words; a longer sentence is cut, a short rest left out."""
+def _passages(documents: Iterable[Document], language: str, mode: Mode) -> Iterator[tuple[str, str]]:
+    """Sentences of each document, gathered up to `LONGEST` words; a longer sentence is cut, a short rest left out.
+
+    Each with its language.
+    """
     for document in documents:
         text, begin, end, count = document.text, 0, 0, 0
-        for first, last in sentence_spans(text, language=document.language or language, mode=mode):
+        spoken = document.language or language
+        for first, last in sentence_spans(text, language=spoken, mode=mode):
             for start, stop, words in _cut(text, first, last):
                 if count and count + words > LONGEST:
                     if count >= SHORTEST:
-                        yield text[begin:end]
+                        yield text[begin:end], spoken
                     count = 0
                 begin = begin if count else start
                 end, count = stop, count + words
         if count >= SHORTEST:
-            yield text[begin:end]
+            yield text[begin:end], spoken
 
 
 def _cut(text: str, first: int, last: int) -> Iterator[tuple[int, int, int]]:

@@ -75,6 +75,8 @@ class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     guess_loss: float | None = None
     guess_accuracy: float | None = None
     yardstick: YardstickScore | None = None
+    languages: dict[str, ObjectiveScore] = {}
+    """Masked-lm of each language that was read and held out; the yardstick's are in `yardstick.languages`."""
     curve: tuple[Point, ...] = ()
 
     @property
@@ -100,6 +102,12 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def labels(self) -> list[str]:
         return list(dict.fromkeys(run.label for run in self.runs))
+
+    @property
+    def languages(self) -> list[str]:
+        """That any model was measured in, where they are several."""
+        names = {name for run in self.runs for name in (*run.languages, *(run.yardstick or run).languages)}
+        return sorted(names) if len(names) > 1 else []
 
     @property
     def one_vocabulary(self) -> bool:
@@ -137,11 +145,14 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         alike = self.one_vocabulary and len({run.predicts for run in self.runs}) == 1
         gain: Better = "higher" if alike else None
         rows.append(row("gain over unigram", "held out, own masks", "share", lambda run: run.gain, gain))
+        for name in self.languages:
+            rows.append(row(f"{name}: masked-lm loss", "held out, own masks", "number", _loss_in(name), None))
         group = "same words hidden for all"
         rows += [
             row("loss a word, nats", group, "number", _word("loss"), "lower"),
             row("bits a character", group, "number", _word("bits"), "lower"),
             row("words right", group, "share", _word("accuracy"), "higher"),
+            *(row(f"{name}: loss a word", group, "number", _word_in(name), "lower") for name in self.languages),
         ]
         return rows + self.tuned_rows()
 
@@ -164,3 +175,15 @@ def _right(name: str) -> Callable[[RunResult], float | None]:
 
 def _word(name: str) -> Callable[[RunResult], float | None]:
     return lambda run: float(getattr(run.yardstick, name)) if run.yardstick else None
+
+
+def _loss_in(language: str) -> Callable[[RunResult], float | None]:
+    return lambda run: run.languages[language].loss if language in run.languages else None
+
+
+def _word_in(language: str) -> Callable[[RunResult], float | None]:
+    def loss(run: RunResult) -> float | None:
+        score = run.yardstick.languages.get(language) if run.yardstick else None
+        return None if score is None else score.loss
+
+    return loss

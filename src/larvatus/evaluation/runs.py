@@ -145,5 +145,13 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
         guess_loss=last.guess_loss if last else None,
         guess_accuracy=last.guess_accuracy if last else None,
         yardstick=score,
+        languages=_languages(last, corpus),
         curve=tuple(curve[step] for step in sorted(curve)),
     )
+
+
+def _languages(last: HeldOut | None, corpus: Corpus) -> dict[str, ObjectiveScore]:
+    """Masked-lm of each language; of text in one, that one."""
+    alone = {corpus.languages[0]: last} if last and len(corpus.languages) == 1 else {}
+    scores = {name: part.scores.get("masked-lm") for name, part in ((last and last.languages) or alone).items()}
+    return {n: ObjectiveScore(loss=s.loss, accuracy=s.accuracy, count=s.count) for n, s in scores.items() if s}

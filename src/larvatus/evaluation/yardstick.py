@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -64,6 +65,8 @@ class YardstickScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Tokens a hidden word, in this vocabulary."""
     windowed: int
     """Passages that the model had to read in windows, with less context than others may have had."""
+    languages: dict[str, YardstickScore] = {}
+    """The same language by language, where there are several; what a number of tokens costs is that of all together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +119,48 @@ def measure(network: Network, tokenizer: Tokenizer, yardstick: Yardstick, *, roo
         hidden = [in_tokens(p, alignment) for p, alignment in zip(yardstick.passages, alignments, strict=True)]
         price = lengths_price([count for passage in hidden for count in passage.visible])
         reader = _Reader(predictor, tokenizer, room)
-        losses, right = [], 0
+        losses, right = [], []
         for k in range(0, len(hidden), ROWS_AT_ONCE):
             part = hidden[k : k + ROWS_AT_ONCE]
             for passage, predictions in zip(part, reader.read(part), strict=True):
                 loss, correct = score_words(passage, predictions, price)
                 losses.append(loss)
-                right += correct
+                right.append(correct)
     finally:
         network.train(was_training)
-    return _score(yardstick, hidden, np.array(losses), right, room)
+    measured = _Measured(yardstick.passages, hidden, np.array(losses), right)
+    languages = yardstick.languages if len(yardstick.languages) > 1 else []
+    parts = {language: measured.of(language) for language in languages}
+    by_language = {language: part.score(room) for language, part in parts.items() if part.yardstick.hidden}
+    return msgspec.structs.replace(measured.score(room), languages=by_language)
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """Passages, and what each was worth."""
+
+    passages: Sequence[Passage]
+    hidden: Sequence[Hidden]
+    losses: Doubles
+    right: Sequence[int]
+    """Words of each that are right."""
+
+    @property
+    def yardstick(self) -> Yardstick:
+        return Yardstick(tuple(self.passages))
+
+    def of(self, language: str) -> _Measured:
+        """Those of one language."""
+        mine = [number for number, passage in enumerate(self.passages) if passage.language == language]
+        return _Measured(
+            [self.passages[number] for number in mine],
+            [self.hidden[number] for number in mine],
+            self.losses[mine],
+            [self.right[number] for number in mine],
+        )
+
+    def score(self, room: int) -> YardstickScore:
+        return _score(self.yardstick, self.hidden, self.losses, sum(self.right), room)
 
 
 def _score(yardstick: Yardstick, hidden: Sequence[Hidden], losses: Doubles, right: int, room: int) -> YardstickScore:

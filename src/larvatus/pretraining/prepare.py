@@ -32,7 +32,7 @@ from larvatus.pretraining.vocabulary_note import learnt_like, note_vocabulary
 from larvatus.recipes import Recipe
 from larvatus.regular_files import is_there
 from larvatus.text.embedded import embedded_documents
-from larvatus.text.languages import Given, path_of, read_languages, train_mixed_vocabulary
+from larvatus.text.languages import Given, first_languages, path_of, read_languages, train_mixed_vocabulary
 from larvatus.text.readers import Document, ReadOptions, Skipped
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.validation_split import ValidationSplit
@@ -106,6 +106,7 @@ def prepare(
 
     `length` is that of the longest sequence that will be trained on, where it is not the recipe's alone.
     """
+    only = _languages_read(recipe, corpus, options)
     if len(corpus) == 1 and is_corpus(Path(path_of(corpus[0]))):
         train = Path(path_of(corpus[0]))
         tokenizer = Corpus.open(train).tokenizer
@@ -120,7 +121,7 @@ def prepare(
         return Prepared(train=train, valid=held_out)
     folder = out / "corpus"
     given = {"corpus": [str(path) for path in corpus], "valid": valid, "options": msgspec.to_builtins(options)}
-    given |= {"vocabulary": _wanted(recipe, vocabulary)}
+    given |= {"vocabulary": _wanted(recipe, vocabulary)} | _languages_wanted(recipe)
     hashes = text_hashes(corpus, valid, out=out)
     shards = take_up(folder, given, hashes, say=watcher.say)
     if shards is not None:
@@ -129,7 +130,7 @@ def prepare(
     split = None
     if valid is None and EMBEDDED not in corpus:
         split = _split(documents, folder, options, length=length or longest([recipe]), watcher=watcher)
-    training = documents if split is None else lambda: split.training(documents())
+    training = only(documents if split is None else lambda: split.training(documents()))
     note = {"settings": _wanted(recipe, vocabulary), "split": split.to_dict() if split else None, "texts": hashes}
     tokenizer = _vocabulary(recipe, training, out=out, options=options, watcher=watcher, given=vocabulary, wanted=note)
     shorter = vocabulary.before(out / "vocabulary") if vocabulary else None
@@ -141,7 +142,7 @@ def prepare(
         held_out = held_out_shards(valid, folder / "valid", build=build)
     else:
         apart = held_out_documents(corpus, out=out, valid=None, options=options)
-        held_out = None if apart is None else build(apart, folder / "valid")
+        held_out = None if apart is None else build(only(apart), folder / "valid")
     finish(folder, given, hashes, valid=folder / "valid" if held_out == folder / "valid" else None)
     return Prepared(train=folder / "train", valid=held_out)
 
@@ -242,7 +243,25 @@ def _wanted(recipe: Recipe, given: Vocabulary | None) -> dict[str, Any]:
     if given is not None:
         return given.identity
     settings: dict[str, Any] = msgspec.to_builtins(recipe.tokenizer)
-    return settings | ({"alpha": recipe.mixture.alpha} if recipe.mixture.alpha < 1 else {})
+    return settings | ({"alpha": recipe.mixture.alpha} if recipe.mixture.alpha < 1 else {}) | _languages_wanted(recipe)
+
+
+def _languages_wanted(recipe: Recipe) -> dict[str, Any]:
+    count = recipe.mixture.languages
+    return {} if count is msgspec.UNSET else {"languages": count}
+
+
+def _languages_read(recipe: Recipe, corpus: Sequence[Given], options: TextOptions) -> Callable[[Documents], Documents]:
+    """From all documents to those in the languages that the recipe reads; what is held out is chosen before."""
+    count = recipe.mixture.languages
+    if count is msgspec.UNSET:
+        return lambda documents: documents
+    languages = first_languages(corpus, count)
+
+    def only(documents: Documents) -> Documents:
+        return lambda: (each for each in documents() if (each.language or options.language) in languages)
+
+    return only
 
 
 def held_out_shards(given: str | None, folder: Path, *, build: Build, flag: str = "--valid") -> Path | None:

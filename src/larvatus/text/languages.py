@@ -56,6 +56,19 @@ class LanguagePath:
 Given = str | Path | LanguagePath
 
 
+def first_languages(given: Sequence[Given], count: int) -> frozenset[str]:
+    """The first so many of the languages that paths are named with.
+
+    >>> sorted(first_languages([LanguagePath("sw", "a"), LanguagePath("en", "b"), LanguagePath("de", "c")], 2))
+    ['en', 'sw']
+    """
+    named = list(dict.fromkeys(path.language for path in given if isinstance(path, LanguagePath)))
+    if len(named) < count:
+        there = f"{len(named)} are named ({', '.join(named)})" if named else "none is named"
+        raise UsageError(f"mixture.languages = {count}, but {there}; name as many with their text: --language xx=PATH")
+    return frozenset(named[:count])
+
+
 def path_of(given: Given) -> str | Path:
     return given.path if isinstance(given, LanguagePath) else given
 

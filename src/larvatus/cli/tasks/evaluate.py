@@ -5,6 +5,7 @@ larvatus evaluate runs/two --language sw=held_out/sw.txt --language en=held_out/
 larvatus evaluate runs/rte --data test.tsv --against runs/other --plot confusion.png
 larvatus evaluate runs/qa --data dev-v2.0.json --predictions predictions.json
 larvatus evaluate runs/glue/* --glue glue/
+larvatus evaluate runs/xnli-en --source en --transfer xnli/dev-*.tsv
 """
 
 from __future__ import annotations
@@ -19,13 +20,21 @@ from msgspec import Struct
 
 from larvatus.api.evaluating import TaskScores, named_after, read_for, score_examples, score_glue, score_text
 from larvatus.api.task_settings import EvaluationSettings
+from larvatus.api.transferring import score_languages
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_counts
 from larvatus.cli.numbers import TOKENS
 from larvatus.cli.options import READING, MixedText
 from larvatus.cli.tasks.columns import Columns
-from larvatus.cli.tasks.evaluate_tables import console, show_comparison, show_evaluation, show_glue, show_text
+from larvatus.cli.tasks.evaluate_tables import (
+    console,
+    show_comparison,
+    show_evaluation,
+    show_glue,
+    show_text,
+    show_transfer,
+)
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.labelled.glue import PUBLISHED, glue_task
@@ -40,13 +49,14 @@ from larvatus.tasks.scoring import head_of
 from larvatus.text.encodings import reading_in
 
 TASK = "A fine-tuned model"
+LANGUAGES = "Other languages"
 
 
 class Evaluated(Struct, frozen=True, kw_only=True):
     """What is evaluated, and where results go."""
 
     models: Annotated[tuple[Path, ...], Flag(argument=True, metavar="DIR...")]
-    """A model directory; several for GLUE."""
+    """A model directory; several for GLUE. After --transfer FILE, more files: the shell may expand a pattern."""
     data: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Labelled examples, for a fine-tuned model; repeatable."""
     against: Annotated[Path | None, Flag(metavar="DIR")] = None
@@ -65,6 +75,12 @@ class Evaluated(Struct, frozen=True, kw_only=True):
     """Answers to questions by id, for official scorers."""
     overwrite: Annotated[bool, Flag(panel=TASK)] = False
     """Replace files that exist; never those that are read."""
+    transfer: Annotated[tuple[str, ...], Flag(metavar="FILE", panel=LANGUAGES)] = ()
+    """Labelled examples in several languages, one table over all: dev-de.tsv, de/test.conll, de=FILE; repeatable."""
+    source: Annotated[str | None, Flag(metavar="xx", panel=LANGUAGES)] = None
+    """With --transfer: the language that the model learnt the task in; default: as its training files are named."""
+    metric: Annotated[str | None, Flag(metavar="NAME", panel=LANGUAGES)] = None
+    """With --transfer: what the table is of; default: the task's first, of entities their F1."""
 
     @property
     def of_task(self) -> bool:
@@ -94,8 +110,16 @@ def evaluate(
 
     Of a fine-tuned model, on labelled examples (--data, or --glue): metrics with 95% intervals, classes, confusions,
     entity errors, calibration; of spans types and depths, of answers exact match and F1; two models by paired tests
-    (--against).
+    (--against); one table over languages (--transfer).
     """
+    if asked.transfer:
+        if asked.of_task or text.corpus or text.languages or shown.by:
+            raise UsageError("--transfer stands alone; leave out --data, --against, --glue, --plot, --corpus …")
+        with reading_in(reading.encoding):
+            _over_languages(OnTask(asked=asked, chosen=chosen, columns=columns))
+        return
+    if asked.source or asked.metric:
+        raise UsageError("--source and --metric are for a table over languages; name its files: --transfer FILE")
     if asked.of_task:
         if text.corpus or text.languages or shown.by:
             raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
@@ -181,6 +205,20 @@ class OnTask:
         read: list[str | Path] = [*asked.models, *asked.data]
         read += [path for path in (asked.against, asked.glue) if path is not None]
         check_outputs(asked.plot, asked.predictions, overwrite=asked.overwrite, inputs=read)
+
+
+def _over_languages(work: OnTask) -> None:
+    """One table. Where the shell has expanded a pattern after --transfer, its other files stand among the models."""
+    asked, (model, *more) = work.asked, work.asked.models
+    table = score_languages(
+        load_bundle(model),
+        [*asked.transfer, *map(str, more)],
+        work.columns,
+        work.chosen.options(asked.device),
+        source=asked.source,
+        metric=asked.metric,
+    )
+    show_transfer(table, as_json=asked.as_json)
 
 
 def _on_task(work: OnTask) -> None:

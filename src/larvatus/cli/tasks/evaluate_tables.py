@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from larvatus.evaluation.transfer import Transfer
 from larvatus.labelled.glue import PUBLISHED, GlueTask
 from larvatus.tasks.evaluation.comparison import ModelComparison
 from larvatus.tasks.evaluation.evaluated import Evaluation, Reading
@@ -89,6 +91,17 @@ def show_glue(out: Console, scores: Sequence[tuple[str, GlueTask, Evaluation]]) 
     out.print()
     out.print(table)
     out.print("published: Devlin et al. (2019), table 1, on the test sets, which GLUE's server scores; ours on dev")
+
+
+def show_transfer(table: Transfer, *, as_json: bool) -> None:
+    """One model over languages."""
+    if as_json:
+        print(json.dumps(table.to_dict(), ensure_ascii=False, allow_nan=False))
+        return
+    out = console()
+    out.print(escape(f"{table.model}: {table.metric} by language"))
+    for part in table.shown():
+        _show(out, part)
 
 
 COLUMNS = {

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from larvatus.api.prompting import few_shot_of, pet, prompt, read_texts_of
 from larvatus.api.task_settings import TuningMachine
-from larvatus.api.tasks import read_examples
+from larvatus.tasks.examples import read_examples
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.options import EXAMPLES, MACHINE, Encoding, Json
 from larvatus.cli.quiet import Quiet, is_quiet

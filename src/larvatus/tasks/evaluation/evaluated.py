@@ -116,6 +116,13 @@ class Evaluation(ABC):
     data: Dataset[Any]
     metrics: dict[str, Interval]
     reading: Reading
+    notes: tuple[str, ...] = ()
+    """What was done about examples that the model cannot answer rightly, for people."""
+
+    @property
+    def headline(self) -> str:
+        """The metric that speaks for all where there is room for one."""
+        return next(iter(self.metrics))
 
     def _repr_html_(self) -> str:
         return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")

@@ -117,6 +117,10 @@ class TagEvaluation(Evaluation):
         yield from (f"\n{line}" for line in self.notes)
 
     @property
+    def headline(self) -> str:
+        return "accuracy" if self.errors is None else "entity-f1"
+
+    @property
     def confusions(self) -> tuple[Ints, tuple[str, ...]] | None:
         return self.confusion, self.labels
 
