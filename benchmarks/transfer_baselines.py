@@ -31,9 +31,7 @@ def main() -> None:
     form_tags = {word: counts.most_common(1)[0][0] for word, counts in by_form.items()}
     print(f"language  words      {common:5}  word form  forms seen")
     for language, file in files_by_language(given.files).items():
-        pairs = [
-            pair for example in read_tagged(file) for pair in zip(example.words, example.tags or (), strict=True)
-        ]
+        pairs = [pair for example in read_tagged(file) for pair in zip(example.words, example.tags or (), strict=True)]
         majority = sum(tag == common for _, tag in pairs) / len(pairs)
         lookup = sum(tag == form_tags.get(word, common) for word, tag in pairs) / len(pairs)
         seen = sum(word in form_tags for word, _ in pairs) / len(pairs)

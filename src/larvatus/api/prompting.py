@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, overload
 
 from larvatus.api.task_settings import TuningMachine
-from larvatus.tasks.examples import read_examples
 from larvatus.bundle.directory import Bundle
 from larvatus.engine.settings import Runtime
 from larvatus.errors import UsageError
@@ -30,6 +29,7 @@ from larvatus.prompting.run import PetOrder
 from larvatus.prompting.settings import FewSettings, FewTraining
 from larvatus.prompting.training import FewShot
 from larvatus.settings import structs_of
+from larvatus.tasks.examples import read_examples
 from larvatus.tasks.fit.finetune import Tuned, Watch
 from larvatus.tasks.fit.run import run
 from larvatus.tasks.prompt.pattern import NULL

@@ -19,7 +19,6 @@ from rich.table import Table
 
 from larvatus.api.prompting import few_shot_of, pet, prompt, read_texts_of
 from larvatus.api.task_settings import TuningMachine
-from larvatus.tasks.examples import read_examples
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.options import EXAMPLES, MACHINE, Encoding, Json
 from larvatus.cli.quiet import Quiet, is_quiet
@@ -31,6 +30,7 @@ from larvatus.model import load
 from larvatus.prompting.results import PromptTable
 from larvatus.prompting.settings import FewSettings, FewTraining
 from larvatus.settings import keywords
+from larvatus.tasks.examples import read_examples
 from larvatus.tasks.prompt.pattern import NULL
 from larvatus.tasks.prompt.words import words_given
 
