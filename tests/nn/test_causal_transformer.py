@@ -36,7 +36,7 @@ def test_changing_a_token_leaves_every_token_before_it_bit_equal(norm):
     with torch.no_grad():
         before = network.encoder(on_device(TokenBatch.of(texts), "cpu"))
         for place in range(7):
-            changed = [texts[0][:place] + [(texts[0][place] + 1) % 50] + texts[0][place + 1 :], *texts[1:]]
+            changed = [[*texts[0][:place], (texts[0][place] + 1) % 50, *texts[0][place + 1 :]], *texts[1:]]
             after = network.encoder(on_device(TokenBatch.of(changed), "cpu"))
             assert torch.equal(before[:place], after[:place])
             assert torch.equal(before[7:], after[7:])  # nor does it reach another sequence
