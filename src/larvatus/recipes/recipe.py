@@ -21,6 +21,7 @@ from larvatus.neighbours import FromText, from_text_of
 from larvatus.network import ObjectiveConfig, generator_of
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import PredictsWords
+from larvatus.objectives.permutation_lm import PermutationLMConfig
 from larvatus.ranges import Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
 from larvatus.text.frame import Dress
@@ -84,6 +85,8 @@ def _check_objectives(recipe: Recipe) -> None:
         raise RecipeError("the objectives weigh nothing, so nothing would be learnt; set the weight of one above 0")
     given = {*recipe.packing.gives, *(recipe.corruption.gives if recipe.corruption is not None else ())}
     for objective in recipe.objectives:
+        if isinstance(objective, PermutationLMConfig):
+            objective.check(recipe.model)
         if issubclass(objective.needs, FromText):
             _refuse_corrupted(recipe, objective)
         elif objective.needs not in given:
