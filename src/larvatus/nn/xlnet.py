@@ -193,13 +193,18 @@ class XLNet(Encoder):
     ) -> tuple[Tensor, Memory]:
         """The last layer's vectors of segments that go on from those before, and what the next ones may remember.
 
-        As many states are remembered as the settings say (`memory`), or the segment's own number where they say none.
+        As many states are remembered as the settings say (`memory`), or as a sequence may have where they say none.
         """
         around = self._around(batch, memory=memory, limit=limit)
         states = self._content(batch, around, range(self.depth + 1), memory=memory)
         read = [around.streams.tokens.restore(states[layer]) for layer in range(self.depth + 1)]
-        keep = self.config.memory or self.config.max_positions
-        return self._last_dropout(read[-1]), Memory.of(read[:-1], batch.lengths, keep=keep, before=memory)
+        kept = Memory.of(read[:-1], batch.lengths, keep=self._keeps, before=memory)
+        return self._last_dropout(read[-1]), kept
+
+    @property
+    def _keeps(self) -> int:
+        """States that are remembered at most."""
+        return self.config.memory or self.config.max_positions
 
     def _content(
         self,
@@ -242,7 +247,7 @@ class XLNet(Encoder):
         limit = None if limit is None else (limit + 1) // 2
         first, second = halves.first, halves.second
         early, read = self._queries(first.tokens, first.order, first.places, limit=limit, content=True)
-        memory = Memory.of(read, first.tokens.lengths, keep=self.config.memory)
+        memory = Memory.of(read, first.tokens.lengths, keep=self._keeps)
         late, _ = self._queries(second.tokens, second.order, second.places, memory=memory, limit=limit)
         return torch.cat([early, late]).index_select(0, halves.back)
 
@@ -294,7 +299,7 @@ class XLNet(Encoder):
                 f"a sequence of {longest} tokens is longer than the model's {self.config.max_positions} positions; "
                 f"cut the text into windows of {self.config.max_positions}"
             )
-        reach = max(0, longest + streams.most_remembered - 1)
+        reach = max(0, longest - 1 + (0 if memory is None else self._keeps))  # the same for all batches of a run
         return Surroundings(
             streams=streams,
             distances_ED=self.embeddings.dropout(sinusoids(reach, -longest, self.width, batch.ids.device)),

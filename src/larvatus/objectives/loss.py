@@ -18,7 +18,7 @@ from torch import Tensor
 
 from larvatus.batch import TrainingBatch
 from larvatus.corrupt import CorruptionConfig
-from larvatus.nn.encoder import Encoder
+from larvatus.nn.encoder import Encoder, EncoderConfig
 
 
 @runtime_checkable
@@ -27,6 +27,14 @@ class PredictsWords(Protocol):
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
         """For each token of text, on average: what a compiled step makes room for, and what a head costs."""
+
+
+@runtime_checkable
+class ChecksModel(Protocol):
+    """Settings of an objective that not every encoder can be trained on."""
+
+    def check(self, model: EncoderConfig) -> None:
+        """Refuse an encoder that it cannot be trained on."""
 
 
 @runtime_checkable

@@ -59,12 +59,16 @@ class PermutationLMConfig(
         """Those that are predicted."""
         return 0.0 if corruption is None else corruption.rate
 
-    def build(self, model: EncoderConfig, vocabulary: int) -> PermutationLM:
+    def check(self, model: EncoderConfig) -> None:
+        """Refuse an encoder that cannot ask at a place without having seen it."""
         if not isinstance(model, XLNetConfig):
             raise RecipeError(
                 f'permutation-lm needs an encoder with two streams, but model.type is "{model.__struct_config__.tag}"; '
                 'set model.type = "xlnet"'
             )
+
+    def build(self, model: EncoderConfig, vocabulary: int) -> PermutationLM:
+        self.check(model)
         return PermutationLM(self, vocabulary)
 
 

@@ -21,9 +21,7 @@ from larvatus.neighbours import FromText, from_text_of
 from larvatus.network import ObjectiveConfig, generator_of
 from larvatus.nn.elmo import ElmoConfig
 from larvatus.nn.encoder import EncoderConfig
-from larvatus.objectives.causal_lm import CausalLMConfig
-from larvatus.objectives.loss import PredictsWords
-from larvatus.objectives.word_lm import WordLMConfig
+from larvatus.objectives.loss import ChecksModel, PredictsWords
 from larvatus.ranges import Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
 from larvatus.text.characters import CharactersConfig
@@ -63,7 +61,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         check_ranges(self, "", RecipeError)
         _check_objectives(self)
-        _check_words(self)
+        _check_characters(self)
         _check_phases(self)
 
     @property
@@ -89,7 +87,7 @@ def _check_objectives(recipe: Recipe) -> None:
         raise RecipeError("the objectives weigh nothing, so nothing would be learnt; set the weight of one above 0")
     given = {*recipe.packing.gives, *(recipe.corruption.gives if recipe.corruption is not None else ())}
     for objective in recipe.objectives:
-        if isinstance(objective, CausalLMConfig):
+        if isinstance(objective, ChecksModel):
             objective.check(recipe.model)
         if issubclass(objective.needs, FromText):
             _refuse_corrupted(recipe, objective)
@@ -108,11 +106,8 @@ def _check_objectives(recipe: Recipe) -> None:
         )
 
 
-def _check_words(recipe: Recipe) -> None:
-    """What predicts the words beside a word needs two directions, and these need characters."""
-    for objective in recipe.objectives:
-        if isinstance(objective, WordLMConfig):
-            objective.check(recipe.model)
+def _check_characters(recipe: Recipe) -> None:
+    """What reads words by their characters needs a vocabulary of characters."""
     if isinstance(recipe.model, ElmoConfig) and not isinstance(recipe.tokenizer, CharactersConfig):
         raise RecipeError(
             f'model.type = "elmo" reads words by their characters, but the vocabulary is "{_tag(recipe.tokenizer)}"; '

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from larvatus.errors import UsageError
 from larvatus.nn.attention.grouped import attention_weights, self_attention
 from larvatus.nn.attention.streams import Group, Streams
 from larvatus.nn.linear import LoRALinear, full_weight
@@ -144,6 +145,8 @@ class RelativeAttention(nn.Module):
         """What distance and segment add to the scores: [B, H, Q, S]."""
         group, q = part.group, part.q_BHQK
         first = around.reach - (group.remembered + group.length - 1)
+        if first < 0:
+            raise UsageError(f"{group.remembered} states are remembered, more than the model keeps; read text anew")
         r_HKE = distances_EHK[first : first + group.remembered + 2 * group.length].permute(1, 2, 0)
         far_BHQE = (q + self._vector(self.to_distance).to(q.dtype)) @ r_HKE.to(q.dtype)
         if part.places_BQ is None:

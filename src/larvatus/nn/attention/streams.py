@@ -75,10 +75,6 @@ class Streams:
     def longest(self) -> int:
         return max((group.length for group in self.groups), default=0)
 
-    @property
-    def most_remembered(self) -> int:
-        return max((group.remembered for group in self.groups), default=0)
-
     @classmethod
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def of(cls, lengths: Tensor, *, places: Tensor | None = None, remembered: Tensor | None = None) -> Streams:
