@@ -98,7 +98,9 @@ def steps_of(shards, recipe, *, tokens=512):
 
 
 def test_targets_are_the_words_beside_each_word_and_no_sentence_meets_another():
-    tokenizer = train_vocabulary(["the cat saw the dog . the dog ran . the cat ran ."] * 3, CharactersConfig(size=2_000))
+    tokenizer = train_vocabulary(
+        ["the cat saw the dog . the dog ran . the cat ran ."] * 3, CharactersConfig(size=2_000)
+    )
     texts = ["the dog saw it .", "", "ran"]
     batch = TokenBatch.of([tokenizer.frame.single.ids(tokenizer.encode(text).ids).tolist() for text in texts])
     lexicon = Lexicon(tokenizer.pieces)
@@ -188,7 +190,9 @@ def test_two_processes_give_the_losses_of_one(shards, tmp_path):
     for ranks in (1, 2):
         launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if ranks == 2 else []
         out = tmp_path / str(ranks)
-        done = subprocess.run([sys.executable, *launch, "-m", *given, "--out", str(out)], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, *launch, "-m", *given, "--out", str(out)], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
         losses[ranks] = [line["loss"] for line in lines if line["kind"] == "train"]
@@ -208,7 +212,7 @@ def test_a_saved_model_gives_words_their_vectors(model):
 
 
 def test_what_elmo_cannot_do_is_one_line_that_names_what_works(model, capsys):
-    with pytest.raises(ArtefactError, match="no masked-lm head to .*; use a model pretrained with masked-lm"):
+    with pytest.raises(ArtefactError, match=r"no masked-lm head to .*; use a model pretrained with masked-lm"):
         lv.load(model, device="cpu").fill("The [MASK] is read.")
     assert command("fill", "The [MASK] is read.", "--model", model) == 5
     assert "pretrained with masked-lm" in capsys.readouterr().err.replace("\n", " ")
@@ -221,7 +225,7 @@ def test_what_elmo_cannot_do_is_one_line_that_names_what_works(model, capsys):
     ]:
         with pytest.raises(RecipeError, match=says):
             recipe_of(setting)
-    with pytest.raises(RecipeError, match='set model.type = "elmo"'):
+    with pytest.raises(RecipeError, match=r'set model.type = "elmo"'):
         read_recipe("elmo", settings=['model.type="transformer"'])
 
 
