@@ -212,7 +212,7 @@ def test_a_saved_model_gives_words_their_vectors(model):
 
 
 def test_what_elmo_cannot_do_is_one_line_that_names_what_works(model, capsys):
-    with pytest.raises(ArtefactError, match="no masked-lm head to .*; use a model pretrained with masked-lm"):
+    with pytest.raises(ArtefactError, match=r"no masked-lm head to .*; use a model pretrained with masked-lm"):
         lv.load(model, device="cpu").fill("The [MASK] is read.")
     assert command("fill", "The [MASK] is read.", "--model", model) == 5
     assert "pretrained with masked-lm" in capsys.readouterr().err.replace("\n", " ")
@@ -225,7 +225,7 @@ def test_what_elmo_cannot_do_is_one_line_that_names_what_works(model, capsys):
     ]:
         with pytest.raises(RecipeError, match=says):
             recipe_of(setting)
-    with pytest.raises(RecipeError, match='set model.type = "elmo"'):
+    with pytest.raises(RecipeError, match=r'set model.type = "elmo"'):
         read_recipe("elmo", settings=['model.type="transformer"'])
 
 

@@ -141,7 +141,8 @@ def test_every_packaged_recipe_reads_at_every_size_and_survives_a_round_trip(nam
     for size in SIZES:
         recipe = read_recipe(name, size=size)
         own = (12, 256, 4) if (name, size) == ("electra", "small") else SIZES[size]  # the published ELECTRA-Small
-        assert (recipe.model.layers, recipe.model.hidden, recipe.model.heads) == own
+        if hasattr(recipe.model, "heads"):  # those of elmo: test_elmo_run.py
+            assert (recipe.model.layers, recipe.model.hidden, recipe.model.heads) == own
         assert recipe_of(recipe_table(recipe), where=name) == recipe
 
 
@@ -230,7 +231,8 @@ def test_phases_share_out_every_step(steps):
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_at_size_tiny_is_for_a_laptop(name):
     tiny = read_recipe(name, size="tiny")
-    assert (tiny.model.layers, tiny.model.hidden, tiny.model.heads) == SIZES["tiny"]
+    assert (tiny.model.layers, tiny.model.hidden) == SIZES["tiny"][:2]
+    assert getattr(tiny.model, "heads", SIZES["tiny"][2]) == SIZES["tiny"][2]
     assert tiny.batch * max(phase.length for phase in tiny.phases) <= 8_192
     assert tiny.tokenizer.size <= 8_000
     assert tiny.schedule.steps <= 5_000
@@ -279,7 +281,10 @@ def test_a_recipe_may_do_without_corruption():
 @pytest.mark.parametrize("name", recipe_names())
 def test_objectives_say_how_many_words_to_expect(name):
     recipe = read_recipe(name)
-    assert recipe.words_per_token == recipe.corruption.rate
+    if recipe.corruption is None:  # all words, of which there are fewer than characters
+        assert 0 < recipe.words_per_token <= 1
+    else:
+        assert recipe.words_per_token == recipe.corruption.rate
 
 
 def test_pairs_that_two_separators_tell_apart_need_no_second_segment():
@@ -299,11 +304,12 @@ def test_the_model_is_a_transformer_where_no_type_is_said(recipe_file):
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        ("model.type=lstm", "bert: model.type = 'lstm' is not one of its kinds; there are: transformer"),
+        ("model.type=lstm", "bert: model.type = 'lstm' is not one of its kinds; "),
         ("model.tpye=lstm", "bert: model.tpye is not a setting; did you mean model.type?"),
     ],
 )
 def test_a_model_of_no_kind_is_one_line(setting, line):
     with pytest.raises(RecipeError) as caught:
         read_recipe("bert", settings=[setting])
-    assert str(caught.value) == line
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)

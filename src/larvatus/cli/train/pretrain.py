@@ -59,8 +59,10 @@ def _say(out: Path, results: Mapping[int, HeldOut]) -> None:
     taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     print(f"saved {printable(str(out))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)")
     words = {name for held_out in results.values() for name in held_out.scores}
-    if "causal-lm" in words:
+    mask = Tokenizer.load(out).special.mask
+    if words & {"causal-lm", "denoising"}:
         chat(f'next: larvatus generate "Some text" --model {printable(str(out))}')
-    else:
-        mask = Tokenizer.load(out).special.mask
+    elif mask:
         chat(f'next: larvatus fill "Some text with a {mask}." --model {printable(str(out))}')
+    else:
+        chat(f"next: larvatus embed TEXTS --unit word --model {printable(str(out))} --out vectors.parquet")
