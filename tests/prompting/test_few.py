@@ -274,7 +274,7 @@ def test_pet_is_above_fine_tuning_where_the_words_are_known(tmp_path: Path) -> N
         "optimizer.rate=2e-3",
     )
     model = lv.pretrain(
-        "roberta", corpus=corpus, out=tmp_path / "model", size="tiny", steps=600, settings=small, device="cpu"
+        "roberta", corpus=corpus, out=tmp_path / "model", size="tiny", steps=300, settings=small, device="cpu"
     )
     table = lv.prompt(
         model,
