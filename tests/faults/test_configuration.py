@@ -146,6 +146,12 @@ KNOWN_FLAGS = {
         "--batch-tokens --device --encoding --ending --file --format --json --length --merge --out --overlap "
         "--overwrite --pair --pair-column --probabilities --text --top --truncate"
     ),
+    "larvatus prompt": (
+        "--baseline --batch --calibrate --data --device --distil-steps --draws --encoding --header --json --k --label "
+        "--length --method --microbatch --model --neutral --no-header --no-quoting --out --overwrite --pair --pattern "
+        "--precision --quiet --quoting --rate --resume --seed --steps --temperature --text --total --train --trained "
+        "--unlabelled --unlabelled-most --verbaliser"
+    ),
     "larvatus finetune": "",
     **{
         f"larvatus finetune {task}": " ".join(sorted(f"{TUNING} {flags}".split()))
@@ -156,6 +162,10 @@ KNOWN_FLAGS = {
             ),
             "choose": (
                 "--dense --dropout --header --label --mix --no-header --no-quoting --pair --pool --quoting --text"
+            ),
+            "prompt": (
+                "--header --label --labels --no-header --no-quoting --pair --pattern --quoting --separator --text "
+                "--verbaliser"
             ),
             "tag": "--crf --dropout --learn --lstm --mix --pool --repair --scheme --tag --word",
             "spans": (

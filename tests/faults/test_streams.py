@@ -31,6 +31,7 @@ OUTPUTS = {
     "map": "out png table",
     **dict.fromkeys((f"finetune {task}" for task in TASKS), "out"),
     "predict": "out",
+    "prompt": "out",
     "tokenizer train": "out",
     "corpus build": "out",
     "isotropy fit": "",  # saves in the model's directory where nothing is named

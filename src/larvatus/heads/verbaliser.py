@@ -56,6 +56,9 @@ class VerbaliserConfig(ClassificationConfig, tag="verbaliser", frozen=True, kw_o
     """What is subtracted from the score of each label (calibration by a neutral text); nothing: none."""
     demonstrations: tuple[Demonstration, ...] = ()
     """Labelled texts that are shown before the one that is asked, as many as fit."""
+    in_turn: bool = False
+    """Words of several tokens are filled token by token (`tasks/prompt/in_turn.py`), as suits a model that was not
+    trained through the prompt; one that was is scored as it learnt, in one pass."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

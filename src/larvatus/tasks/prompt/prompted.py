@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from larvatus.arrays import Floats
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import with_head
@@ -58,7 +60,8 @@ def prompt_config(
         check_fills(bundle)
     read = Pattern.read(pattern, pair=pair)
     mask = NO_BLANK if writes(bundle) else None
-    return verbaliser(bundle.tokenizer, read, labels=labels or tuple(words), words=words, mask=mask)
+    config = verbaliser(bundle.tokenizer, read, labels=labels or tuple(words), words=words, mask=mask)
+    return msgspec.structs.replace(config, in_turn=config.blanks > 1)
 
 
 def prompted(bundle: Bundle, config: VerbaliserConfig) -> Bundle:
@@ -72,9 +75,9 @@ def prompt_of(bundle: Bundle) -> Verbaliser:
 
 
 def prompt_scores(bundle: Bundle, examples: Sequence[TextExample], *, limit: int, scoring: Scoring) -> Floats:
-    """[E, K] scores of the labels; words of several tokens are filled in turn."""
+    """[E, K] scores of the labels."""
     head = prompt_of(bundle)
-    if head.config.blanks > 1:
+    if head.config.in_turn and head.config.blanks > 1:
         return scores_in_turn(bundle.network, bundle.tokenizer, examples, limit=limit, scoring=scoring)
     prompts = encode_prompts(bundle.tokenizer, head.config, examples, limit=limit)
     return score_sequences(bundle.network, prompts.sequences, scoring)

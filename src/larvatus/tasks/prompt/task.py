@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from larvatus.bundle.directory import Bundle
@@ -82,7 +83,7 @@ class Prompt(Task[TextExample, Classified, PromptOptions]):
                 "words of one token"
             )
         job.say(balance(train.labels(), "classes", of=len(train)))
-        return config
+        return msgspec.structs.replace(config, in_turn=False)
 
     def learn(
         self, bundle: Bundle, train: Dataset[TextExample], config: VerbaliserConfig, job: TaskJob
