@@ -162,7 +162,7 @@ def test_settings_are_for_all_for_a_task_a_set_or_a_contestant_the_narrower_the_
     (data,) = asked.sets
     assert [asked.job(data, label).config.rate for label in ("bert", "gpt")] == [1e-4, 2e-4]
     assert asked.job(data, "bert").config.epochs == 3
-    assert asked.job(data, "bert", own=["epochs=9"]).config.epochs == 9
+    assert asked.job(data, "bert", tuning=["epochs=9"]).config.epochs == 9
 
 
 # — the scores —

@@ -134,10 +134,10 @@ class Downstream:
                 downstream.job(data, label)
         return downstream
 
-    def job(self, data: LabelledSet, label: str, *, own: Sequence[str] = (), runtime: Runtime | None = None) -> Job:
-        """How a contestant learns a set; `own` are settings of its own, which come last."""
+    def job(self, data: LabelledSet, label: str, *, tuning: Sequence[str] = (), runtime: Runtime | None = None) -> Job:
+        """How a contestant learns a set; `tuning` are settings of its own, which come last."""
         said = _chosen(self.settings, data.task, data.name, label)
-        said |= {setting.name: setting.value for setting in map(TuningSetting.of, own)}
+        said |= {setting.name: setting.value for setting in map(TuningSetting.of, tuning)}
         said = {name: value for name, value in said.items() if name not in column_names()}
         options = {name: value for name, value in said.items() if name in option_names()}
         others = {name: _plain(value) for name, value in said.items() if name not in options}
@@ -177,7 +177,7 @@ class Pretrained:
     seed: int
     path: Path
     out: Path
-    own: tuple[str, ...] = ()
+    tuning: tuple[str, ...] = ()
     """Settings of fine-tuning that are its own."""
 
 
@@ -202,7 +202,7 @@ def _order(
     downstream: Downstream, model: Pretrained, data: LabelledSet, *, runtime: Runtime, contents: Mapping[str, str]
 ) -> FineTune | Refusal:
     try:
-        job = downstream.job(data, model.label, own=model.own, runtime=runtime)
+        job = downstream.job(data, model.label, tuning=model.tuning, runtime=runtime)
     except UsageError as fault:  # settings of a variant need not suit every task; those of the user were checked
         return Refusal(label=model.label, set=data.name, why=str(fault).removeprefix("--then-set: "))
     return FineTune(model=model, contents=contents, data=data, job=job)
