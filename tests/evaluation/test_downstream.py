@@ -21,14 +21,13 @@ from larvatus.evaluation.compare import Comparison, as_dict, compare, shared
 from larvatus.evaluation.contestants import Contestant, contestants_of
 from larvatus.evaluation.downstream import Downstream
 from larvatus.evaluation.labelled_sets import labelled_set, name_of, sources_of
-from larvatus.evaluation.notes import notes_on
-from larvatus.evaluation.passages import Yardstick
 from larvatus.evaluation.plot import draw
 from larvatus.evaluation.results import Results
 from larvatus.evaluation.table import as_table, tuned_table
+from larvatus.evaluation.tuned import SetFacts, TunedResult, tuned_rows
+from larvatus.evaluation.values import Value
 from larvatus.tasks.fit.loop import FineTuning
 from tests.evaluation.conftest import BERT, SMALL
-from tests.evaluation.test_results import run as made_up_run
 
 QUIET = Watcher()
 WORDS = {"pos": ("good", "fine", "great"), "neg": ("bad", "poor", "awful")}
@@ -61,10 +60,10 @@ def sets(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plan(texts):
-    """A function that makes a comparison of bert and roberta, one step each."""
+    """A function that makes a comparison of bert and gpt, one step each."""
 
     def make(out, downstream, **more):
-        contestants = contestants_of("bert,roberta", settings=[*SMALL, *BERT])
+        contestants = contestants_of("bert,gpt", settings=[*SMALL, *BERT])
         given = {"corpus": [str(texts / "train.txt")], "valid": str(texts / "valid.txt"), "budget": Budget(steps=1)}
         return Comparison(contestants=contestants, out=out, downstream=downstream, **{**given, **more})
 
@@ -74,7 +73,7 @@ def plan(texts):
 @pytest.fixture(scope="module")
 def asked(sets):
     words = [f"classify={sets / 'reviews'},tag={sets / 'tags'}"]
-    return Downstream.read(words, ["epochs=1", "tag:batch=8"], labels=["bert", "roberta"], seeds=(0, 3))
+    return Downstream.read(words, ["epochs=1", "tag:batch=8"], labels=["bert", "gpt"], seeds=(0, 3))
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +161,7 @@ def test_settings_are_for_all_for_a_task_a_set_or_a_contestant_the_narrower_the_
     (data,) = asked.sets
     assert [asked.job(data, label).config.rate for label in ("bert", "gpt")] == [1e-4, 2e-4]
     assert asked.job(data, "bert").config.epochs == 3
-    assert asked.job(data, "bert", own=["epochs=9"]).config.epochs == 9
+    assert asked.job(data, "bert", tuning=["epochs=9"]).config.epochs == 9
 
 
 # — the scores —
@@ -274,30 +273,29 @@ def test_a_model_that_refuses_a_task_has_a_dash_and_a_note(compared, plan, asked
     finetune = tuning.finetune
 
     def refusing(task, bundle, *given):
-        if task == "tag" and bundle.path.name == "roberta":
+        if task == "tag" and bundle.path.name == "gpt":
             raise UsageError("its vocabulary keeps no track of words")
         return finetune(task, bundle, *given)
 
     monkeypatch.setattr(tuning, "finetune", refusing)
     one = dataclasses.replace(asked, seeds=(7, 8))
     results = compare(plan(out, one, resume=True), QUIET)
-    assert [(each.label, each.set) for each in results.refusals] == [("roberta", "tags")]
+    assert [(each.label, each.set) for each in results.refusals] == [("gpt", "tags")]
     rows = {row.name: row.values for row in results.tuned_rows()}
-    assert rows["tags accuracy"]["roberta"] is None is rows["average"]["roberta"]
+    assert rows["tags accuracy"]["gpt"] is None is rows["average"]["gpt"]
     assert rows["tags accuracy"]["bert"] is not None
     note = tuned_table(results).notes[-1].text
-    assert note == "note: roberta was not fine-tuned on tags: its vocabulary keeps no track of words"
+    assert note == "note: gpt was not fine-tuned on tags: its vocabulary keeps no track of words"
 
 
-def test_models_that_fill_no_blanks_have_dashes_and_a_note():
-    blank = made_up_run("gpt", 0, 5.0)
-    gpt = msgspec.structs.replace(blank, yardstick=None, predicts="causal-lm")
-    results = Results(runs=(made_up_run("bert", 0, 5.0), gpt), budget="")
-    notes = notes_on(results, Yardstick(()))
-    assert "gpt: no masked-lm head to fill blanks with, so no line of the same words" in notes
+def test_models_that_fill_no_blanks_have_dashes_and_a_note(compared):
+    _, results = compared
+    assert "gpt: no masked-lm head to fill blanks with, so no line of the same words" in results.notes
     rows = {row.name: row for row in results.rows()}
     assert rows["words right"].values["gpt"] is None
     assert rows["words right"].values["bert"] is not None
+    assert [run.predicts for run in results.runs] == ["masked-lm", "causal-lm"]
+    assert all(run.curve and run.gain is not None for run in results.runs)
 
 
 # — variants that differ downstream —
@@ -333,3 +331,13 @@ def test_a_share_of_a_budget():
 def test_every_set_has_a_name_without_being_read():
     given = ["classify=glue/RTE/train.tsv:x.tsv", "answer=a/tydiqa.goldp.json:b.json", "tag:mine=x"]
     assert [name_of(source) for source in sources_of(given)] == ["RTE", "tydiqa", "mine"]
+
+
+def test_a_score_that_is_not_defined_is_a_dash():
+    one = TunedResult(
+        label="a", seed=0, set="s", task="classify", tuning_seed=0, metric="spearman", value=None, low=None, high=None,
+        steps=1, trained=1, training_seconds=0.0, seconds=0.0,
+    )  # fmt: skip
+    known = msgspec.structs.replace(one, label="b", value=0.5)
+    (row,) = tuned_rows([one, known], [SetFacts(name="s", task="classify", train=1, scored=1, source="x")], ["a", "b"])
+    assert row.values == {"a": None, "b": Value(mean=0.5)}

@@ -73,14 +73,16 @@ KNOWN_FLAGS = {
     "larvatus corpus verify": "--json",
     "larvatus convert": "--dtype --json --online --overwrite --revision --to",
     "larvatus compare": (
-        "--compile --corpus --device --encoding --json --language --language-field --licence --microbatch "
-        "--minutes --no-compile --on-bad --out --precision --quiet --resume --seed --seeds --sentences --set "
-        "--size --split --steps --text-field --tokens --valid --workers"
+        "--compile --corpus --device --encoding --epochs --json --language --language-field --licence "
+        "--microbatch --minutes --no-compile --on-bad --out --precision --quiet --resume --seed --seeds "
+        "--sentences --set --size --split --steps --text-field --then --then-examples --then-seeds --then-set "
+        "--tokens --valid --workers"
     ),
     "larvatus ablate": (
-        "--compile --corpus --device --encoding --json --language --language-field --licence --microbatch "
-        "--minutes --no-compile --on-bad --out --precision --quiet --recipe --resume --seed --seeds --sentences "
-        "--set --size --split --steps --text-field --tokens --valid --workers"
+        "--compile --corpus --device --encoding --epochs --json --language --language-field --licence "
+        "--microbatch --minutes --no-compile --on-bad --out --precision --quiet --recipe --resume --seed --seeds "
+        "--sentences --set --size --split --steps --text-field --then --then-examples --then-seeds --then-set "
+        "--tokens --valid --workers"
     ),
     "larvatus evaluate": (
         "--against --by --corpus --data --device --encoding --glue --header --json --label --language "
@@ -157,17 +159,22 @@ KNOWN_FLAGS = {
         f"larvatus finetune {task}": " ".join(sorted(f"{TUNING} {flags}".split()))
         for task, flags in {
             "classify": (
-                "--class-weight --dense --dropout --focal --glue --header --label --labels --merge --mix --no-header "
+                "--class-weight --dense --dropout --focal --glue --header --label --labels --layers --lstm --merge --mix "
+                "--no-header "
                 "--no-quoting --pair --pool --quoting --separator --smoothing --task --text"
             ),
             "choose": (
                 "--dense --dropout --header --label --mix --no-header --no-quoting --pair --pool --quoting --text"
             ),
+<<<<<<< HEAD
             "prompt": (
                 "--header --label --labels --no-header --no-quoting --pair --pattern --quoting --separator --text "
                 "--verbaliser"
             ),
             "tag": "--crf --dropout --learn --lstm --mix --pool --repair --scheme --tag --word",
+=======
+            "tag": "--crf --dropout --layers --learn --lstm --mix --pool --repair --scheme --tag --word",
+>>>>>>> downstream
             "spans": (
                 "--binary --decoding --dropout --hidden --least-precision --longest --mix --negatives --no-relations "
                 "--no-widths --null-weight --pool --reach --relation-weight --relations --representation --tag "
@@ -175,7 +182,7 @@ KNOWN_FLAGS = {
             ),
             "answer": (
                 "--decoding-longest --decoding-merge --decoding-threshold --decoding-top --dropout --empty-most "
-                "--empty-weight --longest --mix --no-null --no-whole-words --null --overlap --whole-words"
+                "--empty-weight --layers --longest --lstm --mix --no-null --no-whole-words --null --overlap --whole-words"
             ),
         }.items()
     },

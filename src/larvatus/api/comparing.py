@@ -63,10 +63,11 @@ def compare(
         2
     """
     watcher = Watcher.on_stream(quiet=quiet, stderr=settings.pop("to_stderr", False))
-    chosen, *rest = structs_of(settings, CompareSettings, *_OF_RUNS, of="compare")
+    structs: _Structs = structs_of(settings, CompareSettings, *_OF_RUNS, of="compare")
+    chosen: CompareSettings = structs[0]
     names = recipes if isinstance(recipes, str) else ",".join(recipes)
     contestants = contestants_of(names, size=chosen.size, settings=list(chosen.settings))
-    return _compare(contestants, chosen, *rest, corpus=corpus, out=out, then=then, watcher=watcher)
+    return _compare(contestants, structs, corpus=corpus, out=out, then=then, watcher=watcher)
 
 
 def ablate(
@@ -97,28 +98,28 @@ def ablate(
         larvatus.errors.UsageError: a comparison needs the same budget for all: --tokens, --epochs, --minutes or --steps
     """
     watcher = Watcher.on_stream(quiet=settings.pop("quiet", False), stderr=settings.pop("to_stderr", False))
-    chosen, *rest = structs_of(settings, CompareSettings, *_OF_RUNS, of="ablate")
+    structs: _Structs = structs_of(settings, CompareSettings, *_OF_RUNS, of="ablate")
+    chosen: CompareSettings = structs[0]
     ablation = read_ablation(name)
     contestants = ablation.contestants(recipe=recipe, size=chosen.size, settings=list(chosen.settings))
     ablation.check_sets(sources_of(then))
-    return _compare(contestants, chosen, *rest, corpus=corpus, out=out, then=then, watcher=watcher)
+    return _compare(contestants, structs, corpus=corpus, out=out, then=then, watcher=watcher)
 
 
 _OF_RUNS = (BudgetSettings, MachineSettings, TextSettings)
+_Structs = tuple[CompareSettings, BudgetSettings, MachineSettings, TextSettings]
 
 
 def _compare(
     contestants: tuple[Contestant, ...],
-    chosen: CompareSettings,
-    time: BudgetSettings,
-    machine: MachineSettings,
-    text: TextSettings,
+    structs: _Structs,
     *,
     corpus: Corpus,
     out: str | Path,
     then: Sets,
     watcher: Watcher,
 ) -> Results:
+    chosen, time, machine, text = structs
     downstream = Downstream.read(
         then,
         chosen.then_settings,

@@ -194,7 +194,7 @@ def _models(plan: Comparison, runs: Sequence[RunResult]) -> list[Pretrained]:
             seed=run.seed,
             path=Path(run.path),
             out=plan.out / THEN / _folder_of(plan, contestants[run.label], run.seed),
-            own=contestants[run.label].tuning,
+            tuning=contestants[run.label].tuning,
         )
         for run in runs
     ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -134,10 +135,10 @@ class Downstream:
                 downstream.job(data, label)
         return downstream
 
-    def job(self, data: LabelledSet, label: str, *, own: Sequence[str] = (), runtime: Runtime | None = None) -> Job:
-        """How a contestant learns a set; `own` are settings of its own, which come last."""
+    def job(self, data: LabelledSet, label: str, *, tuning: Sequence[str] = (), runtime: Runtime | None = None) -> Job:
+        """How a contestant learns a set; `tuning` are settings of its own, which come last."""
         said = _chosen(self.settings, data.task, data.name, label)
-        said |= {setting.name: setting.value for setting in map(TuningSetting.of, own)}
+        said |= {setting.name: setting.value for setting in map(TuningSetting.of, tuning)}
         said = {name: value for name, value in said.items() if name not in column_names()}
         options = {name: value for name, value in said.items() if name in option_names()}
         others = {name: _plain(value) for name, value in said.items() if name not in options}
@@ -177,7 +178,7 @@ class Pretrained:
     seed: int
     path: Path
     out: Path
-    own: tuple[str, ...] = ()
+    tuning: tuple[str, ...] = ()
     """Settings of fine-tuning that are its own."""
 
 
@@ -202,7 +203,7 @@ def _order(
     downstream: Downstream, model: Pretrained, data: LabelledSet, *, runtime: Runtime, contents: Mapping[str, str]
 ) -> FineTune | Refusal:
     try:
-        job = downstream.job(data, model.label, own=model.own, runtime=runtime)
+        job = downstream.job(data, model.label, tuning=model.tuning, runtime=runtime)
     except UsageError as fault:  # settings of a variant need not suit every task; those of the user were checked
         return Refusal(label=model.label, set=data.name, why=str(fault).removeprefix("--then-set: "))
     return FineTune(model=model, contents=contents, data=data, job=job)
@@ -221,7 +222,7 @@ def _seeds(downstream: Downstream, order: FineTune, watcher: Watcher, *, resume:
 def _line(model: Pretrained, data: LabelledSet, outcomes: Sequence[TunedResult | Refusal]) -> str:
     """What one model came to on one set."""
     scores = [outcome for outcome in outcomes if isinstance(outcome, TunedResult)]
-    said = [f"{score.metric} {score.value:.4g}" for score in scores]
+    said = [f"{score.metric} {'not defined' if score.value is None else f'{score.value:.4g}'}" for score in scores]
     said += [f"refused: {outcome.why}" for outcome in outcomes if isinstance(outcome, Refusal)]
     seconds = sum(score.seconds for score in scores)
     return f"{model.label}, seed {model.seed} · {data.name}: {', '.join(said)} · {seconds:,.0f} s"
@@ -309,6 +310,11 @@ def _finished(order: FineTune) -> TunedResult:
     return result
 
 
+def _known(number: float) -> float | None:
+    """What JSON can say: it has no NaN."""
+    return number if math.isfinite(number) else None
+
+
 def _scored(order: FineTune, tuned: Tuned, began: float) -> TunedResult:
     data, config, options = order.data, tuned.config, order.job.options
     same = {name: getattr(options, name) for name in ("merge", "repair") if hasattr(options, name)}
@@ -323,9 +329,9 @@ def _scored(order: FineTune, tuned: Tuned, began: float) -> TunedResult:
         task=data.task,
         tuning_seed=order.job.seeds[0],
         metric=tuned.metric,
-        value=interval.value,
-        low=interval.low,
-        high=interval.high,
+        value=_known(interval.value),
+        low=_known(interval.low),
+        high=_known(interval.high),
         steps=tuned.runs[0].steps,
         trained=tuned.trained,
         training_seconds=tuned.runs[0].seconds,

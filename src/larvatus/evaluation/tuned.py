@@ -8,7 +8,6 @@ that were scored (95%, by the bootstrap): its ends are the means of those of the
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 
@@ -46,10 +45,11 @@ class TunedResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     task: str
     tuning_seed: int
     metric: str
-    value: float
-    low: float
+    value: float | None
+    """None where it is not defined: a correlation with answers that are all the same."""
+    low: float | None
     """End of the 95% interval, over the examples that were scored; so is `high`."""
-    high: float
+    high: float | None
     steps: int
     trained: int
     """Parameters that learnt."""
@@ -86,16 +86,18 @@ def tuned_rows(tuned: Sequence[TunedResult], sets: Sequence[SetFacts], labels: S
 
 
 def _value(results: Sequence[TunedResult]) -> Value | None:
-    value = Value.of([result.value for result in results])
+    value, low, high = (
+        Value.of([number for number in numbers if number is not None])
+        for numbers in (
+            [result.value for result in results],
+            [result.low for result in results],
+            [result.high for result in results],
+        )
+    )
     if value is None:
         return None
-    ends = ([result.low for result in results], [result.high for result in results])
-    low, high = (statistics.fmean(end) for end in ends)
-    return Value(mean=value.mean, deviation=value.deviation, low=_known(low), high=_known(high))
-
-
-def _known(number: float) -> float | None:
-    return None if math.isnan(number) else number
+    ends = (low.mean if low else None, high.mean if high else None)
+    return Value(mean=value.mean, deviation=value.deviation, low=ends[0], high=ends[1])
 
 
 def _average(values: Sequence[Value | None]) -> Value | None:
