@@ -166,15 +166,11 @@ KNOWN_FLAGS = {
             "choose": (
                 "--dense --dropout --header --label --mix --no-header --no-quoting --pair --pool --quoting --text"
             ),
-<<<<<<< HEAD
             "prompt": (
                 "--header --label --labels --no-header --no-quoting --pair --pattern --quoting --separator --text "
                 "--verbaliser"
             ),
-            "tag": "--crf --dropout --learn --lstm --mix --pool --repair --scheme --tag --word",
-=======
             "tag": "--crf --dropout --layers --learn --lstm --mix --pool --repair --scheme --tag --word",
->>>>>>> downstream
             "spans": (
                 "--binary --decoding --dropout --hidden --least-precision --longest --mix --negatives --no-relations "
                 "--no-widths --null-weight --pool --reach --relation-weight --relations --representation --tag "

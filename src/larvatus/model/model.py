@@ -17,12 +17,9 @@ from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.results import Fills
 from larvatus.cloze.scores import Score
-<<<<<<< HEAD
 from larvatus.generation.generate import generate
 from larvatus.generation.results import Generated
 from larvatus.generation.settings import GenerateSettings
-=======
->>>>>>> downstream
 from larvatus.model.encoder import EncoderModel
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import readable, text_or_pair
