@@ -2,8 +2,8 @@
 
     python benchmarks/transfer_baselines.py train.conllu en=dev.conllu dev-de.tsv dev-fr.tsv
 
-Both know the training set alone: the first gives every word its commonest tag, the second gives a word that the training
-set has (as it is written) its commonest tag there, and any other word the tag of the first. Words that both languages
+Both know the training set alone: the first gives every word its commonest tag; the second gives a word that the set
+has, as it is written, its commonest tag there, and any other word the tag of the first. Words that both languages
 share, punctuation and numbers are all that can be carried over.
 """
 
@@ -31,9 +31,7 @@ def main() -> None:
     form_tags = {word: counts.most_common(1)[0][0] for word, counts in by_form.items()}
     print(f"language  words      {common:5}  word form  forms seen")
     for language, file in files_by_language(given.files).items():
-        pairs = [
-            pair for example in read_tagged(file) for pair in zip(example.words, example.tags or (), strict=True)
-        ]
+        pairs = [pair for example in read_tagged(file) for pair in zip(example.words, example.tags or (), strict=True)]
         majority = sum(tag == common for _, tag in pairs) / len(pairs)
         lookup = sum(tag == form_tags.get(word, common) for word, tag in pairs) / len(pairs)
         seen = sum(word in form_tags for word, _ in pairs) / len(pairs)
