@@ -2,8 +2,8 @@
 
     python benchmarks/transfer_baselines.py train.conllu en=dev.conllu dev-de.tsv dev-fr.tsv
 
-Both know the training set alone: the first gives every word its commonest tag, the second gives a word that the training
-set has (as it is written) its commonest tag there, and any other word the tag of the first. Words that both languages
+Both know the training set alone: the first gives every word its commonest tag; the second gives a word that the set
+has, as it is written, its commonest tag there, and any other word the tag of the first. Words that both languages
 share, punctuation and numbers are all that can be carried over.
 """
 
