@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer as Library
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch.testing import assert_close
 
 from larvatus.batch import TokenBatch, TrainingBatch
@@ -107,7 +107,9 @@ def test_we_read_what_they_write(family, tmp_path):
         assert_close(ours, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("family", "norm", "kind"), [("openai-gpt", "post", BPEConfig), ("gpt2", "pre", ByteBPEConfig)])
+@pytest.mark.parametrize(
+    ("family", "norm", "kind"), [("openai-gpt", "post", BPEConfig), ("gpt2", "pre", ByteBPEConfig)]
+)
 def test_they_read_what_we_write(family, norm, kind, tmp_path):
     tokenizer = train_vocabulary(PROSE, kind(size=400, opening=False), allow_smaller=True)
     network = Network.build(CausalTransformerConfig(norm=norm, **OURS), [CausalLMConfig()], tokenizer.size, seed=2)

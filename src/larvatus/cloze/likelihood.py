@@ -61,7 +61,7 @@ class CausalReader:
 
 def find_reader(network: Network) -> CausalReader | None:
     """What the model predicts next tokens with; None if it was not trained to."""
-    head = network.heads.get("causal-lm")
+    head = network.heads["causal-lm"] if "causal-lm" in network.heads else None
     return CausalReader(network.encoder, head) if isinstance(head, CausalLM) else None
 
 

@@ -23,7 +23,7 @@ from larvatus.arrays import Ints
 from larvatus.batch import PairLabels, TrainingBatch
 from larvatus.bundle.directory import Bundle
 from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
-from larvatus.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig
+from larvatus.corpus.packing import ContiguousConfig, FullSentencesConfig, PackingConfig, SentencePairsConfig
 from larvatus.corrupt import CorruptionConfig, MaskingConfig
 from larvatus.engine.settings import Runtime
 from larvatus.errors import ArtefactError, UsageError
@@ -54,7 +54,7 @@ def evaluate_text(bundle: Bundle, corpus: Corpus, *, runtime: Runtime, tokens: i
 
     The hidden tokens of a model with a generator (ELECTRA) are predicted by the generator.
     """
-    if bundle.network.filler is None:
+    if bundle.network.filler is None and not from_text_of(bundle.objectives):
         raise ArtefactError(
             f"{bundle.path} has no masked-lm head to evaluate, nor a generator/ beside it that has one; "
             "use a model pretrained with masked-lm"
@@ -96,6 +96,8 @@ def _settings(bundle: Bundle) -> tuple[PackingConfig, CorruptionConfig | None, i
     if bundle.recipe is not None:
         recipe = recipe_of(bundle.recipe, where=str(bundle.path))
         return recipe.packing, recipe.corruption, recipe.phases[-1].length
+    if from_text_of(bundle.objectives):
+        return ContiguousConfig(), None, min(LONGEST, bundle.model.max_positions)
     pairs = any(config.needs is PairLabels for config in bundle.objectives)
     counted = bundle.tokenizer.counts is not None
     return (

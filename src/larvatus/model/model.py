@@ -13,6 +13,7 @@ from typing import Any, overload
 from larvatus.bundle.directory import check_model_directory, read_card, save_bundle
 from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.masked_copies import Method
+from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.results import Fills
 from larvatus.cloze.scores import Score
@@ -71,10 +72,7 @@ class Model(EncoderModel):
             >>> len(model.fill("the [MASK] ran", top=3))
             3
         """
-        if self.network.filler is None:
-            raise ArtefactError(
-                f"{self.bundle.path} has no masked-lm head to fill blanks with; use a model pretrained with masked-lm"
-            )
+        the_predictor(self.network, what="fill blanks", name=str(self.bundle.path))  # refused where there is none
         fills = [
             fill_blanks(self.network, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only)
             for text in _each(texts)
@@ -89,6 +87,8 @@ class Model(EncoderModel):
 
     def score(self, texts: str | Sequence[str], *, method: Method = "original") -> Score | list[Score]:
         """How well the model expects each text: its pseudo-log-likelihood, by token and by word, and perplexity.
+
+        A left-to-right model (gpt) gives the log-likelihood itself.
 
         Args:
             texts: One text, or several. Long ones are read to their end.
