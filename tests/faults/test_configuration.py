@@ -37,8 +37,8 @@ def test_row_65_no_flag_slips_in_unseen():
 
 TUNING = (
     "--batch --curve --decay --dev --device --encoding --epochs --evaluations --group --head-rate --layer-decay "
-    "--length --metric --microbatch --model --no-dev --out --overwrite --patience --precision --quiet --rate "
-    "--resume --seed --seeds --set --strict --train --trained --truncate --warmup"
+    "--length --lm-weight --metric --microbatch --model --no-dev --out --overwrite --patience --precision --quiet "
+    "--rate --resume --seed --seeds --set --strict --train --trained --truncate --warmup"
 )
 """What every task has."""
 KNOWN_FLAGS = {

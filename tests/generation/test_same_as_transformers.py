@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_refused_in_a_line_that_names_the_limit(ours: lv.Mo
     with pytest.raises(UsageError, match=r"^prompt 2 has \d+ tokens, and the model's context is 64 tokens, prompt and"):
         ours.generate(["x", "name of the line " * 40])
     with pytest.raises(
-        UsageError, match=r"^max_tokens = 64 is more than fits after the prompt of 1 tokens: .* = 63 or"
+        UsageError, match=r"^max_tokens = 64 is more than fits: .* 64 tokens, .*, and the prompt has 1; .* = 63 or"
     ):
         ours.generate("x", max_tokens=64)
     assert len(ours.generate("x", max_tokens=63)[0].ids) <= 63

@@ -89,8 +89,8 @@ def _read(
         )
     if settings.max_tokens is not None and settings.max_tokens > room:
         raise UsageError(
-            f"max_tokens = {settings.max_tokens:,} is more than fits after {label} of {len(ids):,} tokens: the model's "
-            f"context is {encoder.reach:,} tokens{where}; give max_tokens = {room:,} or less"
+            f"max_tokens = {settings.max_tokens:,} is more than fits: the model's context is {encoder.reach:,} tokens"
+            f"{where}, and {label} has {len(ids):,}; give max_tokens = {room:,} or less"
         )
     most = min(USUAL_TOKENS, room) if settings.max_tokens is None else settings.max_tokens
     return _Prompt(number, text, ids, most, fills_context=settings.max_tokens is None and most == room)
