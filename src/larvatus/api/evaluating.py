@@ -210,7 +210,7 @@ def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:
 
 
 def _row(language: str, result: HeldOut, fertility: float) -> dict[str, Any]:
-    score = result.scores["masked-lm"]
+    score = result.scores[result.words]
     return {
         "language": language,
         "tokens": result.tokens,
