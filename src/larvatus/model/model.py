@@ -17,7 +17,6 @@ from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.results import Fills
 from larvatus.cloze.scores import Score
-from larvatus.errors import ArtefactError
 from larvatus.model.encoder import EncoderModel
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.predict import Input, PredictOptions, Predictor
