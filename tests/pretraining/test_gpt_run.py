@@ -154,3 +154,12 @@ def test_what_a_text_is_embedded_as_is_its_last_token(trained):
 def test_a_recipe_that_cannot_work_is_refused(settings, said):
     with pytest.raises(RecipeError, match=said):
         read_recipe("gpt", settings=settings)
+
+
+def test_it_is_evaluated_on_text_by_its_next_tokens(trained, running_text, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command(["evaluate", str(trained[0]), "--corpus", str(running_text.valid), "--tokens", "2048", "--json"])
+    assert ended.value.code == 0
+    row = json.loads(capsys.readouterr().out)[-1]
+    assert row["loss"] < 7.5
+    assert row["hidden"] > 0.9 * row["tokens"]  # all but the last of each sequence

@@ -61,8 +61,8 @@ class CausalReader:
 
 def find_reader(network: Network) -> CausalReader | None:
     """What the model predicts next tokens with; None if it was not trained to."""
-    head = network.heads["causal-lm"] if "causal-lm" in network.heads else None
-    return CausalReader(network.encoder, head) if isinstance(head, CausalLM) else None
+    heads = [head for head in network.heads.values() if isinstance(head, CausalLM)]
+    return CausalReader(network.encoder, heads[0]) if heads else None
 
 
 def before_texts(tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -145,10 +145,12 @@ class Totals:
     tokens: int = 0
     words: int = 0
     total: float = 0.0
+    exact: bool = False
+    """Whether they are likelihoods, of a left-to-right model, not what stands in for them."""
 
     def plus(self, score: Score) -> Totals:
         tokens, words = self.tokens + len(score.pieces), self.words + len(score.word_spans)
-        return Totals(self.texts + 1, tokens, words, self.total + score.total)
+        return Totals(self.texts + 1, tokens, words, self.total + score.total, score.method == "left-to-right")
 
     @property
     def perplexity(self) -> float:
@@ -157,9 +159,10 @@ class Totals:
 
     def line(self) -> str:
         """For people."""
+        pseudo = "" if self.exact else "pseudo-"
         return (
-            f"pseudo-log-likelihood {self.total:.3f} · {self.total / self.tokens:.3f} a token · "
-            f"{self.total / max(1, self.words):.3f} a word · pseudo-perplexity {self.perplexity:,.1f}"
+            f"{pseudo}log-likelihood {self.total:.3f} · {self.total / self.tokens:.3f} a token · "
+            f"{self.total / max(1, self.words):.3f} a word · {pseudo}perplexity {self.perplexity:,.1f}"
         )
 
 
