@@ -54,7 +54,7 @@ LEARNS = {
     ),
     "albert": Learns({"masked-lm": 0.1}, "albert", steps=400),
     "modern": Learns({"masked-lm": 0.15}, "modernbert"),
-    "xlnet": Learns({"permutation-lm": 0.3}, "xlnet"),  # measured: 0.81
+    "xlnet": Learns({"permutation-lm": 0.3}, "xlnet"),  # measured: 0.81 and 0.85 with two seeds
 }
 
 
