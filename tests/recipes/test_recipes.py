@@ -299,7 +299,7 @@ def test_the_model_is_a_transformer_where_no_type_is_said(recipe_file):
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        ("model.type=lstm", "bert: model.type = 'lstm' is not one of its kinds; there are: transformer"),
+        ("model.type=lstm", "bert: model.type = 'lstm' is not one of its kinds; there are: transformer, xlnet"),
         ("model.tpye=lstm", "bert: model.tpye is not a setting; did you mean model.type?"),
     ],
 )
