@@ -55,7 +55,7 @@ def test_sizes_that_nobody_published_have_a_small_epsilon_and_a_batch_for_one_ma
 @pytest.mark.parametrize("name", recipe_names())
 def test_whatever_draws_random_tokens_says_from_where(name):
     corruption = recipe_table(read_recipe(name))["corruption"]
-    if corruption is not None and corruption["random"]:
+    if corruption is not None and corruption.get("random"):
         assert f'replacement = "{corruption["replacement"]}"' in recipe_text(name)  # said, not inherited
 
 

@@ -20,7 +20,7 @@ The draws belong to (seed, epoch, item, place), whatever batch a sequence comes 
     >>> text = Text(tokens, MaskVocabulary(mask_id=None, size=10, special_ids={3, 4}), 1, 0, np.array([0]))
     >>> target = PermutationConfig(rate=0.34).apply(text)[1][PermutedTokens]
     >>> target.order.tolist(), target.places.tolist(), target.ids.tolist()
-    ([3, 0, 0, 0, 0], [0], [7])
+    ([0, 0, 3, 0, 0], [2], [9])
 """
 
 from __future__ import annotations
