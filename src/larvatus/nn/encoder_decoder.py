@@ -106,14 +106,14 @@ class EncoderDecoder(Encoder):
         kept_LH: Tensor | None = None,
     ) -> Tensor | list[Tensor]:
         layout: Grouped = Grouped.of(batch.lengths)
-        groups, top = within(layout), self.depth
+        itself, top = within(layout), self.depth
         sight = Sight(bias=self.relative.table(self._longest(batch.lengths, limit)))
         x_MD = self.dropout(self.words(layout.arrange(batch.ids)))
         wanted = [top] if layers is None else layers
         states = {0: x_MD} if 0 in wanted else {}
         for number, block in enumerate(self.blocks[: max(wanted, default=0)], start=1):
             seen = sight if kept_LH is None else dataclasses.replace(sight, heads=kept_LH[number - 1])
-            x_MD = block(x_MD, groups, seen)
+            x_MD = block(x_MD, itself, seen)
             if number in wanted:
                 states[number] = self.dropout(self.final_norm(x_MD)) if number == top else x_MD
         if layers is None:
@@ -123,17 +123,17 @@ class EncoderDecoder(Encoder):
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
         """Of the encoder's layers. A path of its own, beside `forward`: no fused kernel gives the weights."""
         layout: Grouped = Grouped.of(batch.lengths)
-        groups = within(layout)
+        itself = within(layout)
         sight = Sight(bias=self.relative.table(self._longest(batch.lengths, None)))
         order = torch.argsort(batch.lengths, stable=True).tolist()
         x_MD = self.dropout(self.words(layout.arrange(batch.ids)))
         for block in self.blocks:
             block = cast(EncoderDecoderBlock, block)
             h_MD, layer = block.attention_norm(x_MD), block.attention
-            weights = attended(layer.queries(h_MD), layer.keys_and_values(h_MD), groups, sight)
+            weights = attended(layer.queries(h_MD), layer.keys_and_values(h_MD), itself, sight)
             by_sequence = dict(zip(order, weights, strict=True))
             yield [by_sequence[number] for number in range(len(order))]
-            x_MD = block(x_MD, groups, sight)
+            x_MD = block(x_MD, itself, sight)
 
     @torch.no_grad()
     def zero_heads(self, heads: Sequence[tuple[int, int]]) -> None:

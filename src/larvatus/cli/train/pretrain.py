@@ -59,4 +59,5 @@ def _say(out: Path, results: Mapping[int, HeldOut]) -> None:
     taken = sum(path.stat().st_size for path in out.iterdir() if path.is_file())
     print(f"saved {printable(str(out))} ({taken / 1e6:,.0f} MB, a model directory; its card is README.md)")
     mask = Tokenizer.load(out).special.mask
-    chat(f'next: larvatus fill "Some text with a {mask}." --model {printable(str(out))}')
+    if mask:
+        chat(f'next: larvatus fill "Some text with a {mask}." --model {printable(str(out))}')
