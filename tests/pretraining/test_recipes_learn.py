@@ -54,6 +54,7 @@ LEARNS = {
     ),
     "albert": Learns({"masked-lm": 0.1}, "albert", steps=400),
     "modern": Learns({"masked-lm": 0.15}, "modernbert"),
+    "t5": Learns({"denoising": 0.2}, "t5"),  # 0.49 was seen
 }
 
 
@@ -80,7 +81,8 @@ def test_a_recipe_learns_more_than_frequencies(name, tmp_path):
 
     model = lv.load(tmp_path, device="cpu")
     assert model.bundle.model == recipe.model
-    assert len(model.fill(f"The value of the {model.tokenizer.special.mask} is returned.", top=3)) == 3
+    if "masked-lm" in wanted.margins:
+        assert len(model.fill(f"The value of the {model.tokenizer.special.mask} is returned.", top=3)) == 3
     assert f'"model_type": "{wanted.layout}"' in (tmp_path / "config.json").read_text()
 
 

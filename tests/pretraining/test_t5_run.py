@@ -28,6 +28,7 @@ from larvatus.errors import RecipeError
 from larvatus.network import Network
 from larvatus.nn.buckets import fill
 from larvatus.nn.device import on_device
+from larvatus.pretraining.evaluation import UnigramGuess
 from larvatus.pretraining.held_out import corruption_of
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.prepare import Prepared
@@ -144,6 +145,14 @@ def test_what_cannot_work_together_is_refused_in_one_line() -> None:
         recipe_of("corruption.type=tokens")
     with pytest.raises(RecipeError, match=r'set model.type = "encoder-decoder"'):
         Network.build(read_recipe("bert").model, recipe_of().objectives, 50, seed=0)
+
+
+def test_sentinels_are_guessed_as_one_kind_by_their_share() -> None:
+    """Half of what is seen is known: ln 2 for the kind, and −ln ½ for each of the two words among four tokens."""
+    guess = UnigramGuess(np.array([0, 0, 3, 1]), 1.0, known={0, 1})
+    guess.see(np.array([0, 2, 2, 1]))
+    assert guess.loss == pytest.approx(np.log(2) + 2 * np.log(2) / 4)
+    assert guess.accuracy == 0.5
 
 
 RANKS = """
