@@ -36,6 +36,7 @@ from larvatus.pretraining.run import train
 from larvatus.pretraining.step import Stepper
 from larvatus.recipes import Recipe, read_recipe
 from larvatus.text.embedded import embedded_documents
+from larvatus.text.sentinels import sentinel_ids
 from larvatus.text.vocabulary import UnigramConfig, train_vocabulary
 
 SETTINGS = (
@@ -84,7 +85,7 @@ def test_sequences_are_full_and_closed_on_both_sides(sentinel_shards: Prepared) 
     assert int(batch.tokens.lengths.max()) == 32
     assert len(set(batch.tokens.lengths.tolist())) <= 2  # all alike but the last of a block, so attention is one block
     assert set(batch.tokens.ids[ends[0]].tolist()) == set(targets.ids[ends[1]].tolist()) == {1}
-    sentinels = set(Corpus.open(sentinel_shards.train).tokenizer.sentinels.tolist())
+    sentinels = set(sentinel_ids(Corpus.open(sentinel_shards.train).tokenizer).tolist())
     assert {int(targets.ids[0]), int(targets.ids[ends[1][0] - 1])} <= sentinels
 
 

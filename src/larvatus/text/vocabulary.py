@@ -26,6 +26,7 @@ from larvatus.text.boundaries import byte_alphabet
 from larvatus.text.bpe import Merges, learn_merges
 from larvatus.text.counting import count_words, covered_characters
 from larvatus.text.frame import Frame
+from larvatus.text.sentinels import sentinel_name
 from larvatus.text.tokenizer import SpecialTokens, Tokenizer
 from larvatus.text.unigram import learn_unigram
 
@@ -191,7 +192,7 @@ def special_of(config: TokenizerConfig) -> SpecialTokens:
 
 def _tail(special: SpecialTokens) -> list[str]:
     """Special tokens after all others: RoBERTa's mask; T5's sentinels, the first of them last."""
-    return [f"<extra_id_{number}>" for number in reversed(range(SENTINELS))] if special is T5 else [special.mask]
+    return [sentinel_name(number) for number in reversed(range(SENTINELS))] if special is T5 else [special.mask]
 
 
 def _head(special: SpecialTokens) -> list[str]:
