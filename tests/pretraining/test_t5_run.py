@@ -28,6 +28,7 @@ from larvatus.errors import RecipeError
 from larvatus.network import Network
 from larvatus.nn.buckets import fill
 from larvatus.nn.device import on_device
+from larvatus.pretraining.evaluation import UnigramGuess
 from larvatus.pretraining.held_out import corruption_of
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.prepare import Prepared
@@ -35,6 +36,7 @@ from larvatus.pretraining.run import train
 from larvatus.pretraining.step import Stepper
 from larvatus.recipes import Recipe, read_recipe
 from larvatus.text.embedded import embedded_documents
+from larvatus.text.sentinels import sentinel_ids
 from larvatus.text.vocabulary import UnigramConfig, train_vocabulary
 
 SETTINGS = (
@@ -83,7 +85,7 @@ def test_sequences_are_full_and_closed_on_both_sides(sentinel_shards: Prepared) 
     assert int(batch.tokens.lengths.max()) == 32
     assert len(set(batch.tokens.lengths.tolist())) <= 2  # all alike but the last of a block, so attention is one block
     assert set(batch.tokens.ids[ends[0]].tolist()) == set(targets.ids[ends[1]].tolist()) == {1}
-    sentinels = set(Corpus.open(sentinel_shards.train).tokenizer.sentinels.tolist())
+    sentinels = set(sentinel_ids(Corpus.open(sentinel_shards.train).tokenizer).tolist())
     assert {int(targets.ids[0]), int(targets.ids[ends[1][0] - 1])} <= sentinels
 
 
@@ -144,6 +146,14 @@ def test_what_cannot_work_together_is_refused_in_one_line() -> None:
         recipe_of("corruption.type=tokens")
     with pytest.raises(RecipeError, match=r'set model.type = "encoder-decoder"'):
         Network.build(read_recipe("bert").model, recipe_of().objectives, 50, seed=0)
+
+
+def test_sentinels_are_guessed_as_one_kind_by_their_share() -> None:
+    """Half of what is seen is known: ln 2 for the kind, and −ln ½ for each of the two words among four tokens."""
+    guess = UnigramGuess(np.array([0, 0, 3, 1]), 1.0, known={0, 1})
+    guess.see(np.array([0, 2, 2, 1]))
+    assert guess.loss == pytest.approx(np.log(2) + 2 * np.log(2) / 4)
+    assert guess.accuracy == 0.5
 
 
 RANKS = """

@@ -106,14 +106,14 @@ class EncoderDecoder(Encoder):
         kept_LH: Tensor | None = None,
     ) -> Tensor | list[Tensor]:
         layout: Grouped = Grouped.of(batch.lengths)
-        groups, top = within(layout), self.depth
+        itself, top = within(layout), self.depth
         sight = Sight(bias=self.relative.table(self._longest(batch.lengths, limit)))
         x_MD = self.dropout(self.words(layout.arrange(batch.ids)))
         wanted = [top] if layers is None else layers
         states = {0: x_MD} if 0 in wanted else {}
         for number, block in enumerate(self.blocks[: max(wanted, default=0)], start=1):
             seen = sight if kept_LH is None else dataclasses.replace(sight, heads=kept_LH[number - 1])
-            x_MD = block(x_MD, groups, seen)
+            x_MD = block(x_MD, itself, seen)
             if number in wanted:
                 states[number] = self.dropout(self.final_norm(x_MD)) if number == top else x_MD
         if layers is None:
@@ -123,17 +123,17 @@ class EncoderDecoder(Encoder):
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
         """Of the encoder's layers. A path of its own, beside `forward`: no fused kernel gives the weights."""
         layout: Grouped = Grouped.of(batch.lengths)
-        groups = within(layout)
+        itself = within(layout)
         sight = Sight(bias=self.relative.table(self._longest(batch.lengths, None)))
         order = torch.argsort(batch.lengths, stable=True).tolist()
         x_MD = self.dropout(self.words(layout.arrange(batch.ids)))
         for block in self.blocks:
             block = cast(EncoderDecoderBlock, block)
             h_MD, layer = block.attention_norm(x_MD), block.attention
-            weights = attended(layer.queries(h_MD), layer.keys_and_values(h_MD), groups, sight)
+            weights = attended(layer.queries(h_MD), layer.keys_and_values(h_MD), itself, sight)
             by_sequence = dict(zip(order, weights, strict=True))
             yield [by_sequence[number] for number in range(len(order))]
-            x_MD = block(x_MD, groups, sight)
+            x_MD = block(x_MD, itself, sight)
 
     @torch.no_grad()
     def zero_heads(self, heads: Sequence[tuple[int, int]]) -> None:
@@ -177,21 +177,10 @@ class EncoderDecoder(Encoder):
     # What is asked of every encoder
 
     def parts(self) -> list[tuple[int, nn.Module]]:
-        """The encoder's from the bottom up, then the decoder's, each counted below its own last layer."""
-        outputs = [] if self.output is None else [self.output]
-        sides: list[tuple[list[nn.Module], nn.ModuleList, list[nn.Module]]] = [
-            ([self.words, self.relative], self.blocks, [self.final_norm]),
-            ([self.decoder.relative], self.decoder.blocks, [self.decoder.final_norm, *outputs]),
-        ]
-        return [
-            (above, part)
-            for below, blocks, last in sides
-            for above, part in [
-                *((len(blocks), part) for part in below),
-                *((len(blocks) - 1 - number, block) for number, block in enumerate(blocks)),
-                *((0, part) for part in last),
-            ]
-        ]
+        """The encoder's: heads of tasks read nothing else, so the decoder stays as it was when they learn."""
+        count = len(self.blocks)
+        blocks = [(count - 1 - number, block) for number, block in enumerate(self.blocks)]
+        return [(count, self.words), (count, self.relative), *blocks, (0, self.final_norm)]
 
     def flops(self, length: int) -> int:
         """Of both sides, where the decoder writes `DECODED` tokens for each that is read."""

@@ -9,12 +9,10 @@ No layer has a bias, and norms are RMSNorms. N tokens, M tokens of the encoder, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from larvatus.nn.attention.crossing import CrossAttention, Group
+from larvatus.nn.attention.crossing import Blocks, CrossAttention
 from larvatus.nn.attention.sight import Sight
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.encoder_decoder_settings import EncoderDecoderSettings
@@ -37,13 +35,13 @@ class EncoderDecoderBlock(nn.Module):
     def forward(
         self,
         x_ND: Tensor,
-        groups: Sequence[Group],
+        itself: Blocks,
         sight: Sight,
         memory_MD: Tensor | None = None,
-        across: Sequence[Group] = (),
+        across: Blocks | None = None,
     ) -> Tensor:
         h_ND = self.attention_norm(x_ND)
-        x_ND = x_ND + self.dropout(self.attention(h_ND, h_ND, groups, sight))
+        x_ND = x_ND + self.dropout(self.attention(h_ND, h_ND, itself, sight))
         if self.cross is not None and self.cross_norm is not None:
             x_ND = x_ND + self.dropout(self.cross(self.cross_norm(x_ND), memory_MD, across))
         y_ND: Tensor = x_ND + self.dropout(self.feedforward(self.feedforward_norm(x_ND)))

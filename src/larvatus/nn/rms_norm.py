@@ -1,7 +1,7 @@
 """RMSNorm (Zhang & Sennrich 2019): x / √(mean(x²) + ε) · g. No mean is taken away and no bias added.
 
->>> RMSNorm(2, eps=0.0)(torch.tensor([[3.0, 4.0]])).round(decimals=3).tolist()
-[[0.849, 1.131]]
+>>> RMSNorm(2, eps=0.0)(torch.tensor([[2.0, -2.0]])).tolist()
+[[1.0, -1.0]]
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def evaluate(
 ) -> HeldOut:
     """Every batch once, dropout off. `counts` are the unigram counts that the guess is made from, smoothed.
 
-    Tokens that are `known` (sentinels, closings: no words) are guessed for nothing.
+    Tokens that are `known` (sentinels, closings: no words) are guessed as one kind.
     """
     totals: defaultdict[str, float] = defaultdict(float)
     tokens = 0
@@ -201,7 +201,11 @@ def evaluate(
 
 
 class UnigramGuess:
-    """The baseline that knows only how frequent each token was in some text (add-one smoothed, or as is given)."""
+    """The baseline that knows only how frequent each token was in some text (add-one smoothed, or as is given).
+
+    Tokens that are `known` (sentinels) count as one kind: which of them it is, is known, but not where they come. They
+    are guessed by their share of all that is seen here.
+    """
 
     def __init__(self, counts: npt.NDArray[np.int64], smoothing: float = 1.0, known: Collection[int] = ()) -> None:
         self._known = np.zeros(len(counts), dtype=np.bool_)
@@ -210,12 +214,13 @@ class UnigramGuess:
         with np.errstate(divide="ignore"):  # without smoothing, what never came is infinitely surprising
             self._surprise = -np.log((counts + smoothing) / (counts.sum() + smoothing * len(counts)))
         self._surprise[self._known] = 0.0
-        self.seen = self._right = 0
+        self.seen = self._right = self._seen_known = 0
         self._loss = 0.0
 
     def see(self, ids: Ints) -> None:
         self.seen += len(ids)
-        self._right += int(((ids == self._best) | self._known[ids]).sum())
+        self._seen_known += int(self._known[ids].sum())
+        self._right += int((ids == self._best).sum())
         self._loss += float(self._surprise[ids].sum())
 
     @property
@@ -224,4 +229,6 @@ class UnigramGuess:
 
     @property
     def loss(self) -> float:
-        return self._loss / max(self.seen, 1)
+        kinds = (self._seen_known, self.seen - self._seen_known)
+        of_kinds = -sum(count * math.log(count / self.seen) for count in kinds if count)
+        return (self._loss + of_kinds) / max(self.seen, 1)

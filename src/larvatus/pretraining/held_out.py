@@ -22,6 +22,7 @@ from larvatus.neighbours import FromText
 from larvatus.network import Network
 from larvatus.pretraining.evaluation import HeldOut, evaluate, together
 from larvatus.recipes import Recipe
+from larvatus.text.sentinels import sentinel_ids
 from larvatus.text.tokenizer import Tokenizer
 
 HELD_OUT_SEED = 0  # pairs and masks of held-out text are the same for every run
@@ -36,7 +37,7 @@ def corruption_of(config: CorruptionConfig | None, tokenizer: Tokenizer, seed: i
         size=tokenizer.size,
         special_ids=tokenizer.special_ids,
         counts=tokenizer.counts,
-        sentinels=tokenizer.sentinels,
+        sentinels=sentinel_ids(tokenizer),
     )
     return Corruption(config, vocabulary, seed, limit=limit)
 

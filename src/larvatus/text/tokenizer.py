@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, takewhile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -213,12 +213,6 @@ class Tokenizer:
     @property
     def unk_id(self) -> int:
         return self._special_id("unk")
-
-    @cached_property
-    def sentinels(self) -> Ints:
-        """Ids of `<extra_id_0>`, `<extra_id_1>` …, which stand for hidden spans (T5); none in other vocabularies."""
-        named = (self.id(f"<extra_id_{number}>") for number in range(self.size))
-        return np.array(list(takewhile(lambda index: index is not None, named)), dtype=np.int64)
 
     @cached_property
     def frame(self) -> Frame:

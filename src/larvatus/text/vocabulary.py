@@ -27,6 +27,7 @@ from larvatus.text.bpe import Merges, learn_merges
 from larvatus.text.characters import CharactersConfig, character_decoder, character_pipeline, learn_words, word_counts
 from larvatus.text.counting import count_words, covered_characters
 from larvatus.text.frame import Frame
+from larvatus.text.sentinels import sentinel_name
 from larvatus.text.tokenizer import SpecialTokens, Tokenizer
 from larvatus.text.unigram import learn_unigram
 
@@ -217,7 +218,7 @@ def special_of(config: TokenizerConfig) -> SpecialTokens:
 def _tail(special: SpecialTokens) -> list[str]:
     """Special tokens after all others: RoBERTa's mask; T5's sentinels, the first of them last."""
     if special is T5:
-        return [f"<extra_id_{number}>" for number in reversed(range(SENTINELS))]
+        return [sentinel_name(number) for number in reversed(range(SENTINELS))]
     return [special.mask] if special is ROBERTA else []
 
 

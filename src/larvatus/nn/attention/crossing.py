@@ -5,14 +5,13 @@
 Sequences whose lengths agree, of queries and of keys, form one block without a padded token. A layout says which:
 
     pairs = Paired.of(torch.tensor([2, 1]), torch.tensor([5, 4]))     # 2 and 1 tokens that read 5 and 4
-    pairs.across                                                      # ((1, 1, 4), (1, 2, 5)): sequences, queries, keys
+    pairs.across.groups                                               # ((1, 1, 4), (1, 2, 5)): sequences, queries, keys
 
 N tokens that ask, M tokens that are asked, H heads, K size of a head, D hidden size; B sequences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,21 +29,29 @@ Group = tuple[int, int, int]
 """Sequences, the queries of each, and the keys of each."""
 
 
-def within(layout: Grouped) -> tuple[Group, ...]:
-    """The groups of sequences that look at themselves."""
-    return tuple((count, length, length) for count, length in layout.groups)
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The groups of a batch. An object, so that a compiled model hands it on without looking inside."""
+
+    groups: tuple[Group, ...]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def within(layout: Grouped) -> Blocks:
+    """Of sequences that look at themselves."""
+    return Blocks(tuple((count, length, length) for count, length in layout.groups))
 
 
 @dataclass(frozen=True, eq=False)
 class Paired:
     """Sequences of a decoder, each with the one of the encoder that it reads, sorted by both lengths.
 
-    >>> Paired.of(torch.tensor([2, 1, 2]), torch.tensor([5, 4, 5])).across
+    >>> Paired.of(torch.tensor([2, 1, 2]), torch.tensor([5, 4, 5])).across.groups
     ((1, 1, 4), (2, 2, 5))
     """
 
-    itself: tuple[Group, ...]  # of the decoder's tokens to themselves
-    across: tuple[Group, ...]  # of the decoder's tokens to the encoder's
+    itself: Blocks  # of the decoder's tokens to themselves
+    across: Blocks  # of the decoder's tokens to the encoder's
     order: Tensor  # [N] the token of the decoder that stands at each place after sorting
     inverse: Tensor  # [N] the opposite
     read: Tensor  # [M] the token of the encoder that stands at each place
@@ -65,8 +72,8 @@ class Paired:
             torch.from_numpy(array).to(lengths.device) for array in (order, inverse, _laid_out(asked, by_length))
         )
         return cls(
-            itself=tuple((int(count), int(q), int(q)) for q, count in zip(alone, alike, strict=True) if q),
-            across=tuple((int(count), int(q), int(k)) for (q, k), count in zip(both, counts, strict=True)),
+            itself=Blocks(tuple((int(count), int(q), int(q)) for q, count in zip(alone, alike, strict=True) if q)),
+            across=Blocks(tuple((int(count), int(q), int(k)) for (q, k), count in zip(both, counts, strict=True))),
             order=order_N,
             inverse=inverse_N,
             read=read_M,
@@ -81,10 +88,9 @@ def _laid_out(lengths: Ints, order: Ints) -> Ints:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def attend(
-    q_NHK: Tensor, kv_M2HK: Tensor, groups: Sequence[Group], sight: Sight = FULL, *, dropout: float = 0.0
-) -> Tensor:
+def attend(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks, sight: Sight = FULL, *, dropout: float = 0.0) -> Tensor:
     """Each query looks at the keys of its own sequence: [N, H, K] → [N, H, K]. Not compiled: shapes differ."""
+    groups = blocks.groups
     queries = q_NHK.split([count * length for count, length, _ in groups])
     keys = kv_M2HK.split([count * length for count, _, length in groups])
     out = []
@@ -107,8 +113,9 @@ def attend(
     return torch.cat(out) if out else torch.zeros_like(q_NHK)
 
 
-def attended(q_NHK: Tensor, kv_M2HK: Tensor, groups: Sequence[Group], sight: Sight = FULL) -> list[Tensor]:
+def attended(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks, sight: Sight = FULL) -> list[Tensor]:
     """The weights by themselves, [H, queries, keys] of each sequence in the order of the groups. For looking inside."""
+    groups = blocks.groups
     queries = q_NHK.split([count * length for count, length, _ in groups])
     keys = kv_M2HK[:, 0].split([count * length for count, _, length in groups])
     weights: list[Tensor] = []
@@ -156,9 +163,9 @@ class CrossAttention(nn.Module):
         kv_M2HK: Tensor = self.kv(x_MD).unflatten(-1, (2, self.heads, self.size))
         return kv_M2HK
 
-    def forward(self, x_ND: Tensor, read_MD: Tensor, groups: Sequence[Group], sight: Sight = FULL) -> Tensor:
+    def forward(self, x_ND: Tensor, read_MD: Tensor, blocks: Blocks, sight: Sight = FULL) -> Tensor:
         dropout = self.dropout if self.training else 0.0
-        y_NHK = attend(self.queries(x_ND), self.keys_and_values(read_MD), groups, sight, dropout=dropout)
+        y_NHK = attend(self.queries(x_ND), self.keys_and_values(read_MD), blocks, sight, dropout=dropout)
         if sight.heads is not None:
             y_NHK = y_NHK * sight.heads[:, None].to(y_NHK.dtype)
         y_ND: Tensor = self.out(y_NHK.flatten(-2))
