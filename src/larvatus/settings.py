@@ -189,7 +189,7 @@ class CompareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class VocabularySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What kind of vocabulary."""
 
-    kind: Annotated[Literal["wordpiece", "byte-bpe", "bpe", "unigram"], Flag("--type")] = "wordpiece"
+    kind: Annotated[Literal["wordpiece", "byte-bpe", "bpe", "unigram", "characters"], Flag("--type")] = "wordpiece"
     """What kind of pieces."""
     size: Size = 30_522
     """Pieces in all, special tokens included."""

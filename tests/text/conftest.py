@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from larvatus.text.characters import CharactersConfig
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
 
@@ -30,8 +31,10 @@ CONFIGS = {
     "bpe": BPEConfig(size=400, coverage=1.0),
     "unigram": UnigramConfig(size=260, coverage=1.0),
 }
+EVERY = CONFIGS | {"characters": CharactersConfig(size=600, min_count=1)}
+"""Those that the aligner must understand."""
 
 
 @pytest.fixture(scope="session")
 def tokenizers() -> dict[str, Tokenizer]:
-    return {name: train_vocabulary(TEXTS, config) for name, config in CONFIGS.items()}
+    return {name: train_vocabulary(TEXTS, config) for name, config in EVERY.items()}

@@ -13,10 +13,10 @@ from larvatus.errors import DataError
 from larvatus.text.align import align, align_spans, align_words
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import segment_words
-from tests.text.conftest import CONFIGS
+from tests.text.conftest import EVERY
 from tests.text.hostile import hostile_unicode
 
-KINDS = st.sampled_from(sorted(CONFIGS))
+KINDS = st.sampled_from(sorted(EVERY))
 
 
 @pytest.fixture(scope="module")

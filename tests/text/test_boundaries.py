@@ -16,7 +16,7 @@ from larvatus.text.boundaries import byte_alphabet
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
-from tests.text.conftest import CONFIGS, SENTENCES
+from tests.text.conftest import EVERY, SENTENCES
 from tests.text.hostile import PIECES, ordinary_text
 
 
@@ -35,12 +35,12 @@ def exact_starts(tokenizer: Tokenizer, texts: list[str]) -> tuple[list[int], lis
 
 
 @settings(max_examples=200)
-@given(texts=st.lists(ordinary_text(), max_size=3), kind=st.sampled_from(sorted(CONFIGS)))
+@given(texts=st.lists(ordinary_text(), max_size=3), kind=st.sampled_from(sorted(EVERY)))
 def test_word_starts_by_tables_are_the_aligners_on_ordinary_text(tokenizers, texts, kind):
     assert flat_starts(tokenizers[kind], texts) == exact_starts(tokenizers[kind], texts)
 
 
-@pytest.mark.parametrize("kind", sorted(CONFIGS))
+@pytest.mark.parametrize("kind", sorted(EVERY))
 def test_word_starts_agree_in_every_script(tokenizers, kind):
     texts = [
         *SENTENCES,

@@ -19,6 +19,7 @@ from larvatus.files import saying_what_is_full
 from larvatus.outputs import check_directory
 from larvatus.settings import Corpus, TextSettings, VocabularySettings, structs_of, text_given
 from larvatus.signals import resumable
+from larvatus.text.characters import CharactersConfig
 from larvatus.text.documents import Document, Skipped
 from larvatus.text.languages import path_of, read_languages, train_mixed_vocabulary
 from larvatus.text.tokenizer import Tokenizer
@@ -93,8 +94,9 @@ def train_tokenizer(
         corpus: Text, several, or a mapping from languages to text.
         out: A new directory to save it in.
         read: Counts what was read and what was left out.
-        **settings: `kind` (`wordpiece`, `byte-bpe`, `bpe`, `unigram`), `size` (pieces in all), `lowercase`, `alpha`
-            (exponent of the language mixture), `overwrite`; how text is read, as in `build_corpus`.
+        **settings: `kind` (`wordpiece`, `byte-bpe`, `bpe`, `unigram`, `characters`), `size` (pieces in all),
+            `lowercase`, `alpha` (exponent of the language mixture), `overwrite`; how text is read, as in
+            `build_corpus`.
 
     Returns:
         The tokenizer.
@@ -125,6 +127,8 @@ def _vocabulary(chosen: VocabularySettings) -> TokenizerConfig:
         if chosen.lowercase:
             raise UsageError("byte-level BPE keeps text as it is; leave out --lowercase")
         return ByteBPEConfig(size=chosen.size)
+    if chosen.kind == "characters":
+        return CharactersConfig(size=chosen.size, **case)
     if chosen.kind == "wordpiece":
         return WordPieceConfig(size=chosen.size, **case)
     return BPEConfig(size=chosen.size, **case) if chosen.kind == "bpe" else UnigramConfig(size=chosen.size, **case)

@@ -79,7 +79,7 @@ class Tokenizer:
     library: tokenizers.Tokenizer
     special: SpecialTokens
     kind: str
-    """"wordpiece", "byte-bpe", "bpe", "unigram" or "word-level"."""
+    """"wordpiece", "byte-bpe", "bpe", "unigram", "characters" or "word-level"."""
     lowercase: bool
     style: Style | None
     """How pieces mark words; None: only the aligner knows."""
