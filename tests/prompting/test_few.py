@@ -272,6 +272,7 @@ def test_pet_is_above_fine_tuning_where_the_words_are_known(tmp_path: Path) -> N
         "tokenizer.size=370",
         "batch=32",
         "phases.0.length=32",
+        "packing.type=documents",
     )
     model = lv.pretrain(
         "roberta", corpus=corpus, out=tmp_path / "model", size="tiny", steps=300, settings=small, device="cpu"
