@@ -28,6 +28,8 @@ from larvatus.labelled.texts import read_texts
 from larvatus.prompting.draws import draw
 from larvatus.prompting.results import PromptRow, PromptTable
 
+Examples = Dataset[TextExample]
+
 
 @dataclass(frozen=True)
 class Set:
@@ -47,7 +49,7 @@ SETS = {
 }
 
 
-def data_of(name: str, place: Path) -> tuple[Dataset[TextExample], Dataset[TextExample]]:
+def data_of(name: str, place: Path) -> tuple[Examples, Examples]:
     """Examples to draw from, and to score on."""
     if name == "sst2":
         files = [next(path for path in place.glob(f"{part}.tsv*")) for part in ("train", "dev")]
@@ -59,7 +61,7 @@ def data_of(name: str, place: Path) -> tuple[Dataset[TextExample], Dataset[TextE
     )
 
 
-def surface(train: Dataset[TextExample], test: Dataset[TextExample], asked: dict[str, Any]) -> PromptRow:
+def surface(train: Examples, test: Examples, asked: dict[str, Any]) -> PromptRow:
     """A bag of words on the same draws."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression

@@ -269,9 +269,10 @@ def test_pet_is_above_fine_tuning_where_the_words_are_known(tmp_path: Path) -> N
         "model.layers=2",
         "model.hidden=64",
         "model.heads=2",
-        "tokenizer.size=400",
-        "batch=64",
-        "optimizer.rate=2e-3",
+        "tokenizer.size=370",
+        "batch=32",
+        "phases.0.length=32",
+        "packing.type=documents",
     )
     model = lv.pretrain(
         "roberta", corpus=corpus, out=tmp_path / "model", size="tiny", steps=300, settings=small, device="cpu"

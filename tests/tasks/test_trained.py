@@ -211,7 +211,7 @@ def test_lora_without_a_number_has_the_default_rank_and_another_rank_the_same_sc
         ("lsat2", "did you mean last2"),
         ("haed", "did you mean head"),
         ("last", "did you mean last"),
-        ("everything", "there are: all, head"),
+        ("everything", "there are: all, bias, head"),
         ("", "there are"),
         ("all3", "did you mean all"),
         ("head1", "did you mean head"),

@@ -171,5 +171,6 @@ def _of_files(names: Sequence[str], reading: FileOptions) -> Dataset[TextExample
     examples: list[TextExample] = []
     for name in names:
         told = columns if ending(name) in ENDINGS else Columns()
-        examples += [each for each in read_unlabelled(name, words=False, columns=told) if isinstance(each, TextExample)]
+        read = (example.plain_text() for example in read_unlabelled(name, words=False, columns=told))
+        examples += [example for example in read if example is not None]
     return Dataset(examples=tuple(examples), source=", ".join(names))

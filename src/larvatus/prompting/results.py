@@ -105,7 +105,12 @@ class PromptTable:
         return f"{self.metric} (%) on {self.examples:,} texts of {self.data} · {few}"
 
     def row(self, method: str, pattern: str | None = None) -> PromptRow:
-        """The first row of a method, of a pattern if one is named."""
+        """The first row of a method.
+
+        Args:
+            method: `zero`, `calibrated`, `context`, `tune`, `pet` or `finetune`.
+            pattern: One of the patterns; None: the first.
+        """
         return next(row for row in self.rows if row.method == method and pattern in (None, row.pattern))
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,18 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from larvatus.arrays import Ints
+from larvatus.arrays import Integers, Ints
 from larvatus.errors import DataError, UsageError
 from larvatus.heads.verbaliser import VerbaliserConfig
 from larvatus.labelled.records import Place, TextExample
 from larvatus.tasks.prompt.pattern import Pattern
 from larvatus.tasks.read.sequences import Sequences
 from larvatus.text.tokenizer import Tokenizer
-
-Ids = npt.NDArray[np.integer]
-NEUTRAL = Place("a neutral text", 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +51,7 @@ class Template:
     """A pattern in the tokens of a vocabulary."""
 
     pattern: Pattern
-    literals: tuple[Ids, ...]
+    literals: tuple[Integers, ...]
     """Of each piece; empty of slots."""
 
     @classmethod
@@ -67,7 +63,7 @@ class Template:
         """Tokens beside texts and blank."""
         return sum(map(len, self.literals))
 
-    def ids(self, texts: Sequence[Ids], blank: Ids) -> Ints:
+    def ids(self, texts: Sequence[Integers], blank: Integers) -> Ints:
         """One prompt without special tokens; texts in the order of an example."""
         slots = {"text": 0, "first": 0, "second": 1}
         parts = [
@@ -76,7 +72,7 @@ class Template:
         ]
         return np.concatenate([np.asarray(part, np.int64) for part in parts])
 
-    def text_ids(self, tokenizer: Tokenizer, examples: Sequence[TextExample]) -> list[list[Ids]]:
+    def text_ids(self, tokenizer: Tokenizer, examples: Sequence[TextExample]) -> list[list[Integers]]:
         """Tokens of the one or two texts of each example."""
         slots = [piece for piece in self.pattern.pieces if piece.slot not in (None, "blank")]
         slots.sort(key=lambda piece: piece.slot == "second")
