@@ -162,6 +162,11 @@ def test_settings_are_for_all_for_a_task_a_set_or_a_contestant_the_narrower_the_
     assert [asked.job(data, label).config.rate for label in ("bert", "gpt")] == [1e-4, 2e-4]
     assert asked.job(data, "bert").config.epochs == 3
     assert asked.job(data, "bert", tuning=["epochs=9"]).config.epochs == 9
+    columns = ["label=none", "reviews:label=text", "text=label", "header=true"]
+    with pytest.raises(DataError, match="--then classify: "):  # no such column, or all texts are labels
+        Downstream.read(f"classify={sets / 'reviews'}", columns[:1])
+    swapped = Downstream.read(f"classify={sets / 'reviews'}", columns).sets[0].train.examples[0]
+    assert (swapped.text, swapped.label) == SENTENCES[0][::-1]
 
 
 # — the scores —

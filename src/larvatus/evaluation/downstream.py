@@ -82,6 +82,11 @@ class TuningSetting(NamedTuple):
         return cls(to if colon else None, name, value)
 
 
+def _truth(value: str) -> str | bool:
+    """Columns are words, even where they are numbers; whether there is a header is not."""
+    return value.lower() == "true" if value.lower() in ("true", "false") else value
+
+
 def _plain(value: str) -> Any:
     """A number, a truth or a word."""
     try:
@@ -125,8 +130,8 @@ class Downstream:
         columns = column_names()
         sets = []
         for source in sources:
-            said = _chosen(chosen, source.task, name_of(source), None)
-            of_files = {name: value for name, value in said.items() if name in columns}
+            said = _chosen(chosen, source.task, name_of(source))
+            of_files = {name: _truth(value) for name, value in said.items() if name in columns}
             sets.append(labelled_set(source, columns=of_files, most=most))
         refuse_doubles(sets)
         downstream = cls(sets=tuple(sets), settings=chosen, seeds=seeds)
