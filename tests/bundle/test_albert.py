@@ -310,7 +310,7 @@ def test_the_published_kind_of_vocabulary_is_read(tmp_path: Path, published: tok
     published.save(str(tmp_path / "tokenizer.json"))
     read = Tokenizer.load(tmp_path)
     assert (read.kind, read.lowercase, read.style) == ("unigram", True, "▁")
-    assert (read.pad_id, read.unk_id, read.cls_id, read.sep_id, read.mask_id) == (0, 1, 2, 3, 4)
+    assert (read.padding_id, read.unk_id, read.cls_id, read.sep_id, read.mask_id) == (0, 1, 2, 3, 4)
     for text in ["The river's bank", "naïve  café ``by'' the river 山", "Please turn [MASK] in", "<unk> </s>"]:
         found = read.encode(text)
         assert not {2, 3, 4} & set(found.ids.tolist()), "special tokens in a text are text"
