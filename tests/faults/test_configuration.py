@@ -159,9 +159,8 @@ KNOWN_FLAGS = {
         f"larvatus finetune {task}": " ".join(sorted(f"{TUNING} {flags}".split()))
         for task, flags in {
             "classify": (
-                "--class-weight --dense --dropout --focal --glue --header --label --labels --layers --lstm --merge --mix "
-                "--no-header "
-                "--no-quoting --pair --pool --quoting --separator --smoothing --task --text"
+                "--class-weight --dense --dropout --focal --glue --header --label --labels --layers --lstm --merge "
+                "--mix --no-header --no-quoting --pair --pool --quoting --separator --smoothing --task --text"
             ),
             "choose": (
                 "--dense --dropout --header --label --mix --no-header --no-quoting --pair --pool --quoting --text"
@@ -178,7 +177,8 @@ KNOWN_FLAGS = {
             ),
             "answer": (
                 "--decoding-longest --decoding-merge --decoding-threshold --decoding-top --dropout --empty-most "
-                "--empty-weight --layers --longest --lstm --mix --no-null --no-whole-words --null --overlap --whole-words"
+                "--empty-weight --layers --longest --lstm --mix --no-null --no-whole-words --null --overlap "
+                "--whole-words"
             ),
         }.items()
     },
