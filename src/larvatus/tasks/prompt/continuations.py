@@ -11,17 +11,16 @@ sentinel and word. Words of several tokens need nothing more. E examples, W word
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
 from larvatus.arrays import Floats, Ints
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import UsageError
+from larvatus.generation.likelihood import continuation_scores
 from larvatus.heads.verbaliser import VerbaliserConfig
 from larvatus.labelled.records import TextExample
-from larvatus.network import Network
 from larvatus.tasks.prompt.encode import Prompts, Template, demonstrations, fitting, kept, pattern_of
 from larvatus.tasks.read.sequences import Sequences
 from larvatus.text.tokenizer import Tokenizer
@@ -30,11 +29,6 @@ WRITES = ("causal-lm", "denoising")
 """Objectives that teach a model to write."""
 SENTINELS = ("<extra_id_0>", "<extra_id_1>")
 """Of T5: what stands for a hidden stretch, and what ends its text."""
-LIKELIHOOD = "larvatus.generation.likelihood"
-
-
-class ContinuationScores(Protocol):
-    def __call__(self, network: Network, prompts: Sequence[Ints], continuations: Sequence[Ints]) -> list[float]: ...
 
 
 def writes(bundle: Bundle) -> bool:
@@ -48,8 +42,8 @@ def continued(
     """How the examples are read, and scores of their labels [E, K]."""
     asking = _Asking.of(bundle, config, pair=bool(examples) and examples[0].pair is not None, limit=limit)
     prompts, asked, continuations = asking.pairs(bundle.tokenizer, examples)
-    scores = cast(ContinuationScores, import_module(LIKELIHOOD).continuation_scores)
-    scores_EW = np.array(scores(bundle.network, asked, continuations), np.float64).reshape(len(examples), -1)
+    scores = continuation_scores(bundle.network, asked, continuations)
+    scores_EW = np.array(scores, np.float64).reshape(len(examples), -1)
     counts = [config.owners.count(label) for label in range(len(config.labels))]
     share_WK = np.array([[(owner == n) / counts[n] for n in range(len(counts))] for owner in config.owners])
     scores_EK = scores_EW @ share_WK - (np.array(config.offsets) if config.offsets else 0.0)
@@ -67,7 +61,7 @@ class _Asking:
 
     @classmethod
     def of(cls, bundle: Bundle, config: VerbaliserConfig, *, pair: bool, limit: int) -> _Asking:
-        tokenizer, encoder = bundle.tokenizer, cast(Any, bundle.network.encoder)
+        tokenizer, encoder = bundle.tokenizer, bundle.network.encoder
         template = Template.of(tokenizer, pattern_of(config, pair=pair))
         closed = bool(getattr(encoder, "closes_prompts", False))
         gaps = [np.array(gap, np.int64) for gap in tokenizer.frame.single.gaps]
