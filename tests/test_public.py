@@ -27,7 +27,7 @@ PUBLIC = {
     *("Continuation", "Generated"),
     *("Concordance", "Similarities", "Standardiser"),
     *("Chosen", "Classified", "Entity", "Tagged", "TextClassifier", "WordTagger"),
-    *("Answer", "Spanned"),
+    *("Answer", "Spanned", "Written"),
     *("PromptTable",),
 }
 

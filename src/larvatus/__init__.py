@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from larvatus.tasks.choose.results import Chosen
     from larvatus.tasks.estimator import TextClassifier, WordTagger
     from larvatus.tasks.results import Answer, Classified, Entity, Spanned, Tagged
+    from larvatus.tasks.write.results import Written
     from larvatus.text.tokenizer import Tokenizer
     from larvatus.version import VERSION as __version__
 
@@ -78,6 +79,7 @@ __all__ = [
     "Tokenizer",
     "Vectors",
     "WordTagger",
+    "Written",
     "__version__",
     "ablate",
     "build_corpus",
@@ -125,6 +127,7 @@ _HOMES = {
     "Tokenizer": "larvatus.text.tokenizer",
     "Vectors": "larvatus.embed.results",
     "WordTagger": "larvatus.tasks.estimator",
+    "Written": "larvatus.tasks.write.results",
     "ablate": "larvatus.api",
     "build_corpus": "larvatus.api",
     "build_index": "larvatus.api",

@@ -85,10 +85,10 @@ KNOWN_FLAGS = {
         "--tokens --valid --workers"
     ),
     "larvatus evaluate": (
-        "--against --by --corpus --data --device --encoding --glue --header --json --label --language "
+        "--against --beams --by --corpus --data --device --encoding --glue --header --json --label --language "
         "--language-field --length --merge --metric --no-header --no-quoting --on-bad --overwrite --pair --plot "
-        "--predictions --quoting --repair --samples --sentences --separator --source --split --strict --tag --task "
-        "--text --text-field --tokens --transfer --truncate --word"
+        "--predictions --quoting --repair --samples --sentences --separator --source --split --strict --tag --target "
+        "--task --text --text-field --tokens --transfer --truncate --word"
     ),
     "larvatus embed": (
         "--device --dtype --encoding --json --language --layers --model --normalise --on-bad --out --overlap "
@@ -142,10 +142,10 @@ KNOWN_FLAGS = {
     "larvatus data": "",
     "larvatus data check": (
         "--dev --encoding --examples --for --header --json --label --labels --longest --model --no-header "
-        "--no-quoting --pair --quoting --separator --tag --task --text --word"
+        "--no-quoting --pair --quoting --separator --tag --target --task --text --word"
     ),
     "larvatus predict": (
-        "--batch-tokens --device --encoding --ending --file --format --json --length --merge --out --overlap "
+        "--batch-tokens --beams --device --encoding --ending --file --format --json --length --merge --out --overlap "
         "--overwrite --pair --pair-column --probabilities --text --top --truncate"
     ),
     "larvatus prompt": (
@@ -168,6 +168,9 @@ KNOWN_FLAGS = {
             "prompt": (
                 "--header --label --labels --no-header --no-quoting --pair --pattern --quoting --separator --text "
                 "--verbaliser"
+            ),
+            "write": (
+                "--header --label-word --max-tokens --no-header --no-quoting --pair --prefix --quoting --target --text"
             ),
             "tag": "--crf --dropout --layers --learn --lstm --mix --pool --repair --scheme --tag --word",
             "spans": (

@@ -163,6 +163,8 @@ def score_examples(
 ) -> TaskScores:
     """A model on examples of its task (or of a task that it must have), alone or against another."""
     task = task or task_of(bundle)
+    if options.beams is not None and "beams" not in task.shows:
+        raise UsageError(f"{bundle.path} {task.card.what}; --beams is for models that write")
     evaluation = task.evaluate(bundle, data, options)
     comparison = None
     if against is not None:

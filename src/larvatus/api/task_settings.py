@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from larvatus.engine.settings import MICROBATCH, Runtime
 from larvatus.flags import Flag
+from larvatus.generation.settings import Beams
 from larvatus.ranges import Count, CountOrNone, Factor, Length, PositiveShare, Seed, Size, check_ranges, whole
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -110,6 +111,8 @@ class EvaluationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Tokens of a window; default: as many as the model can read."""
     truncate: bool = False
     """Read the first window of a long text alone."""
+    beams: Beams | None = None
+    """Of models that write: continuations kept on the way (beam search); default: greedy."""
     seed: Annotated[Seed, Flag(offered=False)] = 0
 
     def __post_init__(self) -> None:
@@ -127,6 +130,8 @@ class PredictSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Show the most probable classes or answers, so many of them."""
     probabilities: bool = False
     """Show all classes."""
+    beams: Beams | None = None
+    """Of models that write: continuations kept on the way (beam search); default: greedy."""
     truncate: Annotated[bool, Flag(panel="Long texts")] = False
     """Read the first window of long texts alone."""
     merge: Annotated[Literal["mean", "max"], Flag(panel="Long texts")] = "mean"
@@ -146,5 +151,5 @@ class PredictSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         top: Count = self.top or 1
         return PredictOptions(
             merge=self.merge, truncate=self.truncate, length=self.length, overlap=self.overlap,
-            tokens=self.batch_tokens, top=top,
+            tokens=self.batch_tokens, top=top, beams=self.beams,
         )  # fmt: skip

@@ -34,7 +34,7 @@ def finetune(
     """Fine-tune a model to `classify` texts, `tag` words, find nested `spans`, `answer` questions, `choose`, `prompt`.
 
     Args:
-        task: `classify`, `tag`, `spans`, `answer`, `choose` or `prompt`.
+        task: `classify`, `tag`, `spans`, `answer`, `choose`, `prompt` or `write`.
         model: A model directory, a hub name, or a model that is loaded.
         train: Labelled examples: files (columns are guessed), a DataFrame, an Arrow table, a `datasets` object, a list
             of rows or of pairs (a text and its label; words and their tags), or what `larvatus.labelled` has read.

@@ -18,7 +18,7 @@ from larvatus.errors import UsageError
 from larvatus.generation.continuing import Continues
 from larvatus.network import Network
 
-HEADS = ("causal-lm", "denoising")
+HEADS = ("causal-lm", "denoising", "writing")
 """Objectives that teach a model to write, token after token."""
 
 
@@ -67,4 +67,5 @@ def the_generator(network: Network, *, name: str = "the model") -> Generator:
             f"{name} has no head that predicts the next token; generate with a model pretrained with causal-lm or "
             "denoising"
         )
-    return Generator(cast(ContinuingEncoder, network.encoder), cast(PredictsTokens, objective))
+    scorer = getattr(objective, "denoising", objective)  # of text to text, the objective of pretraining inside the head
+    return Generator(cast(ContinuingEncoder, network.encoder), cast(PredictsTokens, scorer))

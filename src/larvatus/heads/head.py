@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import msgspec
 import torch
 from msgspec import Struct
-from torch import Tensor
+from torch import Tensor, nn
 
 from larvatus.arrays import Ints
 from larvatus.batch import TokenBatch, TrainingBatch, WordPieces
@@ -118,6 +118,10 @@ class Head(Trunk):
 
     def tie(self, encoder: Encoder) -> None:
         """Told of the encoder that it stands on, for heads whose scores are those of words of the vocabulary."""
+
+    def parts(self, encoder: Encoder) -> list[tuple[int, nn.Module]]:
+        """What of the encoder it learns with, each with the number of layers above it."""
+        return encoder.parts()
 
     def places(self, tokens: TokenBatch[Tensor]) -> Tensor | None:
         """The tokens that say all, by their places in the flat batch; None: all tokens of a sequence are needed."""

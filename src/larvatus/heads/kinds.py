@@ -19,6 +19,7 @@ WHERE = (
     "larvatus.heads.tagging:TaggingConfig",
     "larvatus.heads.answering:AnsweringConfig",
     "larvatus.heads.spans:SpansConfig",
+    "larvatus.heads.writing:WritingConfig",
     "larvatus.tasks.choose.head:ChoosingConfig",
 )
 

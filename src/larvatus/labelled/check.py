@@ -24,7 +24,7 @@ from larvatus.text.tag_schemes import LETTERS, Scheme, detect_scheme, find_illeg
 LONGEST = 512
 """Tokens that most encoders read at once."""
 SHOWN = 5
-_KINDS = {"spans": "spans", "answers": "answers", "choices": "choices"}
+_KINDS = {name: name for name in ("spans", "answers", "choices", "texts")}
 UNSEEN = "dev labels unseen in train"
 UNBALANCED = 20
 """How many times rarer than the commonest a label is before it is said."""
@@ -53,7 +53,7 @@ def check(
     balance = {name: _balance(part, scheme) for name, part in parts.items()}
     if first.labels_are == "answers":
         check_questions(findings, parts)
-    elif first.labels_are != "choices":
+    elif first.labels_are not in ("choices", "texts"):
         _labels(findings, parts, balance)
     for remark in first.remarks(parts):
         findings.add(remark.name, "warning", remark.message, remark.places)

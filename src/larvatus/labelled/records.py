@@ -57,7 +57,7 @@ class AnyExample:
     place: Place
     id: str | None
 
-    labels_are: ClassVar[Literal["classes", "tags", "spans", "answers", "choices"]] = "choices"
+    labels_are: ClassVar[Literal["classes", "tags", "spans", "answers", "choices", "texts"]] = "choices"
     """What a check of the data looks at."""
     noun: ClassVar[str] = "examples"
     """Several of them, for people."""

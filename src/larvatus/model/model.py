@@ -152,6 +152,7 @@ class Model(EncoderModel):
         length: int | None = ...,
         batch_tokens: int = ...,
         top: int = ...,
+        beams: int | None = ...,
     ) -> Prediction: ...
 
     @overload
@@ -165,6 +166,7 @@ class Model(EncoderModel):
         length: int | None = ...,
         batch_tokens: int = ...,
         top: int = ...,
+        beams: int | None = ...,
     ) -> list[Prediction]: ...
 
     def predict(
@@ -177,6 +179,7 @@ class Model(EncoderModel):
         length: int | None = None,
         batch_tokens: int = 0,
         top: int = 1,
+        beams: int | None = None,
     ) -> Prediction | list[Prediction]:
         """What the head that `larvatus finetune` gave the model says of texts.
 
@@ -191,6 +194,7 @@ class Model(EncoderModel):
             length: Tokens of a window; as many as the model has positions by default.
             batch_tokens: Tokens of a batch; 0: as suits the device.
             top: Answers to give to a question, likeliest first.
+            beams: Of a model that writes: continuations kept on the way (beam search); greedy by default.
 
         Returns:
             One answer for one input, a list for several. Each says how much was read, `.coverage`.
@@ -202,7 +206,7 @@ class Model(EncoderModel):
             2
         """
         options = PredictOptions(
-            merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens, top=top
+            merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens, top=top, beams=beams
         )
         predictor = Predictor(self.bundle, options, self.device)
         if isinstance(texts, str | tuple):

@@ -152,6 +152,23 @@ class EncoderDecoder(Encoder):
         states_ND: Tensor = self.decoder(self.words(ids_N), lengths_B, memory)
         return states_ND
 
+    def both_sides(self) -> list[tuple[int, nn.Module]]:
+        """As `parts`, of encoder and decoder, each part counted below the last layer of its own side."""
+        outputs = [] if self.output is None else [self.output]
+        sides: list[tuple[list[nn.Module], nn.ModuleList, list[nn.Module]]] = [
+            ([self.words, self.relative], self.blocks, [self.final_norm]),
+            ([self.decoder.relative], self.decoder.blocks, [self.decoder.final_norm, *outputs]),
+        ]
+        return [
+            (above, part)
+            for below, blocks, last in sides
+            for above, part in [
+                *((len(blocks), part) for part in below),
+                *((len(blocks) - 1 - number, block) for number, block in enumerate(blocks)),
+                *((0, part) for part in last),
+            ]
+        ]
+
     def continuing(self, prompts: TokenBatch[Tensor], *, room: int, head: Callable[[Tensor], Tensor]) -> Writing:
         """The prompts read, the decoder at its start token (`generation/continuing.py`)."""
         memory = Memory(cast(Tensor, self(prompts)), prompts.lengths)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from larvatus.errors import DataError, UsageError
 from larvatus.flags import Flag
+from larvatus.generation.settings import Beams
 from larvatus.labelled.records import Place, TaggedExample, TextExample
 from larvatus.ranges import Count, CountOrNone, Size, SizeOrNone, check_ranges
 from larvatus.tasks.classify.classify import Merge
@@ -32,6 +33,8 @@ class PredictOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of a batch; 0: as suits the device."""
     top: Count = 1
     """Spans that are given for a question, likeliest first."""
+    beams: Beams | None = None
+    """Of a model that writes: continuations kept on the way; None: greedy."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")

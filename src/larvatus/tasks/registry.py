@@ -28,9 +28,12 @@ from larvatus.tasks.prompt.task import Prompt
 from larvatus.tasks.spans.task import Spans
 from larvatus.tasks.tag.task import Tag
 from larvatus.tasks.task import Task
+from larvatus.tasks.write.task import Write
 
 AnyTask = Task[Any, Any, Any]
-TASKS: Mapping[str, AnyTask] = {task.name: task for task in (Classify(), Tag(), Spans(), Answers(), Choose(), Prompt())}
+TASKS: Mapping[str, AnyTask] = {
+    task.name: task for task in (Classify(), Tag(), Spans(), Answers(), Choose(), Prompt(), Write())
+}
 if TYPE_CHECKING:
     TaskName = str
 else:

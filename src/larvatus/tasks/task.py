@@ -84,7 +84,7 @@ class Task(ABC, Generic[AnExample, AResult, AnOptions]):
     models: ClassVar[str] = "models of other tasks"
     """What models fine-tuned for it are called: taggers."""
     shows: ClassVar[frozenset[str]] = frozenset()
-    """What `larvatus predict` can show besides: top, probabilities."""
+    """What `larvatus predict` can be asked for besides: top, probabilities, beams."""
     as_tuples: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Columns of examples that are tuples in memory, one row of names for each length."""
     of_glue: ClassVar[bool] = False

@@ -9,7 +9,7 @@ that field `tie_word_embeddings`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from larvatus.bundle.huggingface.layout import Architecture, convert, promised_heads
-from larvatus.bundle.huggingface.task_heads import CLS, ENDS, TOKENS, TaskHead, TaskHeads
+from larvatus.bundle.huggingface.task_heads import CLS, ENDS, OWN, TOKENS, TaskHead, TaskHeads
 from larvatus.errors import ArtefactError
-from larvatus.network import tag
+from larvatus.heads.writing import WritingConfig
+from larvatus.network import ObjectiveConfig, tag
 from larvatus.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.nn.feedforward import Activation
 from larvatus.objectives import DenoisingConfig
@@ -42,6 +43,8 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "T5WithLMHeadModel": ("denoising",),
     "T5Model": (),
 }
+WRITES = frozenset({"denoising", "writing"})
+"""Heads of ours that are theirs as it is: the decoder, and the vectors that score words."""
 TASKS = TaskHeads(
     "T5",
     {
@@ -72,6 +75,7 @@ class T5Settings(msgspec.Struct, frozen=True, kw_only=True):
     scale_decoder_outputs: bool | None = None
     n_positions: Size = 512
     decoder_start_token_id: CountOrNone | None = 0
+    larvatus_head: WritingConfig | None = None
 
 
 class T5:
@@ -90,18 +94,18 @@ class T5:
             return f'T5 has no model.type = "{tag(model)}"'
         if (model.activation, model.gated) not in PROJECTIONS.values():
             return f"T5 has no model.activation = {model.activation!r} with model.gated = {str(model.gated).lower()}"
-        if unknown := sorted(heads - {"denoising"}):
+        if unknown := sorted(heads - WRITES):
             return f"T5 has no head for {unknown[0]}"
         return None
 
     def config(self, architecture: Architecture, *, pad: int | None) -> dict[str, Any]:
         model = architecture.model
         assert isinstance(model, EncoderDecoderConfig)
-        heads = tuple(tag(config) for config in architecture.objectives)
+        named = "T5ForConditionalGeneration" if architecture.objectives else "T5Model"
         shape = (model.activation, model.gated)
         return {
             "model_type": self.model_type,
-            "architectures": [next(name for name, tags in ARCHITECTURES.items() if tags == heads)],
+            "architectures": [named],
             "is_encoder_decoder": True,
             "vocab_size": architecture.vocabulary,
             "d_model": model.hidden,
@@ -123,7 +127,13 @@ class T5:
             "eos_token_id": 1,
             "decoder_start_token_id": model.start,
             "dtype": "float32",
+            **self._own(architecture.objectives),
         }
+
+    def _own(self, objectives: Sequence[ObjectiveConfig]) -> dict[str, Any]:
+        """How a model that was fine-tuned from text to text reads: a field of our own, which they keep."""
+        tuned = [config for config in objectives if tag(config) == "writing"]
+        return {OWN: msgspec.to_builtins(tuned[0])} if tuned else {}
 
     def architecture(self, config: Mapping[str, Any], *, source: Path, names: frozenset[str]) -> Architecture:
         theirs: T5Settings = convert(config, T5Settings, source)
@@ -158,7 +168,7 @@ class T5:
         }
         return Architecture(
             model=convert(model, EncoderDecoderConfig, source),
-            objectives=(DenoisingConfig(),),
+            objectives=(DenoisingConfig() if theirs.larvatus_head is None else theirs.larvatus_head,),
             vocabulary=theirs.vocab_size,
         )
 

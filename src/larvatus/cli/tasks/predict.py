@@ -135,8 +135,9 @@ def _refuse_foreign(task: AnyTask, wanted: Wanted, beside: Mapping[str, Any], ch
     foreign = [name for kind in INPUTS for name in kind.__struct_fields__ if name not in _understood(task)]
     if "pair" in foreign:
         foreign.insert(foreign.index("pair") + 1, "pair_column")
-    foreign += [name for name in ("top", "probabilities") if name not in task.shows]
-    asked = {**beside, "pair_column": wanted.pair_column, "top": chosen.top, "probabilities": chosen.probabilities}
+    shown = {"top": chosen.top, "probabilities": chosen.probabilities, "beams": chosen.beams}
+    foreign += [name for name in shown if name not in task.shows]
+    asked = {**beside, "pair_column": wanted.pair_column, **shown}
     given = [name for name in dict.fromkeys(foreign) if asked.get(name)]
     if given:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)

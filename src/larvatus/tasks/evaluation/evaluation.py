@@ -26,6 +26,8 @@ class EvaluationOptions:
     """Illegal sequences of gold tags are read as conlleval does, not refused."""
     strict: bool = False
     """Labels that the model does not know are refused, not counted as wrong."""
+    beams: int | None = None
+    """Of a model that writes: continuations kept on the way; None: greedy."""
     samples: int = 1000
     """Of the bootstrap."""
     seed: int = 0

@@ -101,7 +101,8 @@ def _labels(tuned: Tuned, config: ObjectiveConfig) -> str:
     counts = tuned.train.labels()
     shown = {name: counts.get(name, 0) for name in names[:MOST_LABELS]}
     more = f"and {len(names) - MOST_LABELS} more" if len(names) > MOST_LABELS else ""
-    return table("Labels in training", shown, note=more) if counts else ""
+    named = getattr(config, "names_labels", False)
+    return table("Labels in training", shown, note=more) if counts and named else ""
 
 
 def _relations(tuned: Tuned, config: ObjectiveConfig) -> str:

@@ -20,7 +20,8 @@ def plan(
 ) -> Iterator[str]:
     """The head and where it comes from, what learns for how long, and texts that are longer than a window."""
     ready, taken = with_head(bundle, head, seed=0)
-    yield _head(bundle, head, taken)
+    weights = any(True for _ in ready.network.objectives.parameters())
+    yield _head(bundle, head, taken, weights=weights)
     steps = -(-examples // config.batch)
     whole = "all" if config.trained.what == "all" else f"{config.trained.word},"
     total = sum(p.numel() for p in ready.network.parameters())
@@ -34,9 +35,9 @@ def plan(
         yield f"{many} longer than a window and read in {windows[1]:,} windows"
 
 
-def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...]) -> str:
+def _head(bundle: Bundle, head: HeadConfig, taken: tuple[str, ...], *, weights: bool) -> str:
     size = head.describe()
-    if head.begins_as is not None and taken:
+    if head.begins_as is not None and (taken or not weights):
         return f"head: {size}; the model's own {head.begins_as} head"
     parts = sorted({name.split(".")[2] for name in taken})
     if "classifier" in parts:

@@ -22,8 +22,10 @@ import re
 from typing import Any, get_args
 
 from msgspec import Struct
+from torch import nn
 
 from larvatus.errors import UsageError, did_you_mean
+from larvatus.heads.head import Head
 from larvatus.network import Network
 from larvatus.nn.lora import LoRAConfig, add_lora
 from larvatus.ranges import Factor, LayersOrNone, PositiveShare, check_ranges, shown
@@ -85,7 +87,7 @@ def trainable(model: Network, config: TrainedConfig, *, decay: float, seed: int)
     A group has `params`, `weight_decay` (`decay` for matrices, 0 for norms and biases) and `scale`: its share of the
     rate, see `engine.optimizer.set_rate`.
     """
-    parts = model.encoder.parts()
+    parts = _parts(model)
     blocks = max(depth for depth, _ in parts)
     if config.what == "last":
         if blocks < model.encoder.depth:
@@ -114,6 +116,12 @@ def trainable(model: Network, config: TrainedConfig, *, decay: float, seed: int)
     return list(groups.values())
 
 
+def _parts(model: Network) -> list[tuple[int, nn.Module]]:
+    """What of the encoder the head learns with: all of it, but for a decoder that the head does not read."""
+    head = next((head for head in model.heads.values() if isinstance(head, Head)), None)
+    return model.encoder.parts() if head is None else head.parts(model.encoder)
+
+
 def _biases_learn(model: Network) -> None:
     """Biases of linear layers and norms, by their names."""
     biases = [parameter for name, parameter in model.encoder.named_parameters() if name.endswith("bias")]
@@ -130,7 +138,7 @@ def train_mode(model: Network) -> None:
     keeps nothing of them for the backward pass.
     """
     model.train()
-    for _, part in model.encoder.parts():
+    for _, part in _parts(model):
         if any(parameter.requires_grad for parameter in part.parameters()):
             return
         part.eval()

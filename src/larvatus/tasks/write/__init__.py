@@ -1,0 +1,1 @@
+"""Writing a text for a text: any task as text to text."""

@@ -1,0 +1,64 @@
+"""What a model that writes is worth on held-out examples: scores of what it writes greedily, loss of what it should.
+
+held = HeldOutTexts(pairs, golds, tokenizer, config, metric="f1")
+held.scores(model, scoring).main
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from larvatus.errors import UsageError
+from larvatus.heads.writing import WritingConfig
+from larvatus.network import Network
+from larvatus.nn.device import on_device
+from larvatus.tasks.held_out import Calibration, Scores
+from larvatus.tasks.scoring import Scoring, by_length, head_of, loss_of
+from larvatus.tasks.write.encode import Pairs
+from larvatus.tasks.write.generating import write_texts
+from larvatus.tasks.write.scores import Golds, resampled_texts, values_of
+from larvatus.text.tokenizer import Tokenizer
+
+NO_HEAD = "text to text has no head that could learn alone: all of the model writes; train all, or the last layers"
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutTexts:
+    pairs: Pairs
+    golds: Golds
+    tokenizer: Tokenizer
+    config: WritingConfig
+    metric: str
+
+    def read_once(self, model: Network, scoring: Scoring) -> HeldOutTexts:
+        raise UsageError(NO_HEAD)
+
+    def scores(self, model: Network, scoring: Scoring) -> Scores:
+        answers = write_texts(model, self.tokenizer, self.pairs.sequences, most=self.config.most, scoring=scoring)
+        rows = resampled_texts(self.golds, [answer.text for answer in answers], classes=self.config.classes)
+        loss = written_loss(model, self.pairs, scoring)
+        return Scores(metric=self.metric, values=values_of(rows), validation_loss=loss)
+
+    def calibration(self, model: Network, scoring: Scoring) -> Calibration:
+        """What is written has no probability that could be calibrated."""
+        return Calibration()
+
+
+@torch.inference_mode()
+def written_loss(model: Network, pairs: Pairs, scoring: Scoring) -> float:
+    """The mean loss of a token that is to be written, as training counts it."""
+    head = head_of(model)
+    model.eval()
+    total, count = 0.0, 0
+    for chosen in by_length(pairs.sequences, scoring.budget):
+        batch = pairs.batch(chosen)
+        with scoring.autocast():
+            loss = loss_of(
+                model, on_device(batch, scoring.device), head, limit=int(pairs.sequences.lengths[chosen[-1]])
+            )
+        total += float(loss.total)
+        count += int(head.size(batch))
+    return total / count if count else math.nan

@@ -1,0 +1,49 @@
+"""What may be chosen of text to text: the prefix, the words of labels, how much is written.
+
+WriteOptions(prefix="sst2 sentence:", label_words={"0": "negative", "1": "positive"})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from larvatus.errors import UsageError
+from larvatus.flags import Flag
+from larvatus.ranges import Count, check_ranges
+from larvatus.text.surrogates import refuse_surrogates
+
+
+def words_given(words: Sequence[str]) -> dict[str, Any]:
+    """Of the command line: ``0=negative``, once for each label."""
+    by_label: dict[str, str] = {}
+    for given in words:
+        refuse_surrogates(given, "--label-word")
+        label, equals, word = given.partition("=")
+        if not (label and equals and word.strip()):
+            raise UsageError(f"--label-word {given:.60} is not LABEL=WORD, such as 0=negative")
+        if label in by_label:
+            raise UsageError(f"--label-word gives {label} two words; give one")
+        by_label[label] = word
+    return {"label_words": by_label}
+
+
+class WriteOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of text to text."""
+
+    prefix: Annotated[str, Flag(metavar="TEXT")] = ""
+    """What stands before every text, such as "sst2 sentence:"; it tells the model what to do."""
+    label_words: Annotated[Mapping[str, str], Flag("--label-word", metavar="LABEL=WORD", words=words_given)] = {}
+    """What is written for a label of the data, such as 0=negative; repeatable. Default: the label itself."""
+    max_tokens: Count | None = None
+    """Tokens to write at most; default: one and a half times the longest target in training."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        refuse_surrogates(self.prefix, "the prefix")
+        words = list(self.label_words.values())
+        for word in words:
+            if words.count(word) > 1:
+                raise UsageError(f"two labels have the word {word!r}, and could not be told apart; give each its own")

@@ -1,0 +1,132 @@
+"""Texts with what is to be written for them, from CSV, TSV, JSONL, Parquet, and SQuAD's JSON.
+
+    train = read_pairs("train.tsv")
+    print(train.describe())        # … read as: text = document, target = summary
+
+    {"text": "The house is small.", "target": "Das Haus ist klein."}
+
+A target may be a list: any of them is right, and the first is learnt. Labels are texts like any other; where there are
+few different ones, they are classes. Faults are raised with their place, or set aside in `problems`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from larvatus.errors import DataError
+from larvatus.labelled.columns import Columns
+from larvatus.labelled.problems import Problems, cause, fault
+from larvatus.labelled.records import Dataset, Row
+from larvatus.labelled.squad import read_questions
+from larvatus.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
+from larvatus.labelled.texts import BadCell, Paths, cell_text, names_of
+from larvatus.labelled.unlabelled import TextFormat
+from larvatus.tasks.write.columns import Shape, WritingFiles, shape_of
+from larvatus.tasks.write.examples import WritingExample
+
+MOST_CLASSES = 50
+"""Different targets beyond which they are not taken for classes."""
+LONGEST_CLASS = 60
+"""Characters of a class."""
+TABLES: Mapping[TextFormat, Format] = {"csv": "csv", "tsv": "tsv", "jsonl": "jsonl", "parquet": "parquet"}
+QUESTION = ("question", "context")
+"""What the two texts of SQuAD are called."""
+
+
+def read_pairs(
+    paths: Paths, files: WritingFiles = WritingFiles(), *, problems: Problems | None = None
+) -> Dataset[WritingExample]:
+    """Texts with their targets from one file or several."""
+    examples: list[WritingExample] = []
+    read_as: dict[str, None] = {}
+    names = names_of(paths)
+    for name in names:
+        if _is_squad(name):
+            examples += _questions(name, problems)
+            read_as["questions about passages, target = answer"] = None
+            continue
+        table = open_table(name, files.table, problems)
+        shape = shape_of(table, files)
+        examples += _rows(table, shape, problems)
+        read_as[shape.describe()] = None
+    source = ", ".join(names)
+    if not examples:
+        raise DataError(f"{source}: no row can be used{cause(problems)}; give texts with what is to be written")
+    if len({example.pair is None for example in examples}) > 1:
+        raise DataError(f"{source}: some files hold single texts and some pairs; fine-tune on one of the two")
+    few = _are_few(examples)
+    said = f" ({len({example.targets for example in examples})} different ones)" if few else ""
+    marked = tuple(dataclasses.replace(example, few=few) for example in examples)
+    return Dataset(marked, source, f"read as: {'; '.join(read_as)}{said}")
+
+
+def read_unlabelled_pairs(
+    name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
+) -> Iterator[WritingExample]:
+    """Texts of a table, one at a time; targets that it holds are not read."""
+    table = open_table(name, TableOptions(format=None if format is None else TABLES[format]))
+    text, pair = (None if column is None else str(column) for column in (columns.text, columns.pair))
+    shape = shape_of(table, WritingFiles(text=text, pair=pair), labelled=False)
+    say(f"{table.name}: read as: {shape.describe()}")
+    yield from _rows(table, shape, None)
+
+
+def is_table(name: str, format: TextFormat | None) -> bool:
+    """Whether a file has columns."""
+    return ending(name) in ENDINGS if format is None else format in TABLES
+
+
+def _rows(table: Table, shape: Shape, problems: Problems | None) -> Iterator[WritingExample]:
+    for place, row in table.rows:
+        try:
+            text = cell_text(row, shape.text)
+            pair = None if shape.pair is None else cell_text(row, shape.pair)
+            targets = () if shape.target is None else _targets(row, shape.target)
+        except BadCell as bad:
+            fault(problems, bad.kind, place, str(bad))
+            continue
+        identifier = row.get(shape.id) if shape.id else None
+        yield WritingExample(
+            text, pair, targets, place, None if identifier is None else str(identifier), parts=shape.parts
+        )
+
+
+def _targets(row: Row, column: str) -> tuple[str, ...]:
+    """A text, several, or answers as SQuAD has them."""
+    given: Any = row.get(column)
+    if isinstance(given, Mapping):
+        given = given.get("text")
+    if not isinstance(given, list):
+        return (cell_text({column: given}, column),)
+    if not given:
+        raise BadCell("empty text", f"{column} is empty; drop the row, or give it a text")
+    texts = (each.get("text") if isinstance(each, Mapping) else each for each in given)
+    return tuple(dict.fromkeys(cell_text({column: text}, column) for text in texts))
+
+
+def _is_squad(name: str) -> bool:
+    """Whether a file is SQuAD's JSON, and not a row a line."""
+    if name == "-" or ending(name) != ".json":
+        return False
+    try:
+        return "data" in open_table(name).columns
+    except DataError:
+        return True
+
+
+def _questions(name: str, problems: Problems | None) -> Iterator[WritingExample]:
+    for example in read_questions(name, problems=problems):
+        if example.impossible:
+            fault(problems, "no answer", example.place, "it has no answer, so there is nothing to write; drop it")
+            continue
+        golds = tuple(dict.fromkeys(example.golds))
+        yield WritingExample(example.question, example.passage, golds, example.place, example.id, parts=QUESTION)
+
+
+def _are_few(examples: list[WritingExample]) -> bool:
+    """Whether targets are classes: few, short, and each seen about twice or more."""
+    targets = {example.targets for example in examples}
+    short = all(len(target) == 1 and len(target[0]) <= LONGEST_CLASS for target in targets)
+    return short and 2 <= len(targets) <= min(MOST_CLASSES, len(examples) // 2)

@@ -1,0 +1,204 @@
+"""Text to text as a task: the encoder reads a text, the decoder writes the answer, whatever the task (T5).
+
+    larvatus finetune write --model runs/t5 --train train.tsv --prefix "sst2 sentence:" --label-word 0=negative \\
+        --label-word 1=positive --out runs/sst2
+
+It learns by the loss of pretraining, of the tokens that are to be written, and answers by writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from larvatus.bundle.directory import Bundle
+from larvatus.errors import UsageError
+from larvatus.generation.continuing import Continues
+from larvatus.heads.writing import WritingConfig
+from larvatus.labelled.columns import Columns
+from larvatus.labelled.problems import Problems
+from larvatus.labelled.reading import FileOptions, Paths, files_of
+from larvatus.labelled.records import Dataset, Kind, Place, TextExample, in_order
+from larvatus.labelled.unlabelled import TextFormat
+from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, text_or_pair
+from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
+from larvatus.tasks.read.windows import Windows
+from larvatus.tasks.results import Coverage
+from larvatus.tasks.scoring import Scoring
+from larvatus.tasks.task import CardWords, Task
+from larvatus.tasks.write.columns import WritingFiles
+from larvatus.tasks.write.encode import Pairs, encode_pairs, encode_texts, written_back
+from larvatus.tasks.write.evaluation import WritingEvaluation, evaluate_texts, golds_of, unknown_classes, writer_of
+from larvatus.tasks.write.examples import WritingExample
+from larvatus.tasks.write.generating import write_texts
+from larvatus.tasks.write.held_out import NO_HEAD, HeldOutTexts
+from larvatus.tasks.write.options import WriteOptions
+from larvatus.tasks.write.reader import is_table, read_pairs, read_unlabelled_pairs
+from larvatus.tasks.write.results import Written
+from larvatus.tasks.write.scores import metric_of
+
+PARTS = ("sentence1", "sentence2")
+"""What the texts of a pair are called where the file does not say it."""
+
+
+class Write(Task[WritingExample, Written, WriteOptions]):
+    name = "write"
+    title = "Write a text for a text: any task, with an encoder-decoder (T5)."
+    Options = WriteOptions
+    Head = WritingConfig
+    defaults = Usual(3e-4, 1.0, 2_000)
+    card = CardWords("writes a text for a text", "text2text-generation", "AutoModelForSeq2SeqLM")
+    Reading = WritingFiles
+    Inputs = TextOrPair
+    models = "models that write"
+    shows = frozenset({"beams"})
+    as_tuples = (("text", "target"), ("sentence1", "sentence2", "target"))
+
+    def read(
+        self,
+        source: Paths,
+        columns: FileOptions = FileOptions(),
+        *,
+        kind: Kind | None = None,
+        problems: Problems | None = None,
+    ) -> Dataset[WritingExample]:
+        return read_pairs(source, files_of(columns, WritingFiles), problems=problems)
+
+    def head(self, bundle: Bundle, train: Dataset[WritingExample], job: TaskJob) -> WritingConfig:
+        check_writes(bundle)
+        if job.what == "head":
+            raise UsageError(NO_HEAD)
+        options = self.options(job)
+        first = train.examples[0]
+        config = WritingConfig(
+            prefix=options.prefix.strip(),
+            parts=() if first.pair is None else first.parts or PARTS,
+            words=tuple(options.label_words.items()),
+            classes=_classes(bundle, train, options),
+            most=bundle.model.max_positions,
+        )
+        longest = int(encode_pairs(bundle, train.examples, config, job.windows(bundle)).lengths.max())
+        most = _most(options.max_tokens, longest, bundle.model.max_positions)
+        if line := balance(train.labels(), "classes", of=len(train)):
+            job.say(line)
+        return msgspec.structs.replace(config, most=most)
+
+    def learn(self, bundle: Bundle, train: Dataset[WritingExample], config: WritingConfig, job: TaskJob) -> Pairs:
+        pairs = encode_pairs(bundle, train.examples, config, job.windows(bundle))
+        job.say(f"reads {in_quotes(config, train.examples[0])}, writes up to {config.most:,} tokens")
+        if pairs.cut:
+            job.say(f"{pairs.cut:,} of {len(pairs):,} texts are cut where the model's reach ends")
+        other = [e for e in train if " ".join(e.targets[0].split()) != written_back(bundle.tokenizer, e.targets[0])]
+        if other and not config.classes:
+            job.say(
+                f"{len(other):,} of {len(train):,} targets cannot be written as they stand, "
+                f"{other[0].place} among them: the vocabulary lacks characters, capitals or spaces"
+            )
+        return pairs
+
+    def held_out(
+        self, bundle: Bundle, dev: Dataset[WritingExample], config: WritingConfig, job: TaskJob, *, train: Any
+    ) -> HeldOutTexts:
+        golds = golds_of(dev, config)
+        tell_unknown(job, dev.source, unknown_classes(dev, golds, config), ("texts", "labelled with classes"))
+        pairs = encode_pairs(bundle, dev.examples, config, job.windows(bundle))
+        long = int((pairs.lengths > config.most).sum())
+        if long:
+            job.say(f"{dev.source}: {long:,} targets are longer than the {config.most:,} tokens that are written")
+        return HeldOutTexts(pairs, golds, bundle.tokenizer, config, metric_of(config.classes, job.metric))
+
+    def example(self, given: Input, place: Place) -> WritingExample:
+        return _unlabelled(text_or_pair(given, place))
+
+    def read_plain(
+        self, name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]
+    ) -> Iterator[WritingExample]:
+        if is_table(name, format):
+            return read_unlabelled_pairs(name, columns, format, say)
+        return map(_unlabelled, super().read_plain(name, columns, format, say))
+
+    def predict(
+        self, bundle: Bundle, examples: Sequence[WritingExample], options: PredictOptions, scoring: Scoring
+    ) -> Sequence[Written]:
+        config = writer_of(bundle)
+        windows = Windows.of(bundle, length=options.length, truncate=options.truncate)
+        sequences = encode_texts(bundle, examples, config, windows)
+        answers = write_texts(
+            bundle.network,
+            bundle.tokenizer,
+            sequences,
+            most=config.most,
+            beams=options.beams or 1,
+            scoring=scoring,
+        )
+        return [
+            Written(
+                text=example.text,
+                pair=example.pair,
+                written=answer.text,
+                log_probability=answer.log_probability,
+                ended=answer.ended,
+                coverage=Coverage(tokens=int(sequences.tokens[n]), read=int(sequences.read[n]), windows=1),
+            )
+            for n, (example, answer) in enumerate(zip(examples, answers, strict=True))
+        ]
+
+    def evaluate(
+        self, bundle: Bundle, data: Dataset[WritingExample], options: EvaluationOptions = EvaluationOptions()
+    ) -> WritingEvaluation:
+        return evaluate_texts(bundle, data, options)
+
+
+def check_writes(bundle: Bundle) -> None:
+    """Refuse a model that has no decoder beside its encoder."""
+    encoder = bundle.network.encoder
+    if not isinstance(encoder, Continues):
+        raise UsageError(
+            f"{bundle.path} reads texts and writes none; text to text wants an encoder with a decoder, a model of the "
+            "recipe t5"
+        )
+    if not encoder.closes_prompts:
+        raise UsageError(
+            f"{bundle.path} goes on with texts from left to right, and is not fine-tuned from text to text here; take "
+            "a model of the recipe t5, or give this one a head: larvatus finetune classify"
+        )
+
+
+def in_quotes(config: WritingConfig, example: WritingExample) -> str:
+    """How a text is read, its beginning in quotes."""
+    read = " ".join(config.read_as(example.text, example.pair)[:300].split())
+    return repr(read if len(read) <= 80 else read[:79] + "…")
+
+
+def _unlabelled(example: TextExample) -> WritingExample:
+    return WritingExample(example.text, example.pair, (), example.place, example.id)
+
+
+def _most(asked: int | None, longest: int, reach: int) -> int:
+    """Tokens to write at most: as asked, or half as many again as the longest target has."""
+    if asked is not None and asked > reach:
+        raise UsageError(f"max_tokens = {asked:,} is more than the {reach:,} that the model writes; give {reach:,}")
+    return int(min(reach, np.ceil(1.5 * longest))) if asked is None else asked
+
+
+def _classes(bundle: Bundle, train: Dataset[WritingExample], options: WriteOptions) -> tuple[str, ...]:
+    """What may be written, where targets are labels: they are few, or have been given words."""
+    words = options.label_words
+    labels = train.label_names()
+    if words:
+        labels = labels or in_order({example.targets[0] for example in train})
+        missing = [label for label in labels if label not in words and label not in words.values()]
+        if missing:
+            raise UsageError(f"the label {missing[0]} has no word; give it one: --label-word {missing[0]}=WORD")
+    classes = tuple(dict.fromkeys(words.get(label, label) for label in labels))
+    for name in classes:
+        if (back := written_back(bundle.tokenizer, name)) != name:
+            raise UsageError(
+                f"the vocabulary writes the label {name!r} as {back!r}; give it a word that it can write: --label-word "
+                f"{name}=WORD"
+            )
+    return classes
