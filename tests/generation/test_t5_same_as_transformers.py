@@ -93,11 +93,11 @@ def test_likelihoods_are_theirs_and_those_of_what_was_written(theirs: tuple[Any,
     generated = ours.generate(TEXTS, max_tokens=6)
     prompts = [prompt_ids(text, ours.tokenizer, closed=True) for text in TEXTS]
     scores = continuation_scores(ours.network, prompts, [np.array(each[0].ids) for each in generated])
-    assert scores == pytest.approx([each[0].log_probability for each in generated], abs=1e-4)
+    assert scores == pytest.approx([each[0].log_probability for each in generated], abs=1e-3)
     for prompt, each, score in zip(prompts, generated, scores, strict=True):
         labels = torch.tensor([each[0].ids])
         loss = theirs[0](input_ids=torch.tensor(prompt)[None], labels=labels).loss
-        assert score == pytest.approx(-float(loss) * labels.numel(), abs=1e-4)
+        assert score == pytest.approx(-float(loss) * labels.numel(), abs=1e-3)
 
 
 def test_a_prompt_longer_than_the_context_is_refused(ours: lv.Model) -> None:

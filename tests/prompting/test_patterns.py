@@ -12,12 +12,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import larvatus as lv
 from larvatus.batch import TokenBatch
-from larvatus.bundle.directory import Bundle
+from larvatus.bundle.directory import Bundle, save_bundle
 from larvatus.errors import LarvatusError, UsageError
 from larvatus.heads.verbaliser import VerbaliserConfig
 from larvatus.labelled.records import Place, TextExample
+from larvatus.network import Network
+from larvatus.nn.causal_transformer import CausalTransformerConfig
 from larvatus.nn.device import on_device
+from larvatus.objectives import CausalLMConfig
 from larvatus.tasks.prompt import continuations
 from larvatus.tasks.prompt.encode import encode_prompts, kept
 from larvatus.tasks.prompt.pattern import Pattern
@@ -25,6 +29,7 @@ from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores, prompte
 from larvatus.tasks.prompt.words import verbaliser, words_given
 from larvatus.tasks.prompt.zero_shot import ask, calibrated, neutral_offsets
 from larvatus.tasks.scoring import Scoring, head_of, loss_of
+from larvatus.text.vocabulary import BPEConfig, train_vocabulary
 
 WORDS = {"wet": "river", "dry": "homework"}
 SEVERAL = {"wet": ["river bank", "river"], "dry": "turn your homework"}
@@ -250,13 +255,11 @@ def test_models_that_write_are_asked_for_the_word_and_what_follows(
     """`generation.likelihood` gives log P; here it counts what it is asked."""
     asked: list[tuple[list[int], list[int]]] = []
 
-    class Likelihood:
-        @staticmethod
-        def continuation_scores(network: Any, prompts: Any, continuations: Any) -> list[float]:
-            asked.extend((p.tolist(), c.tolist()) for p, c in zip(prompts, continuations, strict=True))
-            return [-float(len(c)) for c in continuations]
+    def counted(network: Any, prompts: Any, continuations: Any) -> list[float]:
+        asked.extend((p.tolist(), c.tolist()) for p, c in zip(prompts, continuations, strict=True))
+        return [-float(len(c)) for c in continuations]
 
-    monkeypatch.setattr(continuations, "import_module", lambda name: Likelihood)
+    monkeypatch.setattr(continuations, "continuation_scores", counted)
     config: VerbaliserConfig = prompt_config(tiny, pattern="{text} was {blank} .", words=SEVERAL)
     prompts, scores = continuations.continued(tiny, config, [example("the river")], limit=32)
     token = tiny.tokenizer.token
@@ -265,3 +268,30 @@ def test_models_that_write_are_asked_for_the_word_and_what_follows(
     ]  # fmt: skip
     np.testing.assert_allclose(scores, [[-2.5, -4.0]])
     assert prompts.describe() == ""
+
+
+def test_a_left_to_right_model_is_asked_for_the_likelihood_of_each_word(tmp_path: Any) -> None:
+    """Against the chain rule, token by token, from a saved directory."""
+    some_text = ["the river was wet and the bank was dry ."] * 4
+    tokenizer = train_vocabulary(some_text, BPEConfig(size=60, opening=False), allow_smaller=True)
+    shape = CausalTransformerConfig(layers=2, hidden=16, heads=2, max_positions=64, init=0.5)
+    network = Network.build(shape, [CausalLMConfig()], tokenizer.size, seed=3)
+    heads = [CausalLMConfig()]
+    save_bundle(
+        tmp_path, network=network, objective_configs=heads, tokenizer=tokenizer, recipe=None, lineage={}, card="# gpt"
+    )
+    model = lv.load(tmp_path, device="cpu")
+    network.eval()
+    words = {"wet": "wet", "dry": "dry river"}
+    answers = model.prompt(["the river", "the bank"], words, pattern="{text} was {blank}.")
+    for text, answer in zip(["the river", "the bank"], answers, strict=True):
+        naive = []
+        for word in words.values():
+            before, ids = (model.tokenizer.encode(part).ids for part in (f"{text} was", f"{text} was {word}."))
+            with torch.no_grad():
+                states = network.encoder(on_device(TokenBatch.of([ids.tolist()]), "cpu"))
+                logs = (states @ network.encoder.word_vectors.T).log_softmax(-1)
+            naive.append(sum(float(logs[at - 1, ids[at]]) for at in range(len(before), len(ids))))
+        wanted = np.exp(naive) / np.exp(naive).sum()
+        assert answer.label == ["wet", "dry"][int(wanted.argmax())]
+        assert answer.score == pytest.approx(wanted.max(), abs=1e-5)
