@@ -294,4 +294,4 @@ def test_a_left_to_right_model_is_asked_for_the_likelihood_of_each_word(tmp_path
             naive.append(sum(float(logs[at - 1, ids[at]]) for at in range(len(before), len(ids))))
         wanted = np.exp(naive) / np.exp(naive).sum()
         assert answer.label == ["wet", "dry"][int(wanted.argmax())]
-        assert answer.score == pytest.approx(wanted.max(), abs=1e-5)
+        assert answer.probabilities == pytest.approx(dict(zip(words, wanted, strict=True)), abs=1e-5)
