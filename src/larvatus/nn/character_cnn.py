@@ -6,7 +6,7 @@
 
 A word is begin, bytes, end. A window that runs over the end of a word sees zeros there, never the next word; windows
 start at every symbol. Released models pad words to 50 symbols and cut longer ones: here none is padded or cut.
-S symbols, W words, E size of a symbol, F filters, P size of a word's vector.
+S symbols, U different words, E size of a symbol, F filters, P size of a word's vector.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ class CharacterCNN(nn.Module):
             gate.bias.fill_(CARRIED)
 
     def forward(self, layout: WordLayout) -> Tensor:
-        """[S] → [W, P]."""
+        """[S] → [U, P]: a vector for each different word of the batch."""
         windows_SK = self._windows(layout)
         size = self.symbols.embedding_dim
         pooled = []
         for width, filters in enumerate(self.filters, start=1):
             y_SF = filters(windows_SK[:, : width * size])
             index_SF = layout.owners[:, None].expand_as(y_SF)
-            start_WF = y_SF.new_zeros(layout.count, y_SF.shape[1])
-            pooled.append(torch.relu(start_WF.scatter_reduce(0, index_SF, y_SF, "amax", include_self=False)))
-        x_WF = torch.cat(pooled, dim=-1)
+            start_UF = y_SF.new_zeros(layout.count, y_SF.shape[1])
+            pooled.append(torch.relu(start_UF.scatter_reduce(0, index_SF, y_SF, "amax", include_self=False)))
+        x_UF = torch.cat(pooled, dim=-1)
         for highway in self.highways:
-            x_WF = highway(x_WF)
-        v_WP: Tensor = self.projection(x_WF)
-        return v_WP
+            x_UF = highway(x_UF)
+        v_UP: Tensor = self.projection(x_UF)
+        return v_UP
 
     def _windows(self, layout: WordLayout) -> Tensor:
         """Each symbol with those after it in its word, as many as the widest filter sees: [S] → [S, K × E]."""

@@ -186,8 +186,8 @@ class Elmo(Encoder):
         top = self.config.layers
         wanted = [top] if layers is None else list(layers)
         layout = WordLayout.of(batch)
-        x_WP = self.characters(layout)
-        right, left = x_WP.index_select(0, layout.forward.rows), x_WP.index_select(0, layout.backward.rows)
+        x_UP = self.characters(layout)
+        right, left = x_UP.index_select(0, layout.forward.rows), x_UP.index_select(0, layout.backward.rows)
         states: dict[int, Tensor] = {}
         for j in range(max(wanted) + 1):
             if j > 0:

@@ -1,13 +1,13 @@
 """Where words stand in a flat batch of characters: what an encoder of words needs to know, made on the host at once.
 
     layout = WordLayout.of(batch)
-    layout.symbols          # the characters of all words, each word between a begin and an end: [S]
+    layout.symbols          # the characters of every different word once, between a begin and an end: [S]
     layout.forward          # in which order an LSTM that reads to the right takes the words: [W]
 
 Words are told from the tokens alone (`text/characters.py`). Nothing is padded: the words of all sequences are sorted by
 their place in the sentence, first words of all sentences, then second words, …, longest sentence first, as a packed
 sequence wants them; the same from the end for the LSTM that reads to the left.
-N tokens, S symbols, W words, B sequences, T words of the longest sequence.
+N tokens, W words, U different words, S symbols of these, B sequences, T words of the longest sequence.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -31,7 +32,7 @@ SYMBOLS = INSIDE + 2
 class Direction:
     """The order in which an LSTM takes the words of a batch."""
 
-    rows: Tensor  # [W] the word that comes at each place
+    rows: Tensor  # [W] which of the different words comes at each place
     tokens: Tensor  # [N] at which place the word of each token comes
     words: Tensor  # [W] at which place each word comes
 
@@ -39,9 +40,9 @@ class Direction:
 @dataclass(frozen=True, eq=False)
 class WordLayout:
     symbols: Tensor  # [S] rows of a table of symbols
-    owners: Tensor  # [S] the word of each
+    owners: Tensor  # [S] the word of each, of the U
     left: Tensor  # [S] how many symbols its word has from this one on
-    count: int  # W
+    count: int  # U
     sizes: Tensor  # [T] on the CPU: how many sentences have an i-th word
     forward: Direction
     backward: Direction
@@ -58,11 +59,17 @@ class WordLayout:
         sentences = np.repeat(np.arange(len(lengths)), lengths)[first]
         counts = np.bincount(sentences, minlength=len(lengths))  # [B] words
         sizes, forward, backward = _orders(counts)
-        symbols = np.full(len(ids) + 2 * len(first), BEGIN_WORD)
-        symbols[np.arange(len(ids)) + 2 * owners_N + 1] = np.where(ids < INSIDE, ids, ids - 256)
-        symbols[np.cumsum(letters + 2) - 1] = END_WORD
-        owners = np.repeat(np.arange(len(first)), letters + 2)
-        left = np.repeat(letters + 2, letters + 2) - ranges(letters + 2)
+        plain_N = np.where(ids < INSIDE, ids, ids - 256)
+        kinds, chosen = _different(plain_N.astype(np.uint16), first, letters)
+        letters_U = letters[chosen]
+        sizes_U, within = letters_U + 2, ranges(letters_U)
+        symbols = np.full(int(sizes_U.sum()), BEGIN_WORD)
+        symbols[within + np.repeat(edges(sizes_U)[:-1] + 1, letters_U)] = plain_N[
+            within + np.repeat(first[chosen], letters_U)
+        ]
+        symbols[np.cumsum(sizes_U) - 1] = END_WORD
+        owners = np.repeat(np.arange(len(chosen)), sizes_U)
+        left = np.repeat(sizes_U, sizes_U) - ranges(sizes_U)
 
         def moved(array: Ints) -> Tensor:
             tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
@@ -72,17 +79,31 @@ class WordLayout:
         def direction(rows: Ints) -> Direction:
             places = np.empty_like(rows)
             places[rows] = np.arange(len(rows))
-            return Direction(moved(rows), moved(places[owners_N]), moved(places))
+            return Direction(moved(kinds[rows]), moved(places[owners_N]), moved(places))
 
         return cls(
             symbols=moved(symbols),
             owners=moved(owners),
             left=moved(left),
-            count=len(first),
+            count=len(chosen),
             sizes=torch.from_numpy(sizes),
             forward=direction(forward),
             backward=direction(backward),
         )
+
+
+def _different(symbols: npt.NDArray[np.uint16], first: Ints, letters: Ints) -> tuple[Ints, Ints]:
+    """Which of the different words each is [W], and one word of each kind [U]: equal words have equal vectors.
+
+    >>> symbols = np.array([7, 8, 9, 7, 8], np.uint16)  # three words, the first and the last alike
+    >>> [each.tolist() for each in _different(symbols, np.array([0, 2, 3]), np.array([2, 1, 2]))]
+    [[0, 1, 0], [0, 1]]
+    """
+    spelt, size = symbols.tobytes(), symbols.itemsize
+    known: dict[bytes, int] = {}
+    bounds = zip((first * size).tolist(), ((first + letters) * size).tolist(), strict=True)
+    kinds = np.fromiter((known.setdefault(spelt[a:b], len(known)) for a, b in bounds), np.int64, len(first))
+    return kinds, np.unique(kinds, return_index=True)[1]
 
 
 def _orders(counts: Ints) -> tuple[Ints, Ints, Ints]:
