@@ -111,7 +111,7 @@ def test_we_read_what_they_write(family, tmp_path):
     ("family", "norm", "kind"), [("openai-gpt", "post", BPEConfig), ("gpt2", "pre", ByteBPEConfig)]
 )
 def test_they_read_what_we_write(family, norm, kind, tmp_path):
-    tokenizer = train_vocabulary(PROSE, kind(size=400, opening=False), allow_smaller=True)
+    tokenizer = train_vocabulary(PROSE, kind(size=400, frame="gpt"), allow_smaller=True)
     network = Network.build(CausalTransformerConfig(norm=norm, **OURS), [CausalLMConfig()], tokenizer.size, seed=2)
     random_everywhere(network)
     save(tmp_path, network, [CausalLMConfig()], tokenizer)
@@ -159,7 +159,7 @@ def test_a_classifier_is_read_as_they_write_it(family, tmp_path):
 
 @pytest.mark.parametrize(("norm", "kind"), [("post", BPEConfig), ("pre", ByteBPEConfig)])
 def test_a_classifier_of_ours_reads_start_and_extract_token_there_too(norm, kind, tmp_path):
-    tokenizer = delimited(train_vocabulary(PROSE, kind(size=400, opening=False), allow_smaller=True)).tokenizer
+    tokenizer = delimited(train_vocabulary(PROSE, kind(size=400, frame="gpt"), allow_smaller=True)).tokenizer
     head = ClassificationConfig(labels=("a", "b", "c"), pool="last", dense="none", bias=False)
     network = Network.build(CausalTransformerConfig(norm=norm, **OURS), [head], tokenizer.size, seed=2)
     random_everywhere(network)

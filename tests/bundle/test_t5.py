@@ -39,7 +39,7 @@ WRITTEN = ["The river was wide.", "homework", "Please turn", "A café by the ban
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_vocabulary([PROSE], UnigramConfig(size=160, sentinels=True), allow_smaller=True)
+    return train_vocabulary([PROSE], UnigramConfig(size=160, frame="t5"), allow_smaller=True)
 
 
 @torch.no_grad()

@@ -49,7 +49,7 @@ SETTINGS = (
 def sentinel_shards(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("corpus")
     documents = list(itertools.islice(embedded_documents("train"), 24))
-    tokenizer = train_vocabulary((d.text for d in documents[:6]), UnigramConfig(size=400, sentinels=True))
+    tokenizer = train_vocabulary((d.text for d in documents[:6]), UnigramConfig(size=400, frame="t5"))
     build_corpus(documents[:20], tokenizer, folder / "train")
     build_corpus(documents[20:], tokenizer, folder / "valid")
     return Prepared(train=folder / "train", valid=folder / "valid")

@@ -273,7 +273,7 @@ def test_models_that_write_are_asked_for_the_word_and_what_follows(
 def test_a_left_to_right_model_is_asked_for_the_likelihood_of_each_word(tmp_path: Any) -> None:
     """Against the chain rule, token by token, from a saved directory."""
     some_text = ["the river was wet and the bank was dry ."] * 4
-    tokenizer = train_vocabulary(some_text, BPEConfig(size=60, opening=False), allow_smaller=True)
+    tokenizer = train_vocabulary(some_text, BPEConfig(size=60, frame="gpt"), allow_smaller=True)
     shape = CausalTransformerConfig(layers=2, hidden=16, heads=2, max_positions=64, init=0.5)
     network = Network.build(shape, [CausalLMConfig()], tokenizer.size, seed=3)
     heads = [CausalLMConfig()]

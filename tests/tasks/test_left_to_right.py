@@ -36,7 +36,7 @@ CLASSES = [(text, "yes" if "wide" in text else "no") for text in TEXTS]
 def gpt(tmp_path_factory):
     """A directory of a tiny GPT with random weights, whose vocabulary only ends texts."""
     out = tmp_path_factory.mktemp("gpt") / "model"
-    tokenizer = train_vocabulary(TEXTS, BPEConfig(size=120, opening=False), allow_smaller=True)
+    tokenizer = train_vocabulary(TEXTS, BPEConfig(size=120, frame="gpt"), allow_smaller=True)
     config = CausalTransformerConfig(layers=2, hidden=32, heads=2, max_positions=48, init=0.1)
     network = Network.build(config, [CausalLMConfig()], tokenizer.size, seed=1)
     save_bundle(
@@ -74,7 +74,7 @@ def test_the_vocabulary_gets_three_tokens_that_start_where_others_stood(gpt):
 
 
 def test_a_byte_level_vocabulary_keeps_its_offsets():
-    tokenizer = train_vocabulary(TEXTS, ByteBPEConfig(size=290, opening=False), allow_smaller=True)
+    tokenizer = train_vocabulary(TEXTS, ByteBPEConfig(size=290, frame="gpt"), allow_smaller=True)
     text = "the river — was  wide"
     assert np.array_equal(delimited(tokenizer).tokenizer.encode(text).spans, tokenizer.encode(text).spans)
 

@@ -55,7 +55,7 @@ QUICK = ("--epochs", 8, "--batch", 8, "--rate", 0.01, "--device", "cpu")
 def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of a tiny T5 with random weights."""
     out = tmp_path_factory.mktemp("t5") / "model"
-    unigram = UnigramConfig(size=260, sentinels=True)
+    unigram = UnigramConfig(size=260, frame="t5")
     tokenizer = train_vocabulary([WORDS] * 4, unigram, allow_smaller=True)
     config = EncoderDecoderConfig(layers=2, hidden=32, heads=2, max_positions=40, dropout=0.0)
     network = Network.build(config, [DenoisingConfig()], tokenizer.size, seed=1)

@@ -87,7 +87,7 @@ class SentinelsConfig(Struct, tag_field="type", tag="sentinels", frozen=True, kw
         if len(sentinels) < 2:
             raise RecipeError(
                 'corruption "sentinels" needs a vocabulary with sentinels <extra_id_0>, <extra_id_1> …, and this one '
-                'has none; set tokenizer.type = "unigram" and tokenizer.sentinels = true'
+                'has none; set tokenizer.type = "unigram" and tokenizer.frame = "t5"'
             )
 
     def apply(self, text: Text) -> tuple[TokenBatch[Ints], dict[type, Any]]:

@@ -62,8 +62,8 @@ class ByteBPEConfig(msgspec.Struct, tag="byte-bpe", frozen=True, kw_only=True, f
     """Pieces in all, special tokens and the 256 bytes included."""
     min_count: Count = 2
     """A piece must occur this often."""
-    opening: bool | msgspec.UnsetType = msgspec.UNSET
-    """Whether <s> stands before every text, as it does where nothing is said; false: only </s> after it (GPT)."""
+    frame: Literal["gpt"] | msgspec.UnsetType = msgspec.UNSET
+    """gpt: nothing before a text, </s> after it; where nothing is said: `<s> text </s>`."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "tokenizer.", RecipeError)
@@ -78,8 +78,8 @@ class BPEConfig(msgspec.Struct, tag="bpe", frozen=True, kw_only=True, forbid_unk
     """Share of the text's characters that get a piece; rarer ones become <unk>."""
     min_count: Count = 2
     """A piece must occur this often."""
-    opening: bool | msgspec.UnsetType = msgspec.UNSET
-    """Whether <s> stands before every text, as it does where nothing is said; false: only </s> after it (GPT)."""
+    frame: Literal["gpt"] | msgspec.UnsetType = msgspec.UNSET
+    """gpt: nothing before a text, </s> after it; where nothing is said: `<s> text </s>`."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "tokenizer.", RecipeError)
@@ -96,10 +96,9 @@ class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, fo
     """A piece must occur this often in the text to be a candidate."""
     separators: Literal[1, 2] = 2
     """Between the texts of a pair: 1 with segments (ALBERT), 2 without (XLM-R)."""
-    frame: Literal["xlnet"] | msgspec.UnsetType = msgspec.UNSET
-    """xlnet: `text <sep> <cls>`, with XLNet's special tokens; where nothing is said: `<s> text </s>`."""
-    sentinels: bool | msgspec.UnsetType = msgspec.UNSET
-    """T5's special tokens: 100 sentinels <extra_id_0> … that stand for hidden spans, </s> after a text, none before."""
+    frame: Literal["xlnet", "t5"] | msgspec.UnsetType = msgspec.UNSET
+    """xlnet: `text <sep> <cls>`, with XLNet's special tokens. t5: `text </s>`, and 100 sentinels <extra_id_0> … that stand
+    for hidden spans. Where nothing is said: `<s> text </s>`."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "tokenizer.", RecipeError)
@@ -164,7 +163,7 @@ def frame_of(config: TokenizerConfig, cls_id: int = 0, sep_id: int = 1) -> Frame
 
     A vocabulary of running text, as T5's, puts nothing before a text, and one token after each.
     """
-    running = isinstance(config, ByteBPEConfig | BPEConfig) and config.opening is False
+    running = isinstance(config, ByteBPEConfig | BPEConfig) and config.frame == "gpt"
     if running or special_of(config) is T5:
         return Frame.bert(None, sep_id).without_segments()
     if special_of(config) is XLNET:
@@ -208,7 +207,7 @@ def special_of(config: TokenizerConfig) -> SpecialTokens:
     """The special tokens of a kind of vocabulary."""
     if isinstance(config, CharactersConfig):
         return ELMO
-    if isinstance(config, UnigramConfig) and config.sentinels is True:
+    if isinstance(config, UnigramConfig) and config.frame == "t5":
         return T5
     if isinstance(config, UnigramConfig) and config.frame == "xlnet":
         return XLNET
@@ -306,7 +305,7 @@ def _transformers_config(config: TokenizerConfig) -> dict[str, Any]:
     if special_of(config) is T5:
         return {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": T5.sep}
     ends = {"bos_token": ROBERTA.cls, "eos_token": ROBERTA.sep}
-    if isinstance(config, ByteBPEConfig) and config.opening is not False:  # RoBERTa's class would open texts by <s>
+    if isinstance(config, ByteBPEConfig) and config.frame != "gpt":  # RoBERTa's class would open texts by <s>
         return ends | {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False, "trim_offsets": False}
     plain: dict[str, Any] = {**ends, "tokenizer_class": "PreTrainedTokenizerFast"}
     closed = special_of(config) is XLNET
