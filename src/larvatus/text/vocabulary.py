@@ -97,8 +97,8 @@ class UnigramConfig(msgspec.Struct, tag="unigram", frozen=True, kw_only=True, fo
     separators: Literal[1, 2] = 2
     """Between the texts of a pair: 1 with segments (ALBERT), 2 without (XLM-R)."""
     frame: Literal["xlnet", "t5"] | msgspec.UnsetType = msgspec.UNSET
-    """xlnet: `text <sep> <cls>`, with XLNet's special tokens. t5: `text </s>`, and 100 sentinels <extra_id_0> … that stand
-    for hidden spans. Where nothing is said: `<s> text </s>`."""
+    """xlnet: `text <sep> <cls>`, with XLNet's special tokens. t5: `text </s>`, and 100 sentinels <extra_id_0> … for
+    hidden spans. Where nothing is said: `<s> text </s>`."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "tokenizer.", RecipeError)
