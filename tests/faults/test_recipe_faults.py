@@ -13,13 +13,19 @@ from larvatus.corpus.packing import PackingConfig
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError, UsageError
 from larvatus.network import ObjectiveConfig
+from larvatus.nn.encoder import EncoderConfig
 from larvatus.recipes import read_recipe
 from larvatus.recipes.recipe import Recipe
 from larvatus.tasks.registry import options_of
 from larvatus.text.vocabulary import TokenizerConfig
 
-SINGLE = {"model", "mixture", "optimizer", "schedule"}
-UNIONS = {"tokenizer": TokenizerConfig, "packing": PackingConfig, "corruption": CorruptionConfig}
+SINGLE = {"mixture", "optimizer", "schedule"}
+UNIONS = {
+    "model": EncoderConfig,
+    "tokenizer": TokenizerConfig,
+    "packing": PackingConfig,
+    "corruption": CorruptionConfig,
+}
 
 
 def names_of(kind: type) -> list[str]:

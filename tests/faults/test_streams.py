@@ -42,7 +42,18 @@ OUTPUTS = {
     "senses build": "out",
 }
 PRINTING = [
-    *("", "fill", "doctor", "recipes", "recipes show", "tokenizer", "tokenizer show", "corpus", "corpus show"),
+    *(
+        "",
+        "fill",
+        "generate",
+        "doctor",
+        "recipes",
+        "recipes show",
+        "tokenizer",
+        "tokenizer show",
+        "corpus",
+        "corpus show",
+    ),
     *("corpus verify", "isotropy", "similar", "similar words", "similar evaluate", "attention", "senses"),
     *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune"),
 ]

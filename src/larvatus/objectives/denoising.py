@@ -44,9 +44,13 @@ class DenoisingConfig(Struct, tag_field="type", tag="denoising", frozen=True, kw
         spans = corruption.rate / corruption.mean
         return (corruption.rate + spans) / (1 - corruption.rate + spans)
 
-    def build(self, model: EncoderConfig, vocabulary: int) -> Denoising:
+    def check(self, model: EncoderConfig) -> None:
+        """Refuse an encoder without a decoder."""
         if not isinstance(model, EncoderDecoderConfig):
             raise RecipeError('denoising writes text, which an encoder cannot; set model.type = "encoder-decoder"')
+
+    def build(self, model: EncoderConfig, vocabulary: int) -> Denoising:
+        self.check(model)
         return Denoising(self)
 
 

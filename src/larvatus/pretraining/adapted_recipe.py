@@ -133,7 +133,8 @@ def _nearest(bundle: Bundle) -> str:
 
 def _distance(recipe: Recipe, bundle: Bundle) -> int:
     theirs, ours = _traits(bundle.model), _traits(recipe.model)
-    distance = sum(1 for field in ours if theirs[field] != ours[field])
+    missing = object()
+    distance = sum(1 for field in {*ours, *theirs} if theirs.get(field, missing) != ours.get(field, missing))
     distance += int(tag(recipe.tokenizer) != bundle.tokenizer.kind)
     heads = {tag(config) for config in bundle.objectives}
     wanted = {tag(config) for config in recipe.objectives}
