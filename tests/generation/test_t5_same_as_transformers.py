@@ -90,7 +90,7 @@ def test_texts_are_theirs(theirs: tuple[Any, Any], ours: lv.Model, settings: dic
 
 @torch.no_grad()
 def test_likelihoods_are_theirs_and_those_of_what_was_written(theirs: tuple[Any, Any], ours: lv.Model) -> None:
-    """In double precision but for the last step: the logits of random weights are large, and so is what rounding costs."""
+    """In double precision but for the last step: logits of random weights are large, and so is what rounding costs."""
     for network in (ours.network, theirs[0]):
         network.double()
     generated = ours.generate(TEXTS, max_tokens=6)
