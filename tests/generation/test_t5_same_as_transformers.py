@@ -23,7 +23,6 @@ with warnings.catch_warnings():
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-pytest.importorskip("larvatus.nn.encoder_decoder")
 
 TEXTS = ["translate: the house is small", "the", "", "each name with the number of its line, and so on to the end"]
 SOME_TEXT = ["translate the house is small and each name with the number of its line, and so on to the end of it"] * 4

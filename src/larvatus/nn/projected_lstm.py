@@ -4,7 +4,7 @@
     c_t = clip(f c_{t−1} + i g)               r_t = clip(W_r (o tanh(c_t)))
 
 ELMo clips cells and projections at 3. The kernel of CUDA cannot: with a clip, steps are taken one by one. On a CPU they
-always are: the backward pass of torch's own LSTM, which adds up weights step by step, takes four times as long.
+always are: the backward pass of torch's own LSTM, which adds up weights step by step, takes longer.
 W words in the order of a packed sequence, P size of input and output, H cells.
 
     >>> lstm = ProjectedLSTM(size=4, cells=8)
