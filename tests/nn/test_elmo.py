@@ -143,6 +143,6 @@ def test_the_gradient_of_what_may_not_be_seen_is_zero() -> None:
 def test_a_window_that_begins_inside_a_word_reads_its_rest_as_a_word() -> None:
     tokens = [BEGIN, *spelt("river")[2:], END]
     layout = WordLayout.of(TokenBatch.of([tokens]).map(torch.from_numpy))
-    assert layout.count == 3
+    assert len(layout.letters) == 3
     whole = WordLayout.of(batch_of("ver"))
     assert torch.equal(layout.symbols, whole.symbols)

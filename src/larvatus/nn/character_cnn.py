@@ -75,9 +75,8 @@ class CharacterCNN(nn.Module):
         pooled = []
         for width, filters in enumerate(self.filters, start=1):
             y_SF = filters(windows_SK[:, : width * size])
-            index_SF = layout.owners[:, None].expand_as(y_SF)
-            start_UF = y_SF.new_zeros(layout.count, y_SF.shape[1])
-            pooled.append(torch.relu(start_UF.scatter_reduce(0, index_SF, y_SF, "amax", include_self=False)))
+            # unsafe: lengths are not checked, for which a GPU would have to be waited for
+            pooled.append(torch.relu(torch.segment_reduce(y_SF, "max", lengths=layout.letters, unsafe=True)))
         x_UF = torch.cat(pooled, dim=-1)
         for highway in self.highways:
             x_UF = highway(x_UF)

@@ -40,9 +40,8 @@ class Direction:
 @dataclass(frozen=True, eq=False)
 class WordLayout:
     symbols: Tensor  # [S] rows of a table of symbols
-    owners: Tensor  # [S] the word of each, of the U
     left: Tensor  # [S] how many symbols its word has from this one on
-    count: int  # U
+    letters: Tensor  # [U] how many symbols each word has
     sizes: Tensor  # [T] on the CPU: how many sentences have an i-th word
     forward: Direction
     backward: Direction
@@ -68,7 +67,6 @@ class WordLayout:
             within + np.repeat(first[chosen], letters_U)
         ]
         symbols[np.cumsum(sizes_U) - 1] = END_WORD
-        owners = np.repeat(np.arange(len(chosen)), sizes_U)
         left = np.repeat(sizes_U, sizes_U) - ranges(sizes_U)
 
         def moved(array: Ints) -> Tensor:
@@ -83,9 +81,8 @@ class WordLayout:
 
         return cls(
             symbols=moved(symbols),
-            owners=moved(owners),
             left=moved(left),
-            count=len(chosen),
+            letters=moved(sizes_U),
             sizes=torch.from_numpy(sizes),
             forward=direction(forward),
             backward=direction(backward),
