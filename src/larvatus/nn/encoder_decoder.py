@@ -106,7 +106,8 @@ class EncoderDecoder(Encoder):
         kept_LH: Tensor | None = None,
     ) -> Tensor | list[Tensor]:
         layout: Grouped = Grouped.of(batch.lengths)
-        itself, top = within(layout), self.depth
+        device = batch.ids.device
+        itself, top = within(layout, padded=device.type == "cuda", device=device), self.depth
         sight = Sight(bias=self.relative.table(self._longest(batch.lengths, limit)))
         x_MD = self.dropout(self.words(layout.arrange(batch.ids)))
         wanted = [top] if layers is None else layers

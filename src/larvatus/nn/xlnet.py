@@ -285,6 +285,7 @@ class XLNet(Encoder):
         places_M: Tensor | None = None,
         memory: Memory | None = None,
         limit: int | None = None,
+        padded: bool | None = None,
     ) -> Surroundings:
         """What all layers are told of the tokens."""
         if memory is not None and (len(memory.lengths) != batch.count or len(memory.states) != self.depth):
@@ -292,7 +293,8 @@ class XLNet(Encoder):
                 f"the memory is of {len(memory.lengths)} sequences and {len(memory.states)} layers, but {batch.count} "
                 f"sequences are read by {self.depth} layers; give each batch the memory of the one before"
             )
-        streams = Streams.of(batch.lengths, places=places_M, remembered=None if memory is None else memory.lengths)
+        remembered = None if memory is None else memory.lengths
+        streams = Streams.of(batch.lengths, places=places_M, remembered=remembered, padded=padded)
         longest = streams.longest if limit is None else limit
         if longest > self.config.max_positions:
             raise UsageError(
@@ -316,7 +318,7 @@ class XLNet(Encoder):
     # ── what an encoder may have besides
 
     def attention(self, batch: TokenBatch[Tensor]) -> Iterator[list[Tensor]]:
-        around = self._around(batch)
+        around = self._around(batch, padded=False)
         order = torch.argsort(batch.lengths, stable=True).tolist()
         x_ND: Tensor = self.embeddings(around.streams.tokens.arrange(batch.ids))
         for module in self.blocks:

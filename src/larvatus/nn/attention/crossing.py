@@ -2,16 +2,18 @@
 
     y_i = Σ_j softmax_j(q_i · k_j + bias_ij) v_j          as T5 has it: the scores are not divided by √K
 
-Sequences whose lengths agree, of queries and of keys, form one block without a padded token. A layout says which:
+Sequences whose lengths agree, of queries and of keys, form one block without a padded token; on CUDA, those whose
+lengths nearly agree (`padding.py`). A layout says which:
 
     pairs = Paired.of(torch.tensor([2, 1]), torch.tensor([5, 4]))     # 2 and 1 tokens that read 5 and 4
-    pairs.across.groups                                               # ((1, 1, 4), (1, 2, 5)): sequences, queries, keys
+    pairs.across.groups[0]                                            # 1 sequence of 1 query that reads 4 keys
 
 N tokens that ask, M tokens that are asked, H heads, K size of a head, D hidden size; B sequences.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,10 +25,27 @@ from larvatus.arrays import Ints
 from larvatus.batch import ranges
 from larvatus.nn.attention.grouped import attention_weights, self_attention
 from larvatus.nn.attention.layout import Grouped
+from larvatus.nn.attention.padding import Padding, as_block, as_rows, filled_up, kind_of
 from larvatus.nn.attention.sight import FULL, Sight
 
-Group = tuple[int, int, int]
-"""Sequences, the queries of each, and the keys of each."""
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Sequences that are read as one block."""
+
+    count: int
+    asks: int
+    """Queries of each, of the longest where they differ."""
+    asked: int
+    """Keys of each."""
+    queries: Padding | None = None
+    keys: Padding | None = None
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Queries and keys of all sequences together."""
+        asks = self.count * self.asks if self.queries is None else len(self.queries.places)
+        return asks, self.count * self.asked if self.keys is None else len(self.keys.places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,19 +54,36 @@ class Blocks:
 
     groups: tuple[Group, ...]
 
+    @classmethod
+    def of(cls, asks: Ints, asked: Ints, *, padded: bool, device: torch.device) -> Blocks:
+        """From lengths of queries and of keys, sorted so that those of a block stand together."""
+        kinds = np.stack([kind_of(asks, padded=padded), kind_of(asked, padded=padded)], 1)
+        ends = [*np.flatnonzero(np.any(kinds[1:] != kinds[:-1], axis=1)) + 1, len(kinds)]
+        groups, start = [], 0
+        for end in ends if len(kinds) else []:
+            of_queries, of_keys = asks[start:end], asked[start:end]
+            queries = filled_up(of_queries, device)
+            keys = queries if asks is asked else filled_up(of_keys, device)
+            groups.append(Group(int(end - start), int(of_queries.max()), int(of_keys.max()), queries, keys))
+            start = end
+        return cls(tuple(groups))
+
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def within(layout: Grouped) -> Blocks:
+def within(layout: Grouped, *, padded: bool = False, device: torch.device | None = None) -> Blocks:
     """Of sequences that look at themselves."""
-    return Blocks(tuple((count, length, length) for count, length in layout.groups))
+    counts, sizes = np.array(layout.groups, np.int64).reshape(-1, 2).T
+    lengths = np.repeat(sizes, counts)
+    return Blocks.of(lengths, lengths, padded=padded, device=device or torch.device("cpu"))
 
 
 @dataclass(frozen=True, eq=False)
 class Paired:
     """Sequences of a decoder, each with the one of the encoder that it reads, sorted by both lengths.
 
-    >>> Paired.of(torch.tensor([2, 1, 2]), torch.tensor([5, 4, 5])).across.groups
-    ((1, 1, 4), (2, 2, 5))
+    >>> pairs = Paired.of(torch.tensor([2, 1, 2]), torch.tensor([5, 4, 5]))
+    >>> [(group.count, group.asks, group.asked) for group in pairs.across.groups]
+    [(1, 1, 4), (2, 2, 5)]
     """
 
     itself: Blocks  # of the decoder's tokens to themselves
@@ -59,21 +95,26 @@ class Paired:
 
     @classmethod
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def of(cls, lengths: Tensor, read: Tensor) -> Paired:
-        """From the lengths of the decoder's sequences and of the encoder's, [B] each, which the host reads."""
+    def of(cls, lengths: Tensor, read: Tensor, *, padded: bool | None = None) -> Paired:
+        """From the lengths of the decoder's sequences and of the encoder's, [B] each, which the host reads.
+
+        `padded`: blocks of sequences whose lengths nearly agree; by default on CUDA.
+        """
+        device = lengths.device
+        padded = device.type == "cuda" if padded is None else padded
         asks, asked = torch.stack([lengths, read]).cpu().numpy()
-        by_length = np.lexsort((asked, asks))
-        both, counts = np.unique(np.stack([asks, asked], 1), axis=0, return_counts=True)
-        alone, alike = np.unique(asks, return_counts=True)
+        by_length = np.lexsort((asked, asks, kind_of(asked, padded=padded), kind_of(asks, padded=padded)))
         order = _laid_out(asks, by_length)
         inverse = np.empty_like(order)
         inverse[order] = np.arange(len(order))
         order_N, inverse_N, read_M = (
-            torch.from_numpy(array).to(lengths.device) for array in (order, inverse, _laid_out(asked, by_length))
+            torch.from_numpy(array).to(device) for array in (order, inverse, _laid_out(asked, by_length))
         )
+        asks, asked = asks[by_length], asked[by_length]
+        writing = asks[asks > 0]
         return cls(
-            itself=Blocks(tuple((int(count), int(q), int(q)) for q, count in zip(alone, alike, strict=True) if q)),
-            across=Blocks(tuple((int(count), int(q), int(k)) for (q, k), count in zip(both, counts, strict=True))),
+            itself=Blocks.of(writing, writing, padded=padded, device=device),
+            across=Blocks.of(asks, asked, padded=padded, device=device),
             order=order_N,
             inverse=inverse_N,
             read=read_M,
@@ -90,44 +131,44 @@ def _laid_out(lengths: Ints, order: Ints) -> Ints:
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def attend(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks, sight: Sight = FULL, *, dropout: float = 0.0) -> Tensor:
     """Each query looks at the keys of its own sequence: [N, H, K] → [N, H, K]. Not compiled: shapes differ."""
-    groups = blocks.groups
-    queries = q_NHK.split([count * length for count, length, _ in groups])
-    keys = kv_M2HK.split([count * length for count, _, length in groups])
     out = []
-    for q, kv, (count, asks, asked) in zip(queries, keys, groups, strict=True):
-        if not (asks and asked):  # nobody asks, or there is nothing to see
+    for group, q, kv in _by_group(q_NHK, kv_M2HK, blocks):
+        if not (group.asks and group.asked):  # nobody asks, or there is nothing to see
             out.append(torch.zeros_like(q))
             continue
-        q_BHLK = q.view(count, asks, *q.shape[1:]).transpose(1, 2)
-        k_BHLK, v_BHLK = kv.view(count, asked, *kv.shape[1:]).permute(2, 0, 3, 1, 4)
+        q_BHLK = as_block(q, group.count, group.asks, group.queries).transpose(1, 2)
+        k_BHSK, v_BHSK = as_block(kv, group.count, group.asked, group.keys).permute(2, 0, 3, 1, 4)
+        seen = sight.seen(group.asks, q.device)  # [L, L]
+        if group.keys is not None:  # [B, 1, L or 1, S]
+            real_B11S = group.keys.real[:, None, None]
+            seen = real_B11S if seen is None else real_B11S & seen
         y_BHLK = self_attention(
-            q_BHLK,
-            k_BHLK,
-            v_BHLK,
-            dropout=dropout,
-            seen_LL=sight.seen(asks, q.device),
-            bias_HLL=sight.bias_of(asks),
-            scale=1.0,
+            q_BHLK, k_BHSK, v_BHSK, dropout=dropout, seen_LL=seen, bias_HLL=sight.bias_of(group.asks), scale=1.0
         )
-        out.append(y_BHLK.transpose(1, 2).flatten(0, 1))
+        out.append(as_rows(y_BHLK.transpose(1, 2), group.queries))
     return torch.cat(out) if out else torch.zeros_like(q_NHK)
 
 
+def _by_group(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks) -> Iterator[tuple[Group, Tensor, Tensor]]:
+    """Queries and keys of each group, flat."""
+    rows = [group.rows for group in blocks.groups]
+    queries, keys = q_NHK.split([asks for asks, _ in rows]), kv_M2HK.split([asked for _, asked in rows])
+    return zip(blocks.groups, queries, keys, strict=True)
+
+
 def attended(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks, sight: Sight = FULL) -> list[Tensor]:
-    """The weights by themselves, [H, queries, keys] of each sequence in the order of the groups. For looking inside."""
-    groups = blocks.groups
-    queries = q_NHK.split([count * length for count, length, _ in groups])
-    keys = kv_M2HK[:, 0].split([count * length for count, _, length in groups])
+    """The weights by themselves, [H, queries, keys] of each sequence in the order of the groups. For looking inside.
+
+    Blocks must be of sequences of one length.
+    """
     weights: list[Tensor] = []
-    for q, k, (count, asks, asked) in zip(queries, keys, groups, strict=True):
-        q_BHLK, k_BHLK = (x.view(count, -1, *x.shape[1:]).transpose(1, 2) for x in (q, k))
+    for group, q, kv in _by_group(q_NHK, kv_M2HK, blocks):
+        assert group.queries is None
+        assert group.keys is None
+        q_BHLK, k_BHLK = (x.unflatten(0, (group.count, -1)).transpose(1, 2) for x in (q, kv[:, 0]))
         q_BHLK = q_BHLK * q.shape[-1] ** 0.5  # which the next line divides by
-        weights.extend(
-            attention_weights(
-                q_BHLK, k_BHLK, seen_LL=sight.seen(asks, q.device) if asks == asked else None,
-                bias_HLL=sight.bias_of(asks),
-            )
-        )  # fmt: skip
+        seen_LL = sight.seen(group.asks, q.device) if group.asks == group.asked else None
+        weights.extend(attention_weights(q_BHLK, k_BHLK, seen_LL=seen_LL, bias_HLL=sight.bias_of(group.asks)))
     return weights
 
 

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from larvatus.errors import UsageError
 from larvatus.nn.attention.grouped import attention_weights, self_attention
+from larvatus.nn.attention.padding import as_rows
 from larvatus.nn.attention.streams import Group, Streams
 from larvatus.nn.linear import LoRALinear, full_weight
 
@@ -100,7 +101,10 @@ class RelativeAttention(nn.Module):
         return self._mixed(self._attend(q_MHK, keys, around, asked=True), around)
 
     def weights(self, h_ND: Tensor, around: Surroundings) -> list[Tensor]:
-        """The weights of attention of all tokens, [H, L, L] for each sequence in the order of the groups."""
+        """The weights of attention of all tokens, [H, L, L] for each sequence in the order of the groups.
+
+        Groups must be of sequences of one length.
+        """
         qkv_N: Tensor = self.qkv(h_ND)
         keys = self.keys(qkv_N[:, self.hidden :], None, around)
         q_NHK = self._split(qkv_N[:, : self.hidden], 1)[:, 0]
@@ -131,7 +135,8 @@ class RelativeAttention(nn.Module):
             y_BHQK = self_attention(q_BHQK, part.k_BHSK, part.v_BHSK, dropout=dropout, bias_HLL=bias_BHQS)
             if part.seen_BQS is not None:
                 y_BHQK = y_BHQK * sees_BQ1[:, None].to(y_BHQK.dtype)
-            out.append(y_BHQK.transpose(1, 2).flatten(0, 1))
+            padding = part.group.queries if asked else part.group.tokens
+            out.append(as_rows(y_BHQK.transpose(1, 2), padding))
         return torch.cat(out) if out else q_QHK
 
     def _mixed(self, y_QHK: Tensor, around: Surroundings) -> Tensor:
@@ -196,13 +201,12 @@ class Part:
     v_BHSK: Tensor
     places_BQ: Tensor | None  # where queries ask; None: at every token in turn
     other_BQS: Tensor  # whether query and key are of different segments
-    seen_BQS: Tensor | None  # None: all is seen
+    seen_BQS: Tensor | None  # [B, Q or 1, S]; None: all is seen
 
 
 def by_group(q_QHK: Tensor, keys: KeysAndValues, around: Surroundings, *, asked: bool) -> Iterator[Part]:
     groups = around.streams.groups
-    counts = [group.count * (group.asked if asked else group.length) for group in groups]
-    sizes = [group.count * group.length for group in groups]
+    counts, sizes = [group.rows(asked=asked) for group in groups], [group.rows(asked=False) for group in groups]
     queries, tokens = torch.split(q_QHK, counts), torch.split(keys.tokens_N2HK, sizes)
     segments = torch.split(around.segments_N, sizes)
     orders = torch.split(around.order_N, sizes) if around.order_N is not None else None
@@ -212,23 +216,22 @@ def by_group(q_QHK: Tensor, keys: KeysAndValues, around: Surroundings, *, asked:
     for number, group in enumerate(groups):
         if counts[number] == 0:
             continue
-        shape, before = (group.count, group.length), group.remembered
-        kv_2BHSK = tokens[number].unflatten(0, shape).permute(2, 0, 3, 1, 4)
+        before = group.remembered
+        kv_2BHSK = group.block(tokens[number]).permute(2, 0, 3, 1, 4)
         if memories is not None:
             past_2BHTK = memories[number].unflatten(0, (group.count, before)).permute(2, 0, 3, 1, 4)
             kv_2BHSK = torch.cat([past_2BHTK, kv_2BHSK], dim=3)
-        segment_BL = segments[number].unflatten(0, shape)
-        order_BL = orders[number].unflatten(0, shape) if orders is not None else None
-        asked_shape = (group.count, group.asked if asked else group.length)
-        places_BQ = places[number].unflatten(0, asked_shape) if places is not None else None
+        segment_BL = group.block(segments[number])
+        order_BL = group.block(orders[number]) if orders is not None else None
+        places_BQ = group.block(places[number], asked=True) if places is not None else None
         yield Part(
             group=group,
-            q_BHQK=queries[number].unflatten(0, asked_shape).transpose(1, 2),
+            q_BHQK=group.block(queries[number], asked=asked).transpose(1, 2),
             k_BHSK=kv_2BHSK[0],
             v_BHSK=kv_2BHSK[1],
             places_BQ=places_BQ,
             other_BQS=_at(segment_BL, places_BQ)[..., None] != F.pad(segment_BL, (before, 0))[:, None],
-            seen_BQS=None if order_BL is None else _seen(order_BL, places_BQ, before),
+            seen_BQS=_seen(order_BL, places_BQ, group),
         )
 
 
@@ -237,8 +240,11 @@ def _at(x_BL: Tensor, places_BQ: Tensor | None) -> Tensor:
     return x_BL if places_BQ is None else x_BL.gather(1, places_BQ)
 
 
-def _seen(order_BL: Tensor, places_BQ: Tensor | None, remembered: int) -> Tensor:
-    """Which keys each query sees: [B, Q, S]. A place asked at does not see its own token."""
-    of_queries = _at(order_BL, places_BQ)[..., None]
-    seen_BQL = order_BL[:, None] <= of_queries if places_BQ is None else order_BL[:, None] < of_queries
-    return F.pad(seen_BQL, (remembered, 0), value=True)
+def _seen(order_BL: Tensor | None, places_BQ: Tensor | None, group: Group) -> Tensor | None:
+    """Which keys each query sees: [B, Q or 1, S]; None: all. A place asked at does not see its own token."""
+    seen_BQL = None if group.tokens is None else group.tokens.real[:, None]
+    if order_BL is not None:
+        of_queries = _at(order_BL, places_BQ)[..., None]
+        earlier_BQL = order_BL[:, None] <= of_queries if places_BQ is None else order_BL[:, None] < of_queries
+        seen_BQL = earlier_BQL if seen_BQL is None else earlier_BQL & seen_BQL
+    return None if seen_BQL is None else F.pad(seen_BQL, (group.remembered, 0), value=True)
