@@ -24,6 +24,7 @@ from larvatus.batch import ranges
 from larvatus.nn.attention.grouped import attention_weights, self_attention
 from larvatus.nn.attention.layout import Grouped
 from larvatus.nn.attention.sight import FULL, Sight
+from larvatus.nn.uncompiled import uncompiled
 
 Group = tuple[int, int, int]
 """Sequences, the queries of each, and the keys of each."""
@@ -36,7 +37,7 @@ class Blocks:
     groups: tuple[Group, ...]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 def within(layout: Grouped) -> Blocks:
     """Of sequences that look at themselves."""
     return Blocks(tuple((count, length, length) for count, length in layout.groups))
@@ -58,7 +59,7 @@ class Paired:
     longest: int  # tokens of the longest sequence of the decoder
 
     @classmethod
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def of(cls, lengths: Tensor, read: Tensor) -> Paired:
         """From the lengths of the decoder's sequences and of the encoder's, [B] each, which the host reads."""
         asks, asked = torch.stack([lengths, read]).cpu().numpy()
@@ -87,7 +88,7 @@ def _laid_out(lengths: Ints, order: Ints) -> Ints:
     return np.repeat(starts[order], lengths[order]) + ranges(lengths[order])
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 def attend(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks, sight: Sight = FULL, *, dropout: float = 0.0) -> Tensor:
     """Each query looks at the keys of its own sequence: [N, H, K] → [N, H, K]. Not compiled: shapes differ."""
     groups = blocks.groups

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from larvatus.arrays import Ints
 from larvatus.batch import edges, ranges
+from larvatus.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Streams:
         return max((group.length for group in self.groups), default=0)
 
     @classmethod
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def of(cls, lengths: Tensor, *, places: Tensor | None = None, remembered: Tensor | None = None) -> Streams:
         """Reads the lengths on the host. `places` [M] are those of the flat batch, ascending; `remembered` [B]."""
         device = lengths.device
