@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 
+# with bytecode kept: a test that starts Python would compile the sources anew each time
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test proof lint docs bench locked clean
 
 demo: .venv/core

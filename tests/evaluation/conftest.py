@@ -25,5 +25,6 @@ def texts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
     documents = [d.text.replace("\n\n", "\n") for d in itertools.islice(embedded_documents("train"), 60)]
     (folder / "train.txt").write_text("\n\n".join(documents[:52]), encoding="utf-8")
-    (folder / "valid.txt").write_text("\n\n".join(documents[52:]), encoding="utf-8")
+    held_out = [text for text in documents[52:] if len(text) < 10_000]  # each run is measured on all of it
+    (folder / "valid.txt").write_text("\n\n".join(held_out), encoding="utf-8")
     return folder

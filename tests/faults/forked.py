@@ -120,6 +120,7 @@ def _warm_up() -> None:
 
     for command in COMMANDS.values():
         import_module(command.place.partition(":")[0])
+    import_module("torch._dynamo")  # which a forward pass would import
     for arguments in (["recipes", "show", "bert"], ["fill", "a [MASK]", "--model", "/nowhere/at all"]):
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(SystemExit):
             run(arguments)

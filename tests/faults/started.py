@@ -23,6 +23,7 @@ from larvatus.cli.commands import COMMANDS
 
 for command in COMMANDS.values():
     import_module(command.place.partition(":")[0])  # what takes seconds
+import_module("torch._dynamo")  # which a forward pass would import
 
 LIMIT_S = 60
 

@@ -230,7 +230,7 @@ from larvatus.engine.settings import Runtime
 from larvatus.pretraining.step import Stepper
 from tests.conftest import SMALL
 
-with ranks("cpu", timeout_s=60) as group:
+def stopped(group, where):
     recipe = read_recipe("bert", settings=SMALL)
     model = Network.build(recipe.model, recipe.objectives, 50, seed=0)
     runtime = Runtime(microbatch=16)
@@ -238,7 +238,7 @@ with ranks("cpu", timeout_s=60) as group:
     stepper(batch_of([12, 12, 12, 12]), step=0, rate=1e-3, limit=48)
     before = weights(stepper)
     if group.rank == 1:
-        if {where!r} == "loss":
+        if where == "loss":
             def broken(*args, **kwargs):
                 found = model(*args, **kwargs)
                 return {{n: type(loss)(total=loss.total * float("nan"), count=loss.count) for n, loss in found.items()}}
@@ -250,19 +250,25 @@ with ranks("cpu", timeout_s=60) as group:
         stepper(batch_of([12, 12, 12, 12]), step=1, rate=1e-3, limit=48).check()
     except NumericsError:
         same = all(torch.equal(t, weights(stepper)[n]) for n, t in before.items())
-        with open(f"{tmp}/rank-{{group.rank}}", "w") as file:
-            file.write("stopped, weights kept" if same else "stopped, weights CHANGED")
+        return "stopped, weights kept" if same else "stopped, weights CHANGED"
+    return "not stopped"
+
+with ranks("cpu", timeout_s=60) as group:
+    for where in ("loss", "gradient"):
+        with open(f"{tmp}/{{where}}-{{group.rank}}", "w") as file:
+            file.write(stopped(group, where))
 """
 
 
-@pytest.mark.parametrize("where", ["loss", "gradient"])
-def test_rows_27_and_28_nan_on_one_of_two_ranks_stops_both_before_the_update(tmp_path, where):
+def test_rows_27_and_28_nan_on_one_of_two_ranks_stops_both_before_the_update(tmp_path):
+    """In the loss, and in a gradient: one start of two processes for both."""
     script = tmp_path / "ranks.py"
-    script.write_text(RANKS.format(tests=str(Path(__file__).parents[2]), where=where, tmp=tmp_path))
+    script.write_text(RANKS.format(tests=str(Path(__file__).parents[2]), tmp=tmp_path))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     done = subprocess.run(launch, env=environment(), capture_output=True, text=True, timeout=120)
-    said = {path.name: path.read_text() for path in tmp_path.glob("rank-*")}
-    assert said == {"rank-0": "stopped, weights kept", "rank-1": "stopped, weights kept"}, done.stderr
+    said = {path.name: path.read_text() for path in tmp_path.glob("*-[01]")}
+    names = ["loss-0", "loss-1", "gradient-0", "gradient-1"]
+    assert said == dict.fromkeys(names, "stopped, weights kept"), done.stderr
 
 
 def test_nan_in_a_run_exits_6_and_keeps_the_last_checkpoint(run_small, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.generation.toy import Table
+from transformers.generation import logits_process as process
 
 from larvatus.errors import UsageError
 from larvatus.generation.sampling import Draws, Sampling
@@ -18,7 +19,6 @@ from larvatus.generation.unrolling import unroll
     ("temperature", "top_k", "top_p"), [(0.7, None, None), (1.3, 5, None), (1.0, None, 0.8), (2.0, 9, 0.6)]
 )
 def test_the_distribution_is_that_of_transformers(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    process = pytest.importorskip("transformers.generation.logits_process")
     logits = 3 * torch.randn(40, 30, generator=torch.Generator().manual_seed(2))
     scores = process.TemperatureLogitsWarper(temperature)(None, logits)
     scores = scores if top_k is None else process.TopKLogitsWarper(top_k)(None, scores)

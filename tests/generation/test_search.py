@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from tests.generation.toy import Table, Theirs
 
 from larvatus.generation.beam_search import Search, beam_search
@@ -21,7 +22,6 @@ PROMPTS = [[5, 9, 11], [7], [12, 4, 4, 8, 20, 1], [2, 2]]
 
 @pytest.fixture(scope="module")
 def gpt2() -> Any:
-    transformers = pytest.importorskip("transformers")
     torch.manual_seed(5)
     config = transformers.GPT2Config(
         vocab_size=32, n_positions=32, n_embd=16, n_layer=2, n_head=2, eos_token_id=END, initializer_range=0.5

@@ -5,7 +5,8 @@ and replaced tokens are told with a lower loss than any constant probability giv
 
 Each states its margin, in nats on held-out text. Knowing the frequencies better (those of the corpus, not of the text
 that the vocabulary was learnt from) would gain 0.05, so a margin beyond that comes from the context.
-Another recipe is another line in `LEARNS`.
+BERT at its full batch leaves the unigram plateau and learns which sentence follows. Another recipe is another line in
+`LEARNS`.
 """
 
 import math
@@ -36,10 +37,15 @@ class Learns:
     constant: dict[str, float] = field(default_factory=dict)
     """By yes-or-no objective: nats that its loss must lie below the best constant probability. Shares of right answers
     are not compared: where one answer in nine is yes, some runs gain nothing there at this size."""
+    pairs: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By objective of sentence pairs, half of which are yes and whose surface tells nothing: nats that its loss must
+    lie below ln 2, and the share that must be right."""
 
 
 LEARNS = {
-    "bert": Learns({"masked-lm": 0.1}, "bert"),
+    "bert": Learns(  # at the full batch; 1.64 were seen, 1.47 with next-sentence at its full weight
+        {"masked-lm": 1.55}, "bert", steps=1200, settings=("batch=64",), pairs={"next-sentence": (0.01, 0.57)}
+    ),
     "roberta": Learns({"masked-lm": 0.12}, "roberta"),
     "xlm-r": Learns({"masked-lm": 0.12}, "xlm-roberta"),
     "spanbert": Learns(
@@ -54,11 +60,13 @@ LEARNS = {
     ),
     "albert": Learns({"masked-lm": 0.1}, "albert", steps=400),
     "modern": Learns({"masked-lm": 0.15}, "modernbert"),
-    "gpt": Learns({"causal-lm": 0.4}, "openai-gpt"),  # 0.86 was seen
-    "gpt2": Learns({"causal-lm": 0.4}, "gpt2"),  # 0.94
+    "gpt": Learns({"causal-lm": 0.4}, "openai-gpt", steps=200),  # measured: 0.54 and 0.58 with two seeds
+    "gpt2": Learns({"causal-lm": 0.4}, "gpt2", steps=200),  # measured: 0.60 and 0.61 with two seeds
     "xlnet": Learns({"permutation-lm": 0.3}, "xlnet"),  # measured: 0.81 and 0.85 with two seeds
-    "elmo": Learns({"forward-lm": 0.18, "backward-lm": 0.18}, "larvatus"),  # measured: 0.39 to 0.55, two seeds
-    "t5": Learns({"denoising": 0.2}, "t5"),  # 0.49 was seen
+    "elmo": Learns(  # measured: 0.27 to 0.32 with two seeds
+        {"forward-lm": 0.18, "backward-lm": 0.18}, "larvatus", steps=150
+    ),
+    "t5": Learns({"denoising": 0.2}, "t5", steps=200),  # measured: 0.31 and 0.32 with two seeds
 }
 
 
@@ -82,6 +90,10 @@ def test_a_recipe_learns_more_than_frequencies(name, tmp_path):
     for objective, margin in wanted.constant.items():
         score = result.scores[objective]
         assert score.loss < score.guess_loss - margin, objective
+
+    for objective, (margin, share) in wanted.pairs.items():
+        assert result.scores[objective].loss < math.log(2) - margin, objective
+        assert result.scores[objective].accuracy > share, objective
 
     model = lv.load(tmp_path, device="cpu")
     assert model.bundle.model == recipe.model
@@ -130,17 +142,3 @@ def test_a_recipe_learns_what_follows_what(name, objective, steps, tmp_path):
     score = train(job, lambda: prepared, quiet)[24].scores[objective]
     assert score.accuracy > 0.75
     assert score.loss < math.log(2) - 0.15
-
-
-@pytest.mark.proof
-def test_a_tiny_bert_leaves_the_unigram_plateau_and_learns_which_sentence_follows(tmp_path):
-    """As `larvatus pretrain bert --size tiny --corpus embedded --steps 1200`: 1.64 nats below the unigram guess were
-    seen (1.47 with next-sentence at its full weight), and 62% of sentence pairs right, whose surface tells nothing.
-    """
-    recipe, quiet = read_recipe("bert", size="tiny"), Watcher()
-    prepared = prepare(recipe, [EMBEDDED], out=tmp_path, valid=None, options=TextOptions(), watcher=quiet)
-    job = Job(recipe=recipe, out=tmp_path, budget=Budget(steps=1200), evaluate_every=1200)
-    result = train(job, lambda: prepared, quiet)[recipe.phases[0].length]
-    assert result.scores["masked-lm"].loss < result.guess_loss - 1.55
-    assert result.scores["next-sentence"].loss < math.log(2) - 0.01
-    assert result.scores["next-sentence"].accuracy > 0.57

@@ -25,6 +25,7 @@ from larvatus.nn.dropout import Dropout
 from larvatus.nn.encoder_base import Encoder
 from larvatus.nn.feedforward import Activation
 from larvatus.nn.projected_lstm import ProjectedLSTM
+from larvatus.nn.uncompiled import uncompiled
 from larvatus.nn.word_layout import SYMBOLS, WordLayout
 from larvatus.ranges import Clip, Deviation, DropoutRate, Layers, LayersOrNone, Size, SizeOrNone, check_ranges
 
@@ -178,7 +179,7 @@ class Elmo(Encoder):
         words = self.config.least_weights(0) - kernels
         return 6 * (kernels + words // LETTERS)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def forward(
         self, batch: TokenBatch[Tensor], *, layers: Sequence[int] | None = None, limit: int | None = None
     ) -> Tensor | list[Tensor]:

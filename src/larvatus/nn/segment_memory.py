@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from larvatus.batch import TokenBatch, edges, ranges
+from larvatus.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Memory:
     """[B] states of each sequence."""
 
     @classmethod
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def of(cls, read: Sequence[Tensor], lengths: Tensor, *, keep: int, before: Memory | None = None) -> Memory:
         """The last `keep` states of each sequence, those remembered `before` included. `read` [N, D] of each layer."""
         length_B = lengths.detach().cpu().numpy()
@@ -65,7 +66,7 @@ class Halves:
     """[M] which of the predictions, the first half's before the second's, each of the batch's is."""
 
     @classmethod
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def of(cls, batch: TokenBatch[Tensor], order_N: Tensor, places_M: Tensor) -> Halves:
         device = batch.lengths.device
         length_B, places = batch.lengths.cpu().numpy(), places_M.cpu().numpy()

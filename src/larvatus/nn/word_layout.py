@@ -21,6 +21,7 @@ from torch import Tensor
 
 from larvatus.arrays import Ints
 from larvatus.batch import TokenBatch, edges, ranges
+from larvatus.nn.uncompiled import uncompiled
 from larvatus.text.characters import INSIDE, word_starts
 
 BEGIN_WORD, END_WORD = INSIDE, INSIDE + 1
@@ -47,7 +48,7 @@ class WordLayout:
     backward: Direction
 
     @classmethod
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def of(cls, batch: TokenBatch[Tensor]) -> WordLayout:
         """Of a batch of characters. On a GPU this waits for the batch: an LSTM wants its steps counted on the host."""
         ids, lengths = batch.ids.cpu().numpy(), batch.lengths.cpu().numpy()

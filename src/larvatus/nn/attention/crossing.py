@@ -27,6 +27,7 @@ from larvatus.nn.attention.grouped import attention_weights, self_attention
 from larvatus.nn.attention.layout import Grouped
 from larvatus.nn.attention.padding import Padding, as_block, as_rows, filled_up, kind_of
 from larvatus.nn.attention.sight import FULL, Sight
+from larvatus.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,7 @@ class Blocks:
         return cls(tuple(groups))
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 def within(layout: Grouped, *, padded: bool = False, device: torch.device | None = None) -> Blocks:
     """Of sequences that look at themselves."""
     counts, sizes = np.array(layout.groups, np.int64).reshape(-1, 2).T
@@ -94,7 +95,7 @@ class Paired:
     longest: int  # tokens of the longest sequence of the decoder
 
     @classmethod
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def of(cls, lengths: Tensor, read: Tensor, *, padded: bool | None = None) -> Paired:
         """From the lengths of the decoder's sequences and of the encoder's, [B] each, which the host reads.
 
@@ -128,7 +129,7 @@ def _laid_out(lengths: Ints, order: Ints) -> Ints:
     return np.repeat(starts[order], lengths[order]) + ranges(lengths[order])
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 def attend(q_NHK: Tensor, kv_M2HK: Tensor, blocks: Blocks, sight: Sight = FULL, *, dropout: float = 0.0) -> Tensor:
     """Each query looks at the keys of its own sequence: [N, H, K] → [N, H, K]. Not compiled: shapes differ."""
     out = []

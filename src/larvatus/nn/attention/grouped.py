@@ -18,6 +18,7 @@ from torch import Tensor
 from larvatus.nn.attention.layout import Grouped
 from larvatus.nn.attention.sight import FULL, Sight
 from larvatus.nn.dropout import keep_scale
+from larvatus.nn.uncompiled import uncompiled
 
 
 def self_attention(
@@ -61,7 +62,7 @@ def attention_weights(
     return scores_BHLL.softmax(-1)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 def attend_grouped(qkv_N3HK: Tensor, layout: Grouped, sight: Sight = FULL, *, dropout: float = 0.0) -> Tensor:
     """Attention inside each sequence, for tokens sorted by length: [N, 3, H, K] → [N, H, K].
 

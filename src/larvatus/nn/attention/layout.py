@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from larvatus.batch import ranges
+from larvatus.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ class Grouped:
     inverse: Tensor | None  # [N] the opposite
 
     @classmethod
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def of(cls, lengths: Tensor) -> Grouped:
         """Reads the lengths on the host."""
         host = lengths.detach().cpu().numpy()

@@ -9,7 +9,6 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.nn.attention.varlen import varlen_attn
 
 from larvatus.nn.attention.layout import Packed
 from larvatus.nn.attention.sight import FULL, Sight
@@ -28,6 +27,10 @@ def attend_packed(qkv_N3HK: Tensor, layout: Packed, sight: Sight = FULL, *, drop
     q, k, v = qkv_N3HK.unbind(1)
     edges, limit, window, causal = layout.edges, layout.limit, sight.window, sight.causal
     if dropout == 0.0 and not (window or causal):
+        from torch.nn.attention.varlen import (
+            varlen_attn,  # imports torch's compiler: two seconds, not for every command
+        )
+
         return cast(Tensor, varlen_attn(q, k, v, edges, edges, limit, limit))
     # the public function has no dropout, nor a window in torch 2.10; the operator beneath it has, and autograd knows it
     debug_mask = False

@@ -30,6 +30,7 @@ from larvatus.nn.attention.grouped import attention_weights, self_attention
 from larvatus.nn.attention.padding import as_rows
 from larvatus.nn.attention.streams import Group, Streams
 from larvatus.nn.linear import LoRALinear, full_weight
+from larvatus.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +121,7 @@ class RelativeAttention(nn.Module):
         """Whether LoRA was added, which may drop some of its input."""
         return isinstance(self.qkv, LoRALinear)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def _attend(self, q_QHK: Tensor, keys: KeysAndValues, around: Surroundings, *, asked: bool) -> Tensor:
         """Group by group; shapes differ from batch to batch, so a compiled model steps out of its graph here."""
         dropout = self.dropout if self.training else 0.0

@@ -23,6 +23,7 @@ from torch import Tensor
 from larvatus.arrays import Ints
 from larvatus.batch import edges, ranges
 from larvatus.nn.attention.padding import Padding, as_block, filled_up, kind_of
+from larvatus.nn.uncompiled import uncompiled
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Streams:
         return max((group.length for group in self.groups), default=0)
 
     @classmethod
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def of(
         cls,
         lengths: Tensor,
