@@ -159,8 +159,9 @@ KNOWN_FLAGS = {
         f"larvatus finetune {task}": " ".join(sorted(f"{TUNING} {flags}".split()))
         for task, flags in {
             "classify": (
-                "--class-weight --dense --dropout --focal --glue --header --label --labels --layers --lstm --merge "
-                "--mix --no-header --no-quoting --pair --pool --quoting --separator --smoothing --task --text"
+                "--both-orders --class-weight --dense --dropout --focal --glue --header --label --labels --layers "
+                "--lstm --merge --mix --no-both-orders --no-header --no-quoting --pair --pool --quoting --separator "
+                "--smoothing --task --text"
             ),
             "choose": (
                 "--dense --dropout --header --label --mix --no-header --no-quoting --pair --pool --quoting --text"

@@ -22,7 +22,7 @@ from larvatus.prompting.pet import distilled, ensemble
 from larvatus.prompting.results import PromptRow, PromptTable
 from larvatus.prompting.settings import FewSettings
 from larvatus.prompting.training import FewShot
-from larvatus.tasks.classify.classify import class_scores, encode_texts, label_array, unknown_texts
+from larvatus.tasks.classify.classify import class_scores, classifier_of, encode_texts, label_array, unknown_texts
 from larvatus.tasks.evaluation.resampled import resampled_classes
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_scores
@@ -166,7 +166,7 @@ class _Trial:
 
     def _classified(self, bundle: Bundle) -> Floats:
         windows = Windows.of(bundle, length=self.few_shot.training.length)
-        sequences = encode_texts(bundle, self.test.examples, windows)
+        sequences = encode_texts(bundle, self.test.examples, classifier_of(bundle.network).config, windows)
         return class_scores(bundle.network, sequences, self.scoring)
 
     # ---- what they are worth

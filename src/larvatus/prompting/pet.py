@@ -105,7 +105,7 @@ def distilled(
     config = CLASSIFY.head(bundle, few, job)
     settings = job.config.settled(CLASSIFY.defaults, len(unlabelled), linear=CLASSIFY.is_linear(config))
     job = dataclasses.replace(job, config=settings)
-    data = LabelledTexts(encode_texts(bundle, unlabelled.examples, job.windows(bundle)), soft)
+    data = LabelledTexts(encode_texts(bundle, unlabelled.examples, config, job.windows(bundle)), soft)
     names = np.array(config.labels)[soft.argmax(1)].tolist()
     labelled = [dataclasses.replace(each, label=name) for each, name in zip(unlabelled.examples, names, strict=True)]
     train = dataclasses.replace(unlabelled, examples=tuple(labelled), kind="multi-class")
