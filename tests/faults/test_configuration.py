@@ -150,9 +150,9 @@ KNOWN_FLAGS = {
     ),
     "larvatus prompt": (
         "--baseline --batch --calibrate --data --device --distil-steps --draws --encoding --header --json --k --label "
-        "--length --method --microbatch --model --neutral --no-header --no-quoting --out --overwrite --pair --pattern "
-        "--precision --quiet --quoting --rate --resume --seed --steps --temperature --text --total --train --trained "
-        "--unlabelled --unlabelled-most --verbaliser"
+        "--length --method --microbatch --mlm-weight --model --neutral --no-header --no-quoting --out --overwrite "
+        "--pair --pattern --precision --quiet --quoting --rate --resume --seed --steps --temperature --text --total "
+        "--train --trained --unlabelled --unlabelled-most --verbaliser"
     ),
     "larvatus finetune": "",
     **{

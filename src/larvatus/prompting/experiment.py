@@ -83,6 +83,8 @@ class _Trial:
         unknown_texts(self.test.examples, config).check(strict=True)
         self.gold: Ints = np.asarray(label_array(self.test.examples, config), np.int64)
         self.scoring = scoring_of(self.few_shot.runtime)
+        if self.few_shot.training.mlm_share and "pet" not in self.few.chosen:
+            raise UsageError("--mlm-weight is of PET's patterns: give --method pet, or leave it out")
         trains = {"tune", "pet"} & set(self.few.chosen)
         if trains:
             check_trains(self.few_shot.bundle)

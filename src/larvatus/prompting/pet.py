@@ -81,7 +81,7 @@ def _member(
     few_shot: FewShot, pattern: str, few: Dataset[TextExample], unlabelled: Dataset[TextExample], seed: int
 ) -> Member:
     weight = accuracy_before(few_shot, pattern, few)
-    tuned = few_shot.tune(pattern, few, seed=seed).bundle
+    tuned = few_shot.tune(pattern, few, seed=seed, unlabelled=unlabelled).bundle
     scoring = scoring_of(few_shot.runtime)
     limit = Windows.of(tuned, length=few_shot.training.length).limit
     return Member(pattern, weight, prompt_scores(tuned, unlabelled.examples, limit=limit, scoring=scoring))
