@@ -10,6 +10,7 @@ import pytest
 import larvatus as lv
 from larvatus.errors import UsageError
 from larvatus.labelled.in_memory import rows_of
+from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import TASKS
 
 EXAMPLES = [("good fine good", "pos"), ("bad poor bad", "neg")] * 8
@@ -38,6 +39,7 @@ def test_tables_in_memory_are_read_as_files_are(kind, tiny_directory):
 def test_pairs_tags_and_what_is_missing(tiny_directory):
     classify, tag = TASKS["classify"].as_tuples, TASKS["tag"].as_tuples
     assert next(rows_of([("a", "b", "yes")], classify, of="classify")) == {"text": "a", "pair": "b", "label": "yes"}
+    assert read_examples("classify", [("a", "b", "yes"), ("c", "d", "no")]).examples[1].pair == "d"
     assert next(rows_of([(["a"], ["O"])], tag, of="tag")) == {"tokens": ["a"], "tags": ["O"]}
     with pytest.raises(lv.LarvatusError, match="an example of tag is a row of columns or"):
         next(rows_of(["a"], tag, of="tag"))

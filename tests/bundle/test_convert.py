@@ -17,10 +17,21 @@ from larvatus.bundle.huggingface import LAYOUTS
 from larvatus.cli.main import run
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.network import Network
+from larvatus.nn.causal_transformer import CausalTransformerConfig
+from larvatus.nn.encoder_decoder import EncoderDecoderConfig
 from larvatus.nn.transformer import TransformerConfig
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, SpanBoundaryConfig
+from larvatus.nn.xlnet import XLNetConfig
+from larvatus.objectives import (
+    CausalLMConfig,
+    DenoisingConfig,
+    MaskedLMConfig,
+    NextSentenceConfig,
+    PermutationLMConfig,
+    SpanBoundaryConfig,
+)
 from larvatus.text.tokenizer import Tokenizer
-from larvatus.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from larvatus.text.vocabulary import BPEConfig, ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from tests.bundle.test_t5 import same_from_text
 from tests.bundle.theirs import LIMIT, PROSE, equal, equal_tensors, scramble, their_directory, transformers
 
 Make = Callable[..., Any]
@@ -40,6 +51,18 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("unigram", {"segments": 2, "embedding": 8, "shared": True}),
 }
 """A vocabulary and settings that each layout of Hugging Face can express."""
+SIZES: dict[str, Any] = {"layers": 2, "hidden": 16, "heads": 2, "max_positions": LIMIT}
+OTHERS: dict[str, tuple[Any, Any, Any]] = {
+    "openai-gpt": (BPEConfig(size=90, frame="gpt"), CausalTransformerConfig(**SIZES), CausalLMConfig()),
+    "gpt2": (
+        ByteBPEConfig(size=290, frame="gpt"),
+        CausalTransformerConfig(**SIZES, norm="pre", residual_init=True),
+        CausalLMConfig(),
+    ),
+    "xlnet": (UnigramConfig(size=60, frame="xlnet"), XLNetConfig(**SIZES), PermutationLMConfig()),
+    "t5": (UnigramConfig(size=160, frame="t5"), EncoderDecoderConfig(**SIZES), DenoisingConfig()),
+}
+"""Those that are no masked language models: a vocabulary, an encoder and its objective."""
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +110,30 @@ def test_there_and_back_keeps_every_number_and_transformers_agrees(tmp_path: Pat
     assert (bundle.model, bundle.objectives) == (network.encoder.config, FILLS)
     equal_tensors(bundle.network, network)
     assert bundle.tokenizer.fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("layout", OTHERS)
+def test_other_lineages_go_there_and_back_too(tmp_path: Path, layout: str) -> None:
+    """That their numbers are those of `transformers`, from text, test_gpt.py, test_xlnet.py and test_t5.py show."""
+    kind, model, objective = OTHERS[layout]
+    tokenizer = train_vocabulary([PROSE], kind, allow_smaller=True)
+    network = scramble(Network.build(model, (objective,), tokenizer.size, 0))
+    about: dict[str, Any] = {"recipe": {"name": "tiny"}, "lineage": {}, "card": "# tiny\n"}
+    save_bundle(tmp_path / "source", network=network, objective_configs=(objective,), tokenizer=tokenizer, **about)
+    there = convert_bundle(tmp_path / "source", tmp_path / "there", to=layout)
+    assert (there.layout, there.left_out, layout in there.fits) == (layout, (), True)
+    theirs, info = getattr(transformers, there.architecture).from_pretrained(there.path, output_loading_info=True)
+    assert (theirs.config.model_type, set(info["missing_keys"]), set(info["unexpected_keys"])) == (layout, set(), set())
+    if layout == "t5":
+        same_from_text(there.path, theirs, network)
+    back = convert_bundle(there.path, tmp_path / "back", to="larvatus")
+    assert json.loads((back.path / "config.json").read_text())["model_type"] == "larvatus"
+    bundle = load_bundle(back.path)
+    assert (bundle.model, bundle.objectives) == (model, (objective,))
+    equal_tensors(bundle.network, network)
+    assert bundle.tokenizer.fingerprint == tokenizer.fingerprint
+    with pytest.raises(ArtefactError, match=f"cannot be written in the layout bert: .*it fits .*{layout}"):
+        convert_bundle(tmp_path / "source", tmp_path / "no", to="bert")
 
 
 def test_a_directory_of_transformers_becomes_ours(tmp_path: Path, tokenizers: dict[str, Tokenizer]) -> None:

@@ -150,17 +150,18 @@ KNOWN_FLAGS = {
     ),
     "larvatus prompt": (
         "--baseline --batch --calibrate --data --device --distil-steps --draws --encoding --header --json --k --label "
-        "--length --method --microbatch --model --neutral --no-header --no-quoting --out --overwrite --pair --pattern "
-        "--precision --quiet --quoting --rate --resume --seed --steps --temperature --text --total --train --trained "
-        "--unlabelled --unlabelled-most --verbaliser"
+        "--length --method --microbatch --mlm-weight --model --neutral --no-header --no-quoting --out --overwrite "
+        "--pair --pattern --precision --quiet --quoting --rate --resume --seed --steps --temperature --text --total "
+        "--train --trained --unlabelled --unlabelled-most --verbaliser"
     ),
     "larvatus finetune": "",
     **{
         f"larvatus finetune {task}": " ".join(sorted(f"{TUNING} {flags}".split()))
         for task, flags in {
             "classify": (
-                "--class-weight --dense --dropout --focal --glue --header --label --labels --layers --lstm --merge "
-                "--mix --no-header --no-quoting --pair --pool --quoting --separator --smoothing --task --text"
+                "--both-orders --class-weight --dense --dropout --focal --glue --header --label --labels --layers "
+                "--lstm --merge --mix --no-both-orders --no-header --no-quoting --pair --pool --quoting --separator "
+                "--smoothing --task --text"
             ),
             "choose": (
                 "--dense --dropout --header --label --mix --no-header --no-quoting --pair --pool --quoting --text"

@@ -156,6 +156,16 @@ def test_a_recipe_that_cannot_work_is_refused(settings, said):
         read_recipe("gpt", settings=settings)
 
 
+def test_its_heads_are_worth_what_its_next_tokens_lose(trained, running_text, capsys):
+    with pytest.raises(SystemExit) as ended:
+        words = ["attention", "importance", "--model", str(trained[0]), "--corpus", str(running_text.valid)]
+        command([*words, "--tokens", "512", "--device", "cpu"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert said.startswith("next-token loss ")
+    assert "1-2 " in said
+
+
 def test_it_is_evaluated_on_text_by_its_next_tokens(trained, running_text, capsys):
     with pytest.raises(SystemExit) as ended:
         command(["evaluate", str(trained[0]), "--corpus", str(running_text.valid), "--tokens", "2048", "--json"])

@@ -13,9 +13,13 @@ from numpy.testing import assert_allclose
 from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch
 from larvatus.bundle.directory import load_bundle
 from larvatus.errors import ArtefactError, DataError, UsageError
-from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
+from larvatus.neighbours import NextTokens
+from larvatus.network import Network
+from larvatus.nn.causal_transformer import CausalTransformerConfig
+from larvatus.objectives import CausalLMConfig, MaskedLMConfig, NextSentenceConfig
 from larvatus.probe.importance import head_importance, masked_losses
 from larvatus.probe.prune import prune_heads, read_heads, zero_heads
+from larvatus.rng import stream
 from tests.bundle.theirs import transformers
 
 
@@ -113,3 +117,30 @@ def test_what_cannot_be_measured_or_pruned_is_one_line(tmp_path, tiny_model, sav
     bundle = load_bundle(save_tiny(tmp_path / "whole", tiny_model()))
     with pytest.raises(UsageError, match="is what is read"):
         prune_heads(bundle, [(1, 1)], tmp_path / "whole", source="whole")
+
+
+def test_heads_of_a_left_to_right_model_are_worth_what_the_next_tokens_lose_without_them() -> None:
+    config = CausalTransformerConfig(layers=2, hidden=16, heads=2, max_positions=32, init=0.3)
+    network = Network.build(config, (CausalLMConfig(),), 30, seed=2).eval()
+    rows = [stream(1, "ids", item=n).integers(0, 30, size=size).tolist() for n, size in enumerate((7, 12, 9))]
+    tokens = TokenBatch.of(rows)
+    batch = TrainingBatch(tokens=tokens, targets={NextTokens: NextTokens.of_text(tokens)})
+    measured = head_importance(network, [batch])
+    assert (measured.objective, measured.hidden) == ("causal-lm", sum(map(len, rows)) - len(rows))
+
+    def naive(kept: torch.Tensor | None = None) -> float:
+        losses = []
+        for row in rows:
+            alone = TokenBatch.of([row]).map(torch.from_numpy)
+            z = network.encoder(alone) if kept is None else network.encoder.with_heads(alone, kept)
+            log_p = (z @ network.encoder.word_vectors.T).log_softmax(-1)
+            losses += [-float(log_p[n, row[n + 1]]) for n in range(len(row) - 1)]
+        return sum(losses) / len(losses)
+
+    with torch.no_grad():
+        assert measured.loss == pytest.approx(naive(), rel=1e-5)
+        for head in measured.rows:
+            kept = torch.ones(2, 2)
+            kept[head.layer - 1, head.head - 1] = 0
+            assert head.loss == pytest.approx(naive(kept), rel=1e-5)
+            assert abs(head.change) > 1e-5

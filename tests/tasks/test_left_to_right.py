@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -27,6 +30,8 @@ from larvatus.tasks.fit.left_to_right import loss_with_words, made_ready
 from larvatus.text.delimiters import NAMES, delimited, is_delimited
 from larvatus.text.inputs import inputs
 from larvatus.text.vocabulary import BPEConfig, ByteBPEConfig, train_vocabulary
+from tests import made_up
+from tests.tasks.test_run import KILLED, assert_bit_equal, signal_at
 
 TEXTS = [f"the {what} was {how} at {n}" for n in range(6) for what in ("river", "bank") for how in ("wide", "deep")]
 CLASSES = [(text, "yes" if "wide" in text else "no") for text in TEXTS]
@@ -192,3 +197,28 @@ def test_other_encoders_are_fine_tuned_as_before(tmp_path, tiny_model, save_tiny
     assert tuned.tokenizer.size == load_bundle(bert).tokenizer.size
     assert "lm_weight" not in json.loads((tmp_path / "run" / "larvatus.json").read_text())["lineage"]["settings"]
     assert "bias" not in (tmp_path / "run" / "config.json").read_text()
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits_with_the_language_model_s_loss(finetune, gpt, tmp_path, monkeypatch):
+    """Another weight of it is another run."""
+    train = made_up.classes(tmp_path / "train.jsonl")
+    command = ("classify", "--train", train, *made_up.QUICK, "--lm-weight", 0.5)
+    assert finetune(*command, "--out", tmp_path / "whole", model=gpt)[0] == 0
+    with monkeypatch.context() as patched:
+        signal_at(patched, 1)
+        assert finetune(*command, "--out", tmp_path / "parts", model=gpt)[0] == 75
+    code, _, said = finetune(*command[:-1], 0.25, "--out", tmp_path / "parts", "--resume", model=gpt)
+    assert (code, "settings.lm_weight 0.5 (now 0.25)" in said) == (5, True)
+    assert finetune(*command, "--out", tmp_path / "parts", "--resume", model=gpt)[0] == 0
+    assert_bit_equal(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.proof
+def test_a_killed_run_goes_on_to_the_same_bits_with_the_language_model_s_loss(finetune, gpt, tmp_path):
+    command = ("classify", "--train", made_up.classes(tmp_path / "train.jsonl", 80), *made_up.QUICK, "--epochs", 3)
+    words = ["finetune", "classify", "--model", gpt, *command[1:], "--out", tmp_path / "parts"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *map(str, words)], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert finetune(*command, "--out", tmp_path / "whole", model=gpt)[0] == 0
+    assert finetune(*command, "--out", tmp_path / "parts", "--resume", model=gpt)[0] == 0
+    assert_bit_equal(tmp_path / "whole", tmp_path / "parts")

@@ -23,7 +23,7 @@ from larvatus.errors import ArtefactError, UsageError
 from larvatus.evaluation.languages import held_out_text, open_text
 from larvatus.model import Model, load
 from larvatus.probe.attention import check_head
-from larvatus.probe.importance import Head, Importance, masked_losses
+from larvatus.probe.importance import NOT_MEASURED, Head, Importance, masked_losses, measured_objective
 from larvatus.probe.importance import head_importance as measure
 from larvatus.probe.prune import prune_heads, read_heads
 from larvatus.ranges import check_ranges
@@ -53,7 +53,8 @@ def head_importance(
     skipped: Skipped | None = None,
     **settings: Any,
 ) -> Importance:
-    """How much the masked-lm loss on held-out text grows when a head is masked, each alone (Michel et al. 2019).
+    """How much the masked-lm loss on held-out text (of a left-to-right model, the loss of the next token) grows when a
+    head is masked, each alone (Michel et al. 2019).
 
     Args:
         model: A model directory, a hub name, or a model that is loaded.
@@ -94,11 +95,8 @@ def head_importance(
 
 
 def _check(loaded: Model, heads: Sequence[Head]) -> None:
-    if "masked-lm" not in loaded.network.objectives:
-        raise ArtefactError(
-            f"{loaded.bundle.path} has no masked-lm head, whose loss tells what attention heads are worth; use a model "
-            "pretrained with masked-lm"
-        )
+    if measured_objective(loaded.network) is None:
+        raise ArtefactError(f"{loaded.bundle.path} {NOT_MEASURED}")
     for layer, head in heads:
         check_head(layer, head, layers=loaded.encoder.depth, heads=loaded.encoder.heads)
 

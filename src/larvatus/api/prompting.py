@@ -72,8 +72,8 @@ def prompt(
         say: Told what was done, line by line.
         **settings: `k` (of each class), `total` (k in all), `draws`, `seed`, `methods` (`zero`, `calibrated`,
             `context`, `tune`, `pet`), `baseline="finetune"`, `neutral`; `steps`, `batch`, `rate`, `trained`, `length`,
-            `unlabelled_most`, `distil_steps`, `temperature`; `device`, `precision`, `microbatch`; names of columns
-            (`text`, `pair`, `label`); with `out` also `resume`, `overwrite`.
+            `unlabelled_most`, `distil_steps`, `temperature`, `mlm_weight`; `device`, `precision`, `microbatch`; names
+            of columns (`text`, `pair`, `label`); with `out` also `resume`, `overwrite`.
 
     Returns:
         With `data` a table: `.rows`, each with `.mean`, `.deviation`, `.low`, `.high`; printed, it is text. With `out`

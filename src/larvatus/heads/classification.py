@@ -2,9 +2,9 @@
 
     y = softmax(W_C h)        h = z_CLS as the chapter writes it, or f(W z_CLS + b), the pooler of released models
 
-`pool` is [CLS], or the mean or maximum over a sequence's tokens. Beside classes there are several labels at once
-(a sigmoid for each) and a number (regression). Classes may be weighted, easy examples made light (focal loss, Lin et
-al. 2017: (1 − p)^γ), and targets smoothed (Szegedy et al. 2016).
+`pool` is [CLS], or the mean or maximum over a sequence's tokens; of a pair the vectors of both orders may be added.
+Beside classes there are several labels at once (a sigmoid for each) and a number (regression). Classes may be weighted,
+easy examples made light (focal loss, Lin et al. 2017: (1 − p)^γ), and targets smoothed (Szegedy et al. 2016).
 N tokens, B sequences, D hidden size, K classes.
 """
 
@@ -71,6 +71,8 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
     """Size of a bidirectional LSTM over the tokens, in each direction, before they are pooled; 0 or unset: none."""
     bias: bool | UnsetType = UNSET
     """Whether the classes have a bias, as they do where nothing is said; false: a matrix alone (GPT)."""
+    both_orders: bool | UnsetType = UNSET
+    """Whether a pair is two sequences, one in either order, whose vectors are added (GPT on similarity)."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "classification: ")
@@ -103,7 +105,8 @@ class ClassificationConfig(HeadConfig, tag="classification", frozen=True, kw_onl
 
     def describe(self) -> str:
         what = {"multi-class": "classes", "multi-label": "labels", "regression": "number"}[self.kind]
-        return f"{len(self.labels):,} {what}{f', BiLSTM of {self.lstm}' if self.lstm else ''}"
+        orders = ", of pairs in both orders" if self.both_orders else ""
+        return f"{len(self.labels):,} {what}{f', BiLSTM of {self.lstm}' if self.lstm else ''}{orders}"
 
 
 class Classification(Head):
@@ -130,11 +133,21 @@ class Classification(Head):
         return pool if (pool == "cls" or pool == "last") and alone else None
 
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
-        """A sequence is a row."""
-        return np.ones(tokens.count, np.int64)
+        """A sequence is a row; of the two orders of a pair, the first has the row of both."""
+        rows = np.ones(tokens.count, np.int64)
+        if self.config.both_orders:
+            rows[1::2] = 0
+        return rows
+
+    def added(self, x: Tensor) -> Tensor:
+        """[2 B, D] → [B, D] where pairs are read in both orders."""
+        return x[0::2] + x[1::2] if self.config.both_orders else x
 
     def pooled(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
-        """What stands for each sequence: [N, D] → [B, D]."""
+        """What stands for each sequence, or for the two of a pair: [N, D] → [B, D]."""
+        return self.added(self._each(z_ND, batch))
+
+    def _each(self, z_ND: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         lengths_B = batch.tokens.lengths
         if self.lstm is not None:
             z_ND = self.lstm(z_ND, lengths_B)
@@ -165,7 +178,9 @@ class Classification(Head):
         return self.score_loss(self.logits(x, batch), batch.targets[ClassTargets], accuracy=accuracy)
 
     def score_loss(self, scores_BK: Tensor, targets: ClassTargets[Tensor], *, accuracy: bool = False) -> Loss:
-        """The loss from scores of the classes."""
+        """The loss from scores of the classes; targets are those of sequences."""
+        if self.config.both_orders:
+            targets = targets.map(lambda array: array[0::2])
         losses_B = _LOSSES[self.config.kind](scores_BK, targets.labels, self.config)
         weights_B = self._weights(targets.labels, targets.weights).to(losses_B.dtype)
         right = None

@@ -127,6 +127,10 @@ class Head(Trunk):
         """The tokens that say all, by their places in the flat batch; None: all tokens of a sequence are needed."""
         return None if self.summary is None else summary_places(tokens.lengths, self.summary)
 
+    def added(self, x: Tensor) -> Tensor:
+        """Rows from the vectors at `places`: as they are, or added where several sequences are one row."""
+        return x
+
     def rows(self, tokens: TokenBatch[Ints], *, learning: bool = False) -> Ints:
         """[B] rows of features that each sequence has."""
         raise NotImplementedError

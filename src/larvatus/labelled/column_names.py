@@ -19,6 +19,7 @@ PAIRS = (
     ("1string", "2string"),
     ("s1", "s2"),
     ("first", "second"),
+    ("text", "pair"),
 )
 TEXTS = (
     *("text", "sentence", "content", "review", "body", "comment", "tweet", "message", "utterance", "document"),

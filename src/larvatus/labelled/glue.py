@@ -45,6 +45,8 @@ class GlueTask:
     """As the benchmark scores it; the first decides which model is best."""
     dev: tuple[str, ...] = ("dev",)
     """Names of its dev files."""
+    symmetric: bool = False
+    """Whether a pair means the same in either order."""
     bare: Columns = _GUESSED
     """Columns of a file without a header."""
 
@@ -59,9 +61,9 @@ TASKS = {
     for task in (
         GlueTask(name="cola", title="CoLA", pairs=False, labels=("0", "1"), metrics=("matthews",), bare=_COLA),
         GlueTask(name="sst2", title="SST-2", pairs=False, labels=("0", "1")),
-        GlueTask(name="mrpc", title="MRPC", labels=("0", "1"), metrics=("f1", "accuracy")),
-        GlueTask(name="stsb", title="STS-B", metrics=("spearman", "pearson")),
-        GlueTask(name="qqp", title="QQP", labels=("0", "1"), metrics=("f1", "accuracy")),
+        GlueTask(name="mrpc", title="MRPC", labels=("0", "1"), metrics=("f1", "accuracy"), symmetric=True),
+        GlueTask(name="stsb", title="STS-B", metrics=("spearman", "pearson"), symmetric=True),
+        GlueTask(name="qqp", title="QQP", labels=("0", "1"), metrics=("f1", "accuracy"), symmetric=True),
         GlueTask(
             name="mnli",
             title="MNLI",
@@ -147,7 +149,7 @@ def read_glue(
 
 def _read(task: GlueTask, path: Path, problems: Problems | None) -> Dataset[TextExample]:
     columns = Columns() if open_table(str(path), problems=Problems()).header else task.bare
-    data = read_texts(path, columns, kind=task.kind, problems=problems)
+    data = replace(read_texts(path, columns, kind=task.kind, problems=problems), symmetric=task.symmetric)
     first = data.examples[0]
     if (first.pair is not None) != task.pairs:
         what = "pairs of texts" if task.pairs else "single texts"

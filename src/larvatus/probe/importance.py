@@ -2,9 +2,9 @@
 
     MultiHead(x) = Σ_h ξ_h Head_h(x)            ξ = 1 for all; importance of h: loss with ξ_h = 0 − loss as it is
 
-The loss is that of masked language modelling on held-out text whose masks are fixed, so the difference is due to the
-head alone. Its standard error is over batches, each with its own difference. A negative change: the model
-does better without the head.
+The loss is that of masked language modelling on held-out text whose masks are fixed, of a left-to-right model that of
+the next token, so the difference is due to the head alone. Its standard error is over batches, each with its own
+difference. A negative change: the model does better without the head.
 
     importance = head_importance(network, batches)
     importance.rows[0].change, importance.rows[0].error
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,15 +22,21 @@ from msgspec import Struct
 from torch import Tensor
 
 from larvatus.arrays import Doubles, Ints
-from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.errors import ArtefactError, DataError
 from larvatus.network import Network
 from larvatus.nn.device import on_device
-from larvatus.objectives import MaskedLM
 from larvatus.probe.attention import check_head
 
+MEASURED = ("masked-lm", "causal-lm")
 Head = tuple[int, int]
 """Layer and head, both counted from 1."""
+
+
+NOT_MEASURED = (
+    "has no masked-lm head, nor one for the next token, whose loss tells what attention heads are worth; use a model "
+    "pretrained with masked-lm or causal-lm"
+)
 
 
 class HeadImportance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,9 +44,9 @@ class HeadImportance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Counted from 1."""
     head: int
     loss: float
-    """Masked-lm loss with this head masked."""
+    """Of the model with this head masked."""
     change: float
-    """That loss less the loss of the whole model: what the head is worth, in nats a hidden token."""
+    """That loss less the loss of the whole model: what the head is worth, in nats a predicted token."""
     error: float
     """Standard error of the change, over batches; NaN where there is one batch alone."""
 
@@ -48,13 +55,15 @@ class Importance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     loss: float
     """Of the whole model."""
     hidden: int
-    """Hidden tokens predicted."""
+    """Tokens predicted: those that were hidden, of a left-to-right model those that follow another."""
     tokens: int
     """Tokens read."""
     rows: tuple[HeadImportance, ...]
     """Layer by layer."""
     pruned: float | None = None
     """Loss without the heads that were pruned, all together."""
+    objective: str = "masked-lm"
+    """Whose loss it is."""
 
 
 def head_importance(
@@ -75,7 +84,13 @@ def head_importance(
         hidden=int(counts.sum()),
         tokens=sum(batch.tokens.size for batch in held_out),
         rows=tuple(rows),
+        objective=measured_objective(network) or "",
     )
+
+
+def measured_objective(network: Network) -> str | None:
+    """The objective of a model whose loss tells what heads are worth; None where it has no such objective."""
+    return next((name for name in MEASURED if name in network.objectives), None)
 
 
 def _row(layer: int, head: int, losses: Doubles, whole: Doubles, counts: Doubles) -> HeadImportance:
@@ -90,14 +105,12 @@ def _row(layer: int, head: int, losses: Doubles, whole: Doubles, counts: Doubles
 def masked_losses(
     network: Network, held_out: Sequence[TrainingBatch[Ints]], masked: Sequence[Head] = ()
 ) -> tuple[Doubles, Doubles]:
-    """Summed masked-lm loss and number of hidden tokens of each batch, with these heads masked."""
-    head = network.heads["masked-lm"] if "masked-lm" in network.objectives else None
-    if not isinstance(head, MaskedLM):
-        raise ArtefactError(
-            "the model has no masked-lm head, whose loss tells what attention heads are worth; use a model pretrained "
-            "with masked-lm"
-        )
-    if not any(batch.targets[MaskedTokens].count for batch in held_out):
+    """Summed loss and number of predicted tokens of each batch, with these heads masked."""
+    objective = measured_objective(network)
+    if objective is None:
+        raise ArtefactError(f"the model {NOT_MEASURED}")
+    head: Any = network.heads[objective]
+    if not any(batch.targets[head.needs].count for batch in held_out):
         raise DataError("there is no hidden token to predict; give more text")
     encoder = network.encoder
     device = encoder.device

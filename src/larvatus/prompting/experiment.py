@@ -22,7 +22,7 @@ from larvatus.prompting.pet import distilled, ensemble
 from larvatus.prompting.results import PromptRow, PromptTable
 from larvatus.prompting.settings import FewSettings
 from larvatus.prompting.training import FewShot
-from larvatus.tasks.classify.classify import class_scores, encode_texts, label_array, unknown_texts
+from larvatus.tasks.classify.classify import class_scores, classifier_of, encode_texts, label_array, unknown_texts
 from larvatus.tasks.evaluation.resampled import resampled_classes
 from larvatus.tasks.fit.loop import scoring_of
 from larvatus.tasks.prompt.prompted import check_trains, prompt_config, prompt_scores
@@ -83,6 +83,8 @@ class _Trial:
         unknown_texts(self.test.examples, config).check(strict=True)
         self.gold: Ints = np.asarray(label_array(self.test.examples, config), np.int64)
         self.scoring = scoring_of(self.few_shot.runtime)
+        if self.few_shot.training.mlm_share and "pet" not in self.few.chosen:
+            raise UsageError("--mlm-weight is of PET's patterns: give --method pet, or leave it out")
         trains = {"tune", "pet"} & set(self.few.chosen)
         if trains:
             check_trains(self.few_shot.bundle)
@@ -166,7 +168,7 @@ class _Trial:
 
     def _classified(self, bundle: Bundle) -> Floats:
         windows = Windows.of(bundle, length=self.few_shot.training.length)
-        sequences = encode_texts(bundle, self.test.examples, windows)
+        sequences = encode_texts(bundle, self.test.examples, classifier_of(bundle.network).config, windows)
         return class_scores(bundle.network, sequences, self.scoring)
 
     # ---- what they are worth

@@ -81,7 +81,7 @@ def _member(
     few_shot: FewShot, pattern: str, few: Dataset[TextExample], unlabelled: Dataset[TextExample], seed: int
 ) -> Member:
     weight = accuracy_before(few_shot, pattern, few)
-    tuned = few_shot.tune(pattern, few, seed=seed).bundle
+    tuned = few_shot.tune(pattern, few, seed=seed, unlabelled=unlabelled).bundle
     scoring = scoring_of(few_shot.runtime)
     limit = Windows.of(tuned, length=few_shot.training.length).limit
     return Member(pattern, weight, prompt_scores(tuned, unlabelled.examples, limit=limit, scoring=scoring))
@@ -105,7 +105,7 @@ def distilled(
     config = CLASSIFY.head(bundle, few, job)
     settings = job.config.settled(CLASSIFY.defaults, len(unlabelled), linear=CLASSIFY.is_linear(config))
     job = dataclasses.replace(job, config=settings)
-    data = LabelledTexts(encode_texts(bundle, unlabelled.examples, job.windows(bundle)), soft)
+    data = LabelledTexts(encode_texts(bundle, unlabelled.examples, config, job.windows(bundle)), soft)
     names = np.array(config.labels)[soft.argmax(1)].tolist()
     labelled = [dataclasses.replace(each, label=name) for each, name in zip(unlabelled.examples, names, strict=True)]
     train = dataclasses.replace(unlabelled, examples=tuple(labelled), kind="multi-class")

@@ -7,11 +7,22 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
-from larvatus.ranges import Count, CountOrNone, LearningRate, Length, Seed, Size, Temperature, check_ranges, whole
+from larvatus.ranges import (
+    Count,
+    CountOrNone,
+    LearningRate,
+    Length,
+    Seed,
+    Share,
+    Size,
+    Temperature,
+    check_ranges,
+    whole,
+)
 from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS
 
 METHODS = ("zero", "calibrated", "context", "tune", "pet")
@@ -73,6 +84,16 @@ class FewTraining(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """PET: updates of the classifier on what they labelled (published: 5,000)."""
     temperature: Temperature = 2.0
     """PET: scores are divided by it to give soft labels."""
+    mlm_weight: Share | UnsetType = UNSET
+    """PET: share of the masked-lm loss of the unlabelled texts while a pattern learns (published: 0.0001); default: 0,
+    none."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
+        if self.mlm_share and self.trained == "head":
+            raise UsageError("--mlm-weight wants an encoder that learns, and only the head does; leave it out")
+
+    @property
+    def mlm_share(self) -> float:
+        """α; 0 where nothing is said."""
+        return 0.0 if self.mlm_weight is UNSET else self.mlm_weight

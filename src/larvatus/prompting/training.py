@@ -17,6 +17,7 @@ from msgspec import Struct
 from larvatus.bundle.directory import Bundle
 from larvatus.engine.settings import Runtime
 from larvatus.labelled.records import Dataset, TextExample
+from larvatus.prompting.hidden import TEXTS_PER_EXAMPLE, HiddenPrompts
 from larvatus.prompting.settings import FewTraining
 from larvatus.signals import Stop
 from larvatus.tasks.classify.options import ClassifyOptions
@@ -24,6 +25,8 @@ from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.fit.trained import TrainedConfig
 from larvatus.tasks.prompt.options import PromptOptions
+from larvatus.tasks.prompt.prompted import prompt_config
+from larvatus.tasks.read.windows import Windows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,10 +40,27 @@ class FewShot:
     runtime: Runtime
     stop: Stop = field(default_factory=Stop)
 
-    def tune(self, pattern: str, few: Dataset[TextExample], *, seed: int) -> Tuned:
-        """Through a pattern."""
+    def tune(
+        self, pattern: str, few: Dataset[TextExample], *, seed: int, unlabelled: Dataset[TextExample] | None = None
+    ) -> Tuned:
+        """Through a pattern; beside it, where that is asked for, the masked language model of unlabelled texts."""
         options = PromptOptions(pattern=pattern, verbaliser=self.words)
-        return finetune("prompt", self.bundle, few, None, self.job(len(few), seed, options=options))
+        job = self.job(len(few), seed, options=options)
+        if unlabelled is not None and self.training.mlm_share:
+            job = dataclasses.replace(job, beside=self._beside(pattern, few, unlabelled))
+        return finetune("prompt", self.bundle, few, None, job)
+
+    def _beside(self, pattern: str, few: Dataset[TextExample], unlabelled: Dataset[TextExample]) -> HiddenPrompts:
+        training, pair = self.training, few.examples[0].pair is not None
+        config = prompt_config(self.bundle, pattern=pattern, words=self.words, labels=few.label_names(), pair=pair)
+        return HiddenPrompts.of(
+            self.bundle,
+            config,
+            unlabelled.examples,
+            share=training.mlm_share,
+            texts=TEXTS_PER_EXAMPLE * min(training.batch, len(few)),
+            limit=Windows.of(self.bundle, length=training.length).limit,
+        )
 
     def finetune(self, few: Dataset[TextExample], *, seed: int) -> Tuned:
         """Plainly."""

@@ -64,7 +64,7 @@ def features_of(
 ) -> Tensor:
     """What the head's `features` gives. Where [CLS] or a blank says all, the rest of the last layer is not computed."""
     if (places := head.places(batch.tokens)) is not None:
-        return model.encoder.at(batch.tokens, places, limit=limit)
+        return head.added(model.encoder.at(batch.tokens, places, limit=limit))
     return head.features(head.states(model.encoder, batch.tokens, limit=limit), batch, learning=learning)
 
 
@@ -75,10 +75,13 @@ def loss_of(model: Network, batch: TrainingBatch[Tensor], head: Head, *, limit: 
 
 
 def by_length(sequences: Sequences, budget: int) -> Iterator[Ints]:
-    """Sequences in batches of neighbours in length."""
-    order = np.argsort(sequences.lengths, kind="stable")
-    for first, last in runs(sequences.lengths[order], budget):
-        yield order[first:last]
+    """Sequences in batches of neighbours in length; the two orders of a pair, which are equally long, stay together."""
+    orders = sequences.orders
+    lengths = sequences.lengths[::orders]
+    order = np.argsort(lengths, kind="stable")
+    for first, last in runs(lengths[order] * orders, budget):
+        chosen = order[first:last]
+        yield gathered(chosen * orders, np.full_like(chosen, orders))
 
 
 @torch.inference_mode()

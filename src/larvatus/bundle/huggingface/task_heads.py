@@ -105,6 +105,8 @@ class TaskHeads:
                 return f"{self._class(tag(config))} has no {name} = {asked!r}, always {value!r}"
         if getattr(config, "lstm", 0):
             return f"{self._class(tag(config))} has no BiLSTM"
+        if getattr(config, "both_orders", False):
+            return f"{self._class(tag(config))} does not read pairs in both orders"
         if "pool" in head.fields and getattr(config, "pool", None) == "max":
             return f"{self._class(tag(config))} has no pool = 'max'"
         return None

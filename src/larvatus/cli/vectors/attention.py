@@ -211,7 +211,7 @@ def importance(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """How much the masked-lm loss on held-out text grows when a head is masked, each alone (Michel et al. 2019)."""
+    """How much the loss on held-out text (masked-lm, or next token) grows with a head masked (Michel et al. 2019)."""
     console, skipped = progress_console(), Skipped()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("heads", total=None)
@@ -242,17 +242,15 @@ def _show_importance(result: Importance, heads: Sequence[Head], out: Path | None
             record["pruned"] = {"heads": [f"{a}:{b}" for a, b in heads], "loss": pruned, "path": str(out)}
         print(json.dumps(record, indent=1))
         return
-    title = (
-        f"masked loss {result.loss:.4f} on {result.hidden:,} hidden of {result.tokens:,} tokens; with a head masked:"
-    )
-    print(title)
+    name, which = ("masked loss", "hidden") if result.objective == "masked-lm" else ("next-token loss", "predicted")
+    print(f"{name} {result.loss:.4f} on {result.hidden:,} {which} of {result.tokens:,} tokens; with a head masked:")
     table = Table(box=None, pad_edge=False)
-    for name in ("head", "loss", "change", "±"):
-        table.add_column(name, justify="left" if name == "head" else "right")
+    for column in ("head", "loss", "change", "±"):
+        table.add_column(column, justify="left" if column == "head" else "right")
     for row in sorted(result.rows, key=lambda row: -row.change):
         table.add_row(f"{row.layer}-{row.head}", f"{row.loss:.4f}", f"{row.change:+.4f}", f"{row.error:.4f}")
     Console(highlight=False).print(table)
     if out is not None:
         names = ", ".join(f"{layer}-{head}" for layer, head in heads)
-        print(f"without {names} together: masked loss {pruned:.4f} ({(pruned or 0) - result.loss:+.4f})")
+        print(f"without {names} together: {name} {pruned:.4f} ({(pruned or 0) - result.loss:+.4f})")
         print(f"saved {out}: their columns of the output projection are zero, shapes stay")

@@ -55,12 +55,16 @@ class LabelledTexts:
         return TrainingBatch(tokens=self.sequences.batch(sequences), targets={ClassTargets: self.targets(examples)})
 
     def targets(self, examples: Ints) -> ClassTargets[Any]:
-        """The labels of some examples' windows, each with its share of the example."""
+        """The labels of some examples' sequences, each with its share: one order of a pair counts for both."""
+        orders = self.sequences.orders
         parts, labels = self.sequences.parts[examples], self.labels[examples]
         shares = (1.0 / np.maximum(parts, 1)).astype(np.float32)
         if len(self.unknown) and labels.ndim == 1:  # no loss is defined of them
             shares, labels = np.where(labels == IGNORE, np.float32(0), shares), np.where(labels == IGNORE, 0, labels)
-        return ClassTargets(labels=np.repeat(labels, parts, axis=0), weights=np.repeat(shares, parts))
+        weights = np.repeat(shares, parts * orders)
+        if orders > 1:
+            weights[1::2] = 0
+        return ClassTargets(labels=np.repeat(labels, parts * orders, axis=0), weights=weights)
 
 
 def label_array(examples: Sequence[TextExample], config: ClassificationConfig) -> npt.NDArray[np.generic]:
@@ -133,14 +137,17 @@ def texts_of(examples: Sequence[TextExample]) -> list[TextOrPair]:
     return [example.text if example.pair is None else (example.text, example.pair) for example in examples]
 
 
-def encode_texts(bundle: Bundle, examples: Sequence[TextExample], windows: Windows) -> Sequences:
-    """Texts and pairs as the model reads them, labelled or not."""
+def encode_texts(
+    bundle: Bundle, examples: Sequence[TextExample], config: ClassificationConfig, windows: Windows
+) -> Sequences:
+    """Texts and pairs as a model with this head reads them, labelled or not."""
     return text_sequences(
         bundle.tokenizer,
         texts_of(examples),
         limit=windows.limit,
         truncate=windows.truncate,
         overlap=windows.overlap,
+        both_orders=bool(config.both_orders),
     )
 
 
@@ -149,7 +156,7 @@ def labelled_texts(
 ) -> LabelledTexts:
     """The same with what a model of these classes is to say of each."""
     labels = label_array(examples, config)
-    return LabelledTexts(encode_texts(bundle, examples, windows), labels, unknown_texts(examples, config))
+    return LabelledTexts(encode_texts(bundle, examples, config, windows), labels, unknown_texts(examples, config))
 
 
 def merged(scores_SK: Floats, parts: Ints, merge: Merge = "mean") -> Floats:

@@ -57,6 +57,8 @@ class ClassifyOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Which layers are read: all, last4 or concat4, or one by number (0: embeddings); default: the last."""
     lstm: SizeOrNone = 0
     """Size of a BiLSTM over the tokens; 0: none."""
+    both_orders: bool | None = None
+    """Read a pair in both orders and add their vectors; default: similarity with a left-to-right model (GPT)."""
     balanced: Annotated[bool, Flag(offered=False)] = False
     """Classes count the more the rarer they are."""
     class_weights: Annotated[Mapping[str, Weight], Flag("--class-weight", metavar="NAME=W", words=_weights_given)] = {}

@@ -17,10 +17,18 @@ from larvatus.labelled.problems import Problems
 from larvatus.labelled.reading import FileOptions, Paths, TextFiles, files_of
 from larvatus.labelled.records import Dataset, Kind, Place, TextExample
 from larvatus.labelled.texts import read_texts
-from larvatus.tasks.classify.classify import LabelledTexts, classify, encode_texts, labelled_texts, texts_of
+from larvatus.tasks.classify.classify import (
+    LabelledTexts,
+    classifier_of,
+    classify,
+    encode_texts,
+    labelled_texts,
+    texts_of,
+)
 from larvatus.tasks.classify.evaluation import TextEvaluation, evaluate_texts
 from larvatus.tasks.classify.held_out import HeldOutTexts, metric_of_texts
 from larvatus.tasks.classify.options import ClassifyOptions, classification_head
+from larvatus.tasks.classify.orders import SAID, reads_both_orders
 from larvatus.tasks.classify.pooling import Pooling, pooling_of
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, readable, text_or_pair
@@ -66,9 +74,14 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
     def head(self, bundle: Bundle, train: Dataset[TextExample], job: TaskJob) -> ClassificationConfig:
         if self.options(job).lstm and job.what == "head":
             raise UsageError("a BiLSTM over the tokens of a text learns with the encoder, not over frozen vectors")
-        config, pooling = pooled_head(bundle, train, job, self.options(job), present=self.head_in(bundle))
+        options, present = self.options(job), self.head_in(bundle)
+        config, pooling = pooled_head(bundle, train, job, options, present=present)
+        both = reads_both_orders(bundle, train, config, present=present, asked=options.both_orders)
+        config = msgspec.structs.replace(config, both_orders=both or msgspec.UNSET)
         job.say(balance(train.labels(), "classes", of=len(train)) or f"labels: {len(train):,} numbers")
         job.say(pooling.describe())
+        if both:
+            job.say(SAID)
         return config
 
     def is_linear(self, config: ClassificationConfig) -> bool:
@@ -96,7 +109,7 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
     ) -> Sequence[Classified]:
         texts = [readable(example) for example in examples]
         windows = Windows.of(bundle, length=options.length, truncate=options.truncate, overlap=options.overlap)
-        sequences = encode_texts(bundle, texts, windows)
+        sequences = encode_texts(bundle, texts, classifier_of(bundle.network).config, windows)
         nothing = np.flatnonzero(sequences.tokens == 0)
         if len(nothing):
             place = texts[nothing[0]].place

@@ -29,6 +29,7 @@ from larvatus.nn.lora import merge_lora, parameter_counts
 from larvatus.ranges import SEED
 from larvatus.signals import Stop
 from larvatus.tasks.features import Encoded, Examples, Features
+from larvatus.tasks.fit.beside import Beside
 from larvatus.tasks.fit.checkpoint import Keeper, SeedRun
 from larvatus.tasks.fit.choosing import Epoch, compare, stuck
 from larvatus.tasks.fit.left_to_right import made_ready, with_lm_weight
@@ -74,6 +75,8 @@ class Job:
     watch: Watch = field(default_factory=Watch)
     keeper: Keeper | None = None
     """Saves the run under way; without it, a run that is stopped is lost."""
+    beside: Beside | None = None
+    """What is learnt beside the task from other texts."""
 
     @property
     def what(self) -> What:
@@ -258,6 +261,7 @@ def _train(
         progress=job.watch.progress,
         stop=job.watch.stop,
         pause=pause,
+        beside=job.beside,
     )
     training = FineTuning(model, data, fitting, features)
     if job.keeper is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -33,6 +34,7 @@ from larvatus.objectives import CausalLM, CausalLMConfig
 from larvatus.rng import stream
 from larvatus.signals import Stop
 from larvatus.tasks.features import Examples, Features
+from larvatus.tasks.fit.beside import Beside
 from larvatus.tasks.fit.choosing import Epoch, better, gains, patience_of
 from larvatus.tasks.fit.left_to_right import loss_with_words
 from larvatus.tasks.fit.settings import FineTuneConfig
@@ -61,6 +63,8 @@ class Fitting:
     """Whether a signal asked to stop."""
     pause: Callable[[], None] = lambda: None
     """Called now and then between two steps, where the state is whole and may be saved."""
+    beside: Beside | None = None
+    """What is learnt beside the task from other texts."""
 
 
 @dataclass
@@ -75,6 +79,13 @@ class Fit:
     history: list[Epoch] = field(default_factory=list)
     waited: int = 0
     """Evaluations in a row without a gain (`choosing.gains`)."""
+
+
+class Part(NamedTuple):
+    """A microbatch of a step, and how it adds to the loss."""
+
+    micro: TrainingBatch[Ints]
+    share: Callable[[TrainingBatch[Ints]], Share]
 
 
 class FineTuning:
@@ -168,9 +179,12 @@ class FineTuning:
             batch = made_from_text(batch, from_text_of([self.words]))
         words = batch.targets[NextTokens].count if self.words is not None else 0
         budget = self.fitting.runtime.microbatch if self.features is None else batch.tokens.size
+        micros = [Part(micro, lambda part: self._share(part, size, words)) for micro in batch.split(budget)]
+        if self.fitting.beside is not None:
+            micros += self._beside(self.fitting.beside, step)
         numbers = self._update(
-            batch.split(budget),
-            lambda micro: self._share(micro, size, words),
+            micros,
+            lambda part: part.share(part.micro),
             step=step,
             rate=learning_rate(config.schedule, config.peak, step=step, steps=self.steps),
             figures=1,
@@ -197,7 +211,22 @@ class FineTuning:
                 loss = loss_of(self.model, tensors, self.head, limit=limit)
         mean = loss.total / size
         total = mean if beside is None else mean + beside.total * (beside.weight / max(words, 1))
+        if self.fitting.beside is not None:
+            total = total * (1 - self.fitting.beside.share)
         return Share(loss=total, figures=mean.detach().float()[None])
+
+    def _beside(self, beside: Beside, step: int) -> list[Part]:
+        """The microbatches of what is learnt beside the task; of their loss nothing is told."""
+        batch = beside.batch(step, seed=self.fitting.seed)
+        scale = beside.share / max(beside.count(batch), 1)
+
+        def share(micro: TrainingBatch[Ints]) -> Share:
+            tensors = on_device(micro, self.fitting.runtime.device)
+            with autocast(self.fitting.runtime):
+                loss = beside.loss(self.model, tensors, limit=int(micro.tokens.lengths.max()))
+            return Share(loss=loss.total * scale, figures=torch.zeros(1, device=self.fitting.runtime.device))
+
+        return [Part(micro, share) for micro in batch.split(self.fitting.runtime.microbatch)]
 
     def read(self) -> None:
         """Read the losses of the last steps, refuse what is not finite, and show how far it is."""

@@ -6,7 +6,8 @@
 A text or pair that fits is one sequence, dressed as its tokenizer says (`text/frame.py`). A longer one is several that
 overlap (`text/windows.py`), so that all of it is read; `truncate` reads the first alone, and `read` says how much that
 is. Of a pair the longer text is cut, and the shorter stands in every window, unless both are long: then windows of the
-one are laid beside windows of the other.
+one are laid beside windows of the other. With `both_orders` each window of a pair is two sequences, in the order that
+was given and in the other.
 E examples, S sequences, N tokens, W words.
 """
 
@@ -43,15 +44,17 @@ class Words:
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """S sequences of E examples; those of one example stand together."""
+    """S sequences of E examples; those of one example stand together, and within it those of one window."""
 
     ids: Ints  # [N]
     segments: Ints  # [N]
     lengths: Ints  # [S]
-    parts: Ints  # [E] sequences of each example
+    parts: Ints  # [E] windows of each example, each of one sequence, or of `orders`
     tokens: Ints  # [E] tokens of each example, special ones aside
     read: Ints  # [E] how many of them the model reads
     words: Words | None = None
+    orders: int = 1
+    """Sequences of each window: 2 where pairs are read in both orders. They are of one length."""
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -59,12 +62,13 @@ class Sequences:
     @property
     def owners(self) -> Ints:
         """[S] the example of each sequence."""
-        return np.repeat(np.arange(len(self.parts)), self.parts)
+        return np.repeat(np.arange(len(self.parts)), self.parts * self.orders)
 
     def of(self, examples: Ints | Sequence[int]) -> Ints:
         """The sequences of some examples, in their order."""
         chosen = np.asarray(examples, dtype=np.int64)
-        return gathered(edges(self.parts)[:-1][chosen], self.parts[chosen])
+        counts = self.parts * self.orders
+        return gathered(edges(counts)[:-1][chosen], counts[chosen])
 
     def batch(self, sequences: Ints) -> TokenBatch[Ints]:
         """Some sequences, end to end, with their words where there are any."""
@@ -83,6 +87,7 @@ class Sequences:
             segments=self.segments[at],
             words=words,
             pieces=pieces,
+            groups=np.full(len(sequences) // self.orders, self.orders) if self.orders > 1 else None,
         )
 
     def _pieces(self, sequences: Ints) -> WordPieces[Ints] | None:
@@ -125,13 +130,15 @@ def text_sequences(
     limit: int,
     truncate: bool = False,
     overlap: int | None = None,
+    both_orders: bool = False,
 ) -> Sequences:
-    """Texts and pairs in sequences of at most `limit` tokens."""
+    """Texts and pairs in sequences of at most `limit` tokens; of a text alone, both orders are the same."""
     _check_limit(limit)
     firsts = tokenizer.encode_fast([text if isinstance(text, str) else text[0] for text in texts])
     seconds = iter(tokenizer.encode_fast([text[1] for text in texts if not isinstance(text, str)]))
     frame = tokenizer.frame
-    made = _Made(frame)
+    made = _Made(frame, orders=2 if both_orders else 1)
+    room = frame.pair.room(limit) // made.orders * made.orders  # even, so that windows do not depend on the order
     for text, first in zip(texts, firsts, strict=True):
         if isinstance(text, str):
             cut = windows(len(first), size=frame.single.room(limit), overlap=overlap)
@@ -141,7 +148,7 @@ def text_sequences(
             total = len(first)
         else:
             second = next(seconds)
-            pieces = list(_pair_windows(first, second, frame.pair.room(limit), overlap))
+            pieces = list(_pair_windows(first, second, room, overlap))
             total = len(first) + len(second)
         made.add(pieces[:1] if truncate else pieces, total, whole=len(pieces) == 1 or not truncate)
     return made.sequences()
@@ -155,8 +162,8 @@ def _check_limit(limit: int) -> None:
 class _Made:
     """Sequences under way."""
 
-    def __init__(self, frame: Frame) -> None:
-        self.frame = frame
+    def __init__(self, frame: Frame, *, orders: int = 1) -> None:
+        self.frame, self.orders = frame, orders
         self.ids: list[npt.NDArray[np.integer]] = []
         self.segments: list[Ints] = []
         self.lengths: list[int] = []
@@ -165,8 +172,8 @@ class _Made:
         self.read: list[int] = []
 
     def add(self, pieces: Sequence[Sequence[npt.NDArray[np.integer]]], total: int, *, whole: bool) -> None:
-        """An example: the one or two texts of each of its sequences."""
-        for piece in pieces:
+        """An example: the one or two texts of each of its windows."""
+        for piece in (order for window in pieces for order in (window, window[::-1])[: self.orders]):
             dress, sizes = self.frame.of(len(piece)), [len(part) for part in piece]
             self.ids += dress.woven(*piece)
             self.segments.append(dress.segments(*sizes))
@@ -187,6 +194,7 @@ class _Made:
             tokens=ints(self.tokens),
             read=ints(self.read),
             words=words,
+            orders=self.orders,
         )
 
 
