@@ -160,11 +160,12 @@ KNOWN_FLAGS = {
         for task, flags in {
             "classify": (
                 "--both-orders --class-weight --dense --dropout --focal --glue --header --label --labels --layers "
-                "--lstm --merge --mix --no-both-orders --no-header --no-quoting --pair --pool --quoting --separator "
-                "--smoothing --task --text"
+                "--lstm --merge --mix --no-both-orders --no-header --no-mix --no-quoting --pair --pool --quoting "
+                "--separator --smoothing --task --text"
             ),
             "choose": (
-                "--dense --dropout --header --label --mix --no-header --no-quoting --pair --pool --quoting --text"
+                "--dense --dropout --header --label --mix --no-header --no-mix --no-quoting --pair --pool --quoting "
+                "--text"
             ),
             "prompt": (
                 "--header --label --labels --no-header --no-quoting --pair --pattern --quoting --separator --text "
@@ -173,15 +174,15 @@ KNOWN_FLAGS = {
             "write": (
                 "--header --label-word --max-tokens --no-header --no-quoting --pair --prefix --quoting --target --text"
             ),
-            "tag": "--crf --dropout --layers --learn --lstm --mix --pool --repair --scheme --tag --word",
+            "tag": "--crf --dropout --layers --learn --lstm --mix --no-mix --pool --repair --scheme --tag --word",
             "spans": (
-                "--binary --decoding --dropout --hidden --least-precision --longest --mix --negatives --no-relations "
-                "--no-widths --null-weight --pool --reach --relation-weight --relations --representation --tag "
-                "--widths --word"
+                "--binary --decoding --dropout --hidden --least-precision --longest --mix --negatives --no-mix "
+                "--no-relations --no-widths --null-weight --pool --reach --relation-weight --relations --representation "
+                "--tag --widths --word"
             ),
             "answer": (
                 "--decoding-longest --decoding-merge --decoding-threshold --decoding-top --dropout --empty-most "
-                "--empty-weight --layers --longest --lstm --mix --no-null --no-whole-words --null --overlap "
+                "--empty-weight --layers --longest --lstm --mix --no-mix --no-null --no-whole-words --null --overlap "
                 "--whole-words"
             ),
         }.items()

@@ -245,7 +245,7 @@ def test_a_task_learns_and_shows_its_mix_of_layers(model, tmp_path, trained, cap
     data = tmp_path / "train.tsv"
     data.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
     out = tmp_path / trained
-    options = ["--mix", "--trained", trained, "--epochs", "2", "--rate", "0.05", "--device", "cpu"]
+    options = ["--trained", trained, "--epochs", "2", "--rate", "0.05", "--device", "cpu"]
     assert command("finetune", "classify", "--model", model, "--train", data, "--out", out, *options) == 0
     said = capsys.readouterr().out
     assert "by the mean of its tokens" in said
@@ -264,5 +264,8 @@ def test_a_task_learns_and_shows_its_mix_of_layers(model, tmp_path, trained, cap
 def test_tagging_over_frozen_layers(model, tmp_path):
     data = tmp_path / "train.conll"
     data.write_text("the D\nold A\nlist N\n\na D\nfile N\n\n" * 5)
-    tagger = lv.finetune("tag", lv.load(model, device="cpu"), train=str(data), mix=True, trained="head", epochs=2)
+    tagger = lv.finetune("tag", lv.load(model, device="cpu"), train=str(data), trained="head", epochs=2)
     assert [word.tag in "DAN" for word in tagger.predict("the old file").words] == [True] * 3
+    assert [head.mix for head in tagger.bundle.objectives] == [True]
+    plain = lv.finetune("tag", lv.load(model, device="cpu"), train=str(data), trained="head", epochs=1, mix=False)
+    assert [head.mix for head in plain.bundle.objectives] == [False]

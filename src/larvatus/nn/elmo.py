@@ -36,6 +36,8 @@ LETTERS = 5
 class ElmoConfig(Struct, tag_field="type", tag="elmo", frozen=True, kw_only=True, forbid_unknown_fields=True):
     text_pool: ClassVar[str] = "mean"
     """What stands for a text: to its first token, one of the directions has read nothing."""
+    mixed: ClassVar[bool] = True
+    """A task reads a learned mix of all layers, unless it is told otherwise."""
 
     layers: Layers = 2
     """LSTMs on top of each other, in each direction."""

@@ -39,8 +39,8 @@ class AnswerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How held-out questions are answered."""
     dropout: DropoutRate | None = None
     """Dropout before the scores; default: as the model's family has it."""
-    mix: bool = False
-    """Read a learned mix of all layers (ELMo)."""
+    mix: bool | None = None
+    """Read a learned mix of all layers; default: with ELMo."""
     layers: str | None = None
     """Which layers are read: all, last4 or concat4, or one by number (0: embeddings); default: the last."""
     lstm: SizeOrNone = 0
@@ -69,7 +69,7 @@ def answering_head(
         null=null,
         longest=options.longest,
         whole_words=whole,
-        mix=options.layers or options.mix,
+        mix=options.layers or bool(options.mix),
         lstm=options.lstm or UNSET,
         **settings,
     )

@@ -31,6 +31,7 @@ from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.held_out import Scores
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, readable, text_or_pair
 from larvatus.tasks.job import TaskJob, Usual
+from larvatus.tasks.mixing import mixed
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Answer
 from larvatus.tasks.scoring import Scoring
@@ -77,7 +78,9 @@ class Answers(Task[QuestionExample, Answer, AnswerOptions]):
         return train, dev
 
     def head(self, bundle: Bundle, train: Dataset[QuestionExample], job: TaskJob) -> AnsweringConfig:
-        config = answering_head(train, self.options(job), natural=natural_head(bundle, "answering"))
+        asked = self.options(job)
+        options = mixed(asked, bundle, instead=bool(asked.layers or asked.lstm))
+        config = answering_head(train, options, natural=natural_head(bundle, "answering"))
         if not config.whole_words:
             job.say("answers may begin and end inside words, as those of the training examples do")
         return config

@@ -24,8 +24,8 @@ class ChooseOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Layer before the score; none: one linear layer alone; default: as the model's family has it."""
     dropout: DropoutRate | None = None
     """Dropout before the score; default: 0.1."""
-    mix: bool = False
-    """Read a learned mix of all layers (ELMo)."""
+    mix: bool | None = None
+    """Read a learned mix of all layers; default: with ELMo."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -37,4 +37,4 @@ def choosing_head(options: ChooseOptions, *, natural: Mapping[str, Any]) -> Choo
     settings: dict[str, Any] = {**natural, **{name: value for name, value in asked.items() if value is not None}}
     if settings.get("dense") == "none":
         settings["dense_norm"] = False
-    return ChoosingConfig(mix=options.mix, **settings)
+    return ChoosingConfig(mix=bool(options.mix), **settings)

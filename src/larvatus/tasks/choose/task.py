@@ -32,6 +32,7 @@ from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.held_out import known_metric
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.job import TaskJob, Usual
+from larvatus.tasks.mixing import mixed
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.scoring import Scoring
 from larvatus.tasks.task import CardWords, Task
@@ -71,7 +72,7 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
         return has_endings(columns, sample)
 
     def head(self, bundle: Bundle, train: Dataset[ChoiceExample], job: TaskJob) -> ChoosingConfig:
-        config = choosing_head(self.options(job), natural=natural_head(bundle, "choosing"))
+        config = choosing_head(mixed(self.options(job), bundle), natural=natural_head(bundle, "choosing"))
         return msgspec.structs.replace(config, pool=pool_in(bundle.tokenizer.frame, config.pool))
 
     def is_linear(self, config: ChoosingConfig) -> bool:

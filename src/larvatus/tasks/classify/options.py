@@ -51,8 +51,8 @@ class ClassifyOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Layer before the classes; none: W_C alone; default: as the model's family has it."""
     dropout: DropoutRate | None = None
     """Dropout before the classes; default: 0.1."""
-    mix: bool = False
-    """Read a learned mix of all layers (ELMo)."""
+    mix: bool | None = None
+    """Read a learned mix of all layers; default: with ELMo."""
     layers: str | None = None
     """Which layers are read: all, last4 or concat4, or one by number (0: embeddings); default: the last."""
     lstm: SizeOrNone = 0
@@ -92,7 +92,7 @@ def classification_head(
     return ClassificationConfig(
         labels=labels,
         kind=kind,
-        mix=options.layers or options.mix,
+        mix=options.layers or bool(options.mix),
         lstm=options.lstm or UNSET,
         class_weights=_weights(labels, counts, options, train) if kind != "regression" else (),
         focal=options.focal,

@@ -33,6 +33,7 @@ from larvatus.tasks.classify.pooling import Pooling, pooling_of
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, TextOrPair, readable, text_or_pair
 from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
+from larvatus.tasks.mixing import mixed
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Classified
 from larvatus.tasks.scoring import Scoring
@@ -75,6 +76,7 @@ class Classify(Task[TextExample, Classified, ClassifyOptions]):
         if self.options(job).lstm and job.what == "head":
             raise UsageError("a BiLSTM over the tokens of a text learns with the encoder, not over frozen vectors")
         options, present = self.options(job), self.head_in(bundle)
+        options = mixed(options, bundle, instead=bool(options.layers or options.lstm or options.pool == "max"))
         config, pooling = pooled_head(bundle, train, job, options, present=present)
         both = reads_both_orders(bundle, train, config, present=present, asked=options.both_orders)
         config = msgspec.structs.replace(config, both_orders=both or msgspec.UNSET)

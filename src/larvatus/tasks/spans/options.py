@@ -57,8 +57,8 @@ class SpanOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Which of a word's subwords speak for it: first, mean or max; default: first."""
     dropout: DropoutRate | None = None
     """Dropout on the vectors of words; default: 0.1."""
-    mix: bool = False
-    """Read a learned mix of all layers (ELMo)."""
+    mix: bool | None = None
+    """Read a learned mix of all layers; default: with ELMo."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -77,7 +77,7 @@ def spans_config(train: Dataset[SpannedWords], options: SpanOptions) -> SpansCon
         widths=options.widths,
         pool=options.pool or "first",
         dropout=0.1 if options.dropout is None else options.dropout,
-        mix=options.mix,
+        mix=bool(options.mix),
         negatives=options.negatives,
         null_weight=options.null_weight,
         decoding=options.decoding or natural_decoding(train),

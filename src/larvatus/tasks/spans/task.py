@@ -25,6 +25,7 @@ from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.held_out import Scores
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
 from larvatus.tasks.job import TaskJob, Usual, tell_unknown
+from larvatus.tasks.mixing import mixed
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Spanned
 from larvatus.tasks.scoring import Scoring
@@ -72,7 +73,8 @@ class Spans(Task[SpannedWords, Spanned, SpanOptions]):
         return binary(train), binary(dev) if dev else None
 
     def head(self, bundle: Bundle, train: Dataset[SpannedWords], job: TaskJob) -> SpansConfig:
-        config = spans_config(train, self.options(job))
+        options = mixed(self.options(job), bundle, instead=self.options(job).pool == "max")
+        config = spans_config(train, options)
         for line in conflicts(train, config.decoding):
             job.say(line)
         return config

@@ -27,8 +27,8 @@ class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which of a word's subwords speak for it: first, mean or max; default: first."""
     dropout: DropoutRate | None = None
     """Dropout before the tags; default: 0.1."""
-    mix: bool = False
-    """Read a learned mix of all layers (ELMo)."""
+    mix: bool | None = None
+    """Read a learned mix of all layers; default: with ELMo."""
     layers: str | None = None
     """Which layers are read: all, last4 or concat4, or one by number (0: embeddings); default: the last."""
     crf: bool = False
@@ -66,7 +66,7 @@ def tagging_head(
         learn=options.learn,
         crf=options.crf,
         lstm=options.lstm,
-        mix=options.layers or options.mix,
+        mix=options.layers or bool(options.mix),
         spacing=spacing_of(train.examples),
         **settings,
     )

@@ -16,6 +16,7 @@ from larvatus.labelled.tagged import read_tagged
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
 from larvatus.tasks.inputs import Input, PredictOptions, text_or_words
 from larvatus.tasks.job import TaskJob, Usual, balance, tell_unknown
+from larvatus.tasks.mixing import mixed
 from larvatus.tasks.read.windows import Windows
 from larvatus.tasks.results import Tagged
 from larvatus.tasks.scoring import Scoring
@@ -63,6 +64,7 @@ class Tag(Task[TaggedExample, Tagged, TagOptions]):
     def head(self, bundle: Bundle, train: Dataset[TaggedExample], job: TaskJob) -> TaggingConfig:
         written, options = scheme_of(train), self.options(job)
         scheme: Scheme = options.scheme or ("BIO" if written == "IOB1" else written)
+        options = mixed(options, bundle, instead=bool(options.layers or options.pool == "max"))
         config = tagging_head(train, options, scheme=scheme, natural=natural_head(bundle, "tagging"))
         job.say(_balance(train, scheme))
         return config
