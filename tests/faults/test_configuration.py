@@ -177,8 +177,8 @@ KNOWN_FLAGS = {
             "tag": "--crf --dropout --layers --learn --lstm --mix --no-mix --pool --repair --scheme --tag --word",
             "spans": (
                 "--binary --decoding --dropout --hidden --least-precision --longest --mix --negatives --no-mix "
-                "--no-relations --no-widths --null-weight --pool --reach --relation-weight --relations --representation "
-                "--tag --widths --word"
+                "--no-relations --no-widths --null-weight --pool --reach --relation-weight --relations "
+                "--representation --tag --widths --word"
             ),
             "answer": (
                 "--decoding-longest --decoding-merge --decoding-threshold --decoding-top --dropout --empty-most "
