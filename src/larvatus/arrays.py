@@ -22,6 +22,20 @@ Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
 
+def repeated(value: int, size: int) -> Ints:
+    """One number so many times, in the memory of one: it is neither sent between processes nor to a device as a column.
+
+    >>> repeated(-1, 3).tolist(), repeats(repeated(-1, 3)), repeats(np.array([-1, -1, -1]))
+    ([-1, -1, -1], True, False)
+    """
+    return np.broadcast_to(np.int64(value), (size,))
+
+
+def repeats(array: npt.NDArray[Any]) -> bool:
+    """Whether an array is of that kind."""
+    return array.strides == (0,) and len(array) > 0
+
+
 class Mapped:
     """Frozen records of arrays: `map` applies one function (to a device, to torch) to each array."""
 

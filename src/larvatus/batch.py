@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from larvatus.arrays import Ints, Mapped
+from larvatus.arrays import Ints, Mapped, repeated, repeats
 from larvatus.errors import UsageError
 
 A = TypeVar("A")  # numpy.ndarray or torch.Tensor
@@ -157,6 +157,8 @@ class Totals:
 
 def grown(array: Ints, size: int, value: int) -> Ints:
     """The array with `value` behind it, `size` long."""
+    if repeats(array) and array[0] == value:
+        return repeated(value, size)
     return np.concatenate([array, np.full(size - len(array), value, dtype=np.int64)])
 
 
@@ -388,7 +390,10 @@ class TrainingBatch(Mapped, Generic[A]):
             return parts[0]
 
         def end_to_end(name: str) -> Ints:
-            return np.concatenate([getattr(part.tokens, name) for part in parts])
+            arrays: list[Ints] = [getattr(part.tokens, name) for part in parts]
+            if all(repeats(array) and array[0] == arrays[0][0] for array in arrays):
+                return repeated(int(arrays[0][0]), sum(map(len, arrays)))
+            return np.concatenate(arrays)
 
         tokens_before = edges(np.array([part.tokens.size for part in parts])).tolist()
         sequences_before = edges(np.array([part.tokens.count for part in parts])).tolist()
