@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -61,7 +61,7 @@ class Update:
     ) -> Tensor:
         """Update the weights once; [F + 1]: the sums of the figures, then the norm of the unclipped gradient."""
         sums = torch.zeros(figures, device=self.runtime.device)
-        with generator_kept(self.runtime.device) if self.draws else nullcontext():
+        with self._generator():
             for item, micro in enumerate(micros):
                 if self.ranks.takes(item):
                     if self.draws:
@@ -78,6 +78,14 @@ class Update:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return numbers
+
+    def _generator(self) -> AbstractContextManager[None]:
+        """What to do with torch's generator around a step; that it is left alone is made sure of once."""
+        if self.draws:
+            return generator_kept(self.runtime.device)
+        if self._bad is None:  # the first step
+            return generator_untouched(self.runtime.device)
+        return nullcontext()
 
     @property
     def unsound(self) -> bool:
@@ -103,3 +111,16 @@ def generator_kept(device: str) -> Iterator[None]:
     devices = [torch.cuda.current_device()] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices):
         yield
+
+
+@contextmanager
+def generator_untouched(device: str) -> Iterator[None]:
+    """Make sure that nothing is drawn inside: what is drawn from a generator that nobody seeded cannot be repeated."""
+
+    def states() -> list[Tensor]:
+        return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device.startswith("cuda") else [])]
+
+    before = states()
+    yield
+    if not all(map(torch.equal, before, states())):
+        raise AssertionError("a step drew random numbers, which `larvatus.nn.dropout.draws` did not see")

@@ -1,0 +1,78 @@
+"""Steps that another thread prepares: the same losses and weights; the generator left alone where nothing is drawn."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from larvatus.arrays import repeated, repeats
+from larvatus.batch import NO_WORD, MaskedTokens, TokenBatch, TrainingBatch
+from larvatus.engine.distribution import Ranks
+from larvatus.engine.step import generator_untouched
+from larvatus.nn.buckets import fill
+from larvatus.nn.device import on_device
+from tests.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_a_step_that_another_thread_prepared_is_the_same_step(small_recipe: Any, dropout: float) -> None:
+    recipe = small_recipe(f"model.dropout={dropout}", "model.attention_dropout=0.0")
+    here, there = stepper(recipe, microbatch=32), stepper(recipe, microbatch=32)
+    batches = [batch_of([30, 7, 12, 25, 9], seed=seed) for seed in range(3)]
+    ready: list[Any] = []
+    thread = threading.Thread(target=lambda: ready.extend(there.prepare(batch, limit=48) for batch in batches))
+    thread.start()
+    thread.join()
+    for step, batch in enumerate(batches):
+        a = here(batch, step=step, rate=1e-3, limit=48)
+        b = there.launch(ready[step], step=step, rate=1e-3)
+        assert (a.losses, a.gradient, a.tokens) == (b.losses, b.gradient, b.tokens)
+    for name, tensor in weights(here).items():
+        assert torch.equal(weights(there)[name], tensor)
+
+
+def test_a_rank_prepares_its_own_microbatches_alone(small_recipe: Any) -> None:
+    second = stepper(small_recipe(*NO_DROPOUT), microbatch=32, ranks=Ranks(1, 2))
+    micros = second.prepare(batch_of([30, 30, 30, 30]), limit=48).micros
+    assert [micro is None for micro in micros] == [item % 2 == 0 for item in range(len(micros))]
+    assert len(micros) > 2
+
+
+def test_the_generator_is_kept_where_something_is_drawn_and_left_alone_elsewhere(small_recipe: Any) -> None:
+    assert stepper(small_recipe("model.dropout=0.1", "model.attention_dropout=0.0")).update.draws
+    assert stepper(small_recipe("model.dropout=0.0", "model.attention_dropout=0.1")).update.draws
+    quiet = stepper(small_recipe(*NO_DROPOUT))
+    assert not quiet.update.draws
+    before = torch.get_rng_state()
+    quiet(batch_of([30, 7, 12]), step=0, rate=1e-3, limit=48)
+    assert torch.equal(before, torch.get_rng_state())
+    with pytest.raises(AssertionError, match="drew random numbers"), generator_untouched("cpu"):
+        torch.rand(1)
+
+
+def test_columns_of_a_single_number_stay_so_and_mean_the_same() -> None:
+    tokens = TokenBatch.of([[5, 6, 7], [8, 9]])
+    single = TokenBatch(
+        ids=tokens.ids,
+        lengths=tokens.lengths,
+        positions=tokens.positions,
+        segments=repeated(0, 5),
+        words=repeated(NO_WORD, 5),
+    )
+    masked = {MaskedTokens: MaskedTokens(places=np.array([1]), ids=np.array([4]))}
+    batch = TrainingBatch(tokens=single, targets=masked)
+    for changed in (batch.cut(1, 2), TrainingBatch.join([batch, batch.cut(0, 1)]), _filled(batch)):
+        assert repeats(changed.tokens.segments)
+        assert repeats(changed.tokens.words)
+        assert len(changed.tokens.segments) == len(changed.tokens.words) == changed.tokens.size
+        moved = on_device(changed, "cpu")
+        assert moved.tokens.segments.tolist() == [0] * changed.tokens.size
+        assert moved.tokens.words.tolist() == [NO_WORD] * changed.tokens.size
+
+
+def _filled(batch: TrainingBatch[Any]) -> TrainingBatch[Any]:
+    return fill(batch, tokens=8, sequences=4, targets=3, limit=3, pad_id=0)
