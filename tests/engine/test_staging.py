@@ -12,6 +12,7 @@ import torch
 from larvatus.arrays import repeated, repeats
 from larvatus.batch import NO_WORD, MaskedTokens, TokenBatch, TrainingBatch
 from larvatus.engine.distribution import Ranks
+from larvatus.engine.staging import Staged
 from larvatus.engine.step import generator_untouched
 from larvatus.nn.buckets import fill
 from larvatus.nn.device import on_device
@@ -38,8 +39,18 @@ def test_a_step_that_another_thread_prepared_is_the_same_step(small_recipe: Any,
 def test_a_rank_prepares_its_own_microbatches_alone(small_recipe: Any) -> None:
     second = stepper(small_recipe(*NO_DROPOUT), microbatch=32, ranks=Ranks(1, 2))
     micros = second.prepare(batch_of([30, 30, 30, 30]), limit=48).micros
-    assert [micro is None for micro in micros] == [item % 2 == 0 for item in range(len(micros))]
+    assert [isinstance(micro, Staged) for micro in micros] == [item % 2 == 1 for item in range(len(micros))]
     assert len(micros) > 2
+
+
+def test_a_step_can_be_cut_anew_after_it_was_prepared(small_recipe: Any) -> None:
+    recipe = small_recipe(*NO_DROPOUT)
+    whole, cut = stepper(recipe), stepper(recipe, microbatch=32)
+    ready = whole.prepare(batch_of([30, 7, 12, 25, 9]), limit=48)
+    assert ready.split(16_384) is ready.micros
+    assert len(ready.split(32)) > 1
+    expected = cut(ready.batch, step=0, rate=1e-3, limit=48)
+    assert cut.launch(ready, step=0, rate=0.0).tokens == expected.tokens == 83
 
 
 def test_the_generator_is_kept_where_something_is_drawn_and_left_alone_elsewhere(small_recipe: Any) -> None:

@@ -235,9 +235,9 @@ def _spawn(memory: int) -> subprocess.Popen[bytes]:
     )
     command = [sys.executable, "-c", _START, str(memory), *sys.path]
     handles = () if memory == NO_MEMORY else (memory,)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    pipe = subprocess.PIPE
     # in a process group of its own, where Ctrl-C does not reach it before it can ignore it
-    return subprocess.Popen(command, env=environment, process_group=0, pass_fds=handles, **pipes)
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, process_group=0, pass_fds=handles)
 
 
 def _write(pipe: Any, message: bytes) -> None:

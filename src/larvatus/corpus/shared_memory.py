@@ -1,4 +1,4 @@
-"""Arrays between a worker and its parent, through memory that both see: the pipe carries only what is left of a message.
+"""Arrays between a worker and its parent, through memory that both see: the pipe carries what is left of a message.
 
     inbox = Inbox()                           # the parent's side; a worker is started with `inbox.handle`
     outbox = Outbox(inbox.handle)             # the worker's side
@@ -61,7 +61,7 @@ class Outbox:
         self._slots: list[_Slot] = []
 
     def pack(self, answer: object, returned: Iterable[int] = ()) -> bytes:
-        """A message that holds the answer, but for its large arrays; `returned` are slots that nobody reads any more."""
+        """A message that holds the answer, but for its large arrays; `returned` are slots that nobody reads now."""
         for number in returned:
             self._slots[number].free = True
         arrays: list[memoryview] = []

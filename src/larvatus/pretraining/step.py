@@ -32,18 +32,26 @@ from larvatus.objectives import Loss, PredictsWords, combine
 from larvatus.pretraining.report import StepReport
 from larvatus.recipes import Recipe
 
+Micro = Staged | TrainingBatch[Ints]
+
 
 @dataclass(frozen=True)
 class ReadyStep:
     """A step that waits for nothing but the weights."""
 
-    micros: Sequence[Staged | None]
-    """Its microbatches; None for those of other ranks."""
+    batch: TrainingBatch[Ints]
+    microbatch: int
+    """Tokens of one pass, by which it was cut."""
+    micros: Sequence[Micro]
+    """Its microbatches, those of this rank on the device."""
     counts: Mapping[str, int]
     """How many predictions each objective makes."""
-    tokens: int
     limit: int
     """No sequence is longer."""
+
+    def split(self, microbatch: int) -> Sequence[Micro]:
+        """The step in parts of so many tokens: as it was prepared, or cut anew where that is another number."""
+        return self.micros if microbatch == self.microbatch else list(self.batch.split(microbatch))
 
 
 class Stepper:
@@ -80,38 +88,36 @@ class Stepper:
 
     def prepare(self, batch: TrainingBatch[Ints], *, limit: int) -> ReadyStep:
         """Cut a step into microbatches and send them to the device; this may run on another thread than the steps."""
-        micros: list[Staged | None] = []
-        for item, micro in enumerate(batch.split(self.runtime.microbatch)):
-            if not self.update.ranks.takes(item):
-                micros.append(None)
-            elif self.runtime.compile:
-                micros.append(self._stage(self._fixed_shape(micro, limit)))
-            else:
-                micros.append(self._stage(self._read(micro)))
-        return ReadyStep(micros, predictions(self.model, batch), batch.tokens.size, limit)
+        microbatch, takes = self.runtime.microbatch, self.update.ranks.takes
+        parts = enumerate(batch.split(microbatch))
+        micros = [self._staged(micro, limit) if takes(item) else micro for item, micro in parts]
+        return ReadyStep(batch, microbatch, micros, predictions(self.model, batch), limit)
 
     def launch(self, ready: ReadyStep, *, step: int, rate: float) -> StepReport:
         """Update the weights once. If anything is not finite they stay, on every rank: see `StepReport.check`."""
         self.model.train()
         numbers = self.update(
-            ready.micros,
+            ready.split(self.runtime.microbatch),
             lambda micro: self._share(micro, ready),
             step=step,
             rate=rate,
             figures=len(ready.counts),
         )
         weights = {name: head.config.weight for name, head in self.model.heads.items()}
-        return StepReport(numbers, ready.counts, weights, step=step, tokens=ready.tokens, rate=rate)
+        return StepReport(numbers, ready.counts, weights, step=step, tokens=ready.batch.tokens.size, rate=rate)
+
+    def _staged(self, micro: TrainingBatch[Ints], limit: int) -> Staged:
+        return self._stage(self._fixed_shape(micro, limit) if self.runtime.compile else self._read(micro))
 
     def _read(self, micro: TrainingBatch[Ints]) -> TrainingBatch[Ints]:
         """A microbatch with the targets alone that an objective reads: a corruption may give more."""
         targets = {kind: value for kind, value in micro.targets.items() if kind in self._needed}
         return TrainingBatch(tokens=micro.tokens, targets=targets)
 
-    def _share(self, micro: Staged | None, ready: ReadyStep) -> Share:
+    def _share(self, micro: Micro, ready: ReadyStep) -> Share:
         """What one microbatch adds to the loss of the step; the figures are the sums of each objective's losses."""
-        assert micro is not None, "a microbatch of another rank"
-        tensors, counts, limit = micro.take(), ready.counts, ready.limit
+        counts, limit = ready.counts, ready.limit
+        tensors = (micro if isinstance(micro, Staged) else self._staged(micro, limit)).take()
         with autocast(self.runtime):
             losses: dict[str, Loss] = self._losses(tensors, limit=limit)
         sums = [losses[name].total.detach().float() for name in counts]
