@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,20 @@ def repeated(value: int, size: int) -> Ints:
 def repeats(array: npt.NDArray[Any]) -> bool:
     """Whether an array is of that kind."""
     return array.strides == (0,) and len(array) > 0
+
+
+def joined(arrays: Sequence[Ints]) -> Ints:
+    """Arrays end to end."""
+    if all(repeats(array) and array[0] == arrays[0][0] for array in arrays):
+        return repeated(int(arrays[0][0]), sum(map(len, arrays)))
+    return np.concatenate(arrays)
+
+
+def grown(array: Ints, size: int, value: int) -> Ints:
+    """The array with `value` behind it, `size` long."""
+    if repeats(array) and array[0] == value:
+        return repeated(value, size)
+    return np.concatenate([array, np.full(size - len(array), value, dtype=np.int64)])
 
 
 class Mapped:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from larvatus.arrays import Ints, Mapped, repeated, repeats
+from larvatus.arrays import Ints, Mapped, grown, joined
 from larvatus.errors import UsageError
 
 A = TypeVar("A")  # numpy.ndarray or torch.Tensor
@@ -153,13 +153,6 @@ class Totals:
     tokens: int  # N
     sequences: int  # B
     targets: int  # M, words to predict
-
-
-def grown(array: Ints, size: int, value: int) -> Ints:
-    """The array with `value` behind it, `size` long."""
-    if repeats(array) and array[0] == value:
-        return repeated(value, size)
-    return np.concatenate([array, np.full(size - len(array), value, dtype=np.int64)])
 
 
 class Targets(Protocol):
@@ -390,10 +383,7 @@ class TrainingBatch(Mapped, Generic[A]):
             return parts[0]
 
         def end_to_end(name: str) -> Ints:
-            arrays: list[Ints] = [getattr(part.tokens, name) for part in parts]
-            if all(repeats(array) and array[0] == arrays[0][0] for array in arrays):
-                return repeated(int(arrays[0][0]), sum(map(len, arrays)))
-            return np.concatenate(arrays)
+            return joined([getattr(part.tokens, name) for part in parts])
 
         tokens_before = edges(np.array([part.tokens.size for part in parts])).tolist()
         sequences_before = edges(np.array([part.tokens.count for part in parts])).tolist()

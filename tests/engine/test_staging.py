@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -87,3 +88,12 @@ def test_columns_of_a_single_number_stay_so_and_mean_the_same() -> None:
 
 def _filled(batch: TrainingBatch[Any]) -> TrainingBatch[Any]:
     return fill(batch, tokens=8, sequences=4, targets=3, limit=3, pad_id=0)
+
+
+def test_metrics_tell_how_long_each_step_waited_for_its_data(run_small: Any, tmp_path: Any) -> None:
+    run_small("waits", steps=3)
+    lines = [json.loads(line) for line in (tmp_path / "waits" / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["kind"] == "train"]
+    assert len(steps) == 3
+    assert all(line["wait"] >= 0 and 0 <= line["wait/share"] <= 1 for line in steps)
+    assert steps[0]["wait"] > 0, "the first block is packed while it waits"
