@@ -13,7 +13,7 @@ import torch
 from larvatus.arrays import repeated, repeats
 from larvatus.batch import NO_WORD, MaskedTokens, TokenBatch, TrainingBatch
 from larvatus.engine.distribution import Ranks
-from larvatus.engine.staging import Staged
+from larvatus.engine.staging import Stage, Staged
 from larvatus.engine.step import generator_untouched
 from larvatus.nn.buckets import fill
 from larvatus.nn.device import on_device
@@ -88,6 +88,41 @@ def test_columns_of_a_single_number_stay_so_and_mean_the_same() -> None:
 
 def _filled(batch: TrainingBatch[Any]) -> TrainingBatch[Any]:
     return fill(batch, tokens=8, sequences=4, targets=3, limit=3, pad_id=0)
+
+
+def test_copies_run_on_a_stream_of_their_own_and_the_reader_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: which calls are made, in which order."""
+    calls: list[str] = []
+
+    class Stream:
+        device = torch.device("cpu")
+
+        def __init__(self, device: object = None) -> None:
+            self.name = "copies" if device is not None else "steps"
+
+        def record_event(self) -> str:
+            calls.append(f"{self.name} recorded")
+            return "arrived"
+
+        def wait_event(self, event: str) -> None:
+            calls.append(f"{self.name} wait: {event}")
+
+        def __enter__(self) -> None:
+            calls.append(f"on {self.name}")
+
+        def __exit__(self, *fault: object) -> None:
+            calls.append("back")
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: calls.append(f"kept for {stream.name}"))
+    staged = Stage("cuda")(batch_of([3, 4]))
+    assert calls == ["on copies", "copies recorded", "back"]
+    calls.clear()
+    batch = staged.take()
+    assert calls == ["steps wait: arrived", *["kept for steps"] * 8]
+    assert batch.tokens.ids.tolist() == batch_of([3, 4]).tokens.ids.tolist()
 
 
 def test_metrics_tell_how_long_each_step_waited_for_its_data(run_small: Any, tmp_path: Any) -> None:

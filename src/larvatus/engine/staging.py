@@ -47,6 +47,6 @@ class Stage:
     def __call__(self, batch: TrainingBatch[Ints]) -> Staged:
         if self._stream is None:
             return Staged(on_device(batch, self.device), None)
-        with torch.cuda.stream(self._stream):
-            tensors = on_device(batch, self.device)
+        with torch.cuda.stream(self._stream):  # its device is then current on this thread, too
+            tensors = on_device(batch, self._stream.device)
             return Staged(tensors, self._stream.record_event())

@@ -83,7 +83,7 @@ class Update:
         """What to do with torch's generator around a step; that it is left alone is made sure of once."""
         if self.draws:
             return generator_kept(self.runtime.device)
-        if self._bad is None:  # the first step
+        if self._bad is None and not self.runtime.compile:  # the first step; compiling draws for its own trials
             return generator_untouched(self.runtime.device)
         return nullcontext()
 
