@@ -32,6 +32,7 @@ docs: .venv/docs
 bench: .venv/bench
 	$(BIN)/python benchmarks/train_speed.py $(if $(TEXT),--text $(TEXT))
 	$(if $(TEXT),$(BIN)/python benchmarks/embed_speed.py --text $(TEXT),@echo "embed_speed: give real text: make bench TEXT=file")
+	$(if $(TEXT),$(BIN)/python benchmarks/loader_speed.py --text $(TEXT),@echo "loader_speed: give real text: make bench TEXT=file")
 	$(if $(TEXT),$(BIN)/python benchmarks/corpus_build.py --text $(TEXT),@echo "corpus_build: give 200 MB of text: make bench TEXT=file")
 	$(BIN)/python benchmarks/crf_speed.py
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,34 @@ Bits = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
+
+
+def repeated(value: int, size: int) -> Ints:
+    """One number so many times, in the memory of one: it is neither sent between processes nor to a device as a column.
+
+    >>> repeated(-1, 3).tolist(), repeats(repeated(-1, 3)), repeats(np.array([-1, -1, -1]))
+    ([-1, -1, -1], True, False)
+    """
+    return np.broadcast_to(np.int64(value), (size,))
+
+
+def repeats(array: npt.NDArray[Any]) -> bool:
+    """Whether an array is of that kind."""
+    return array.strides == (0,) and len(array) > 0
+
+
+def joined(arrays: Sequence[Ints]) -> Ints:
+    """Arrays end to end."""
+    if all(repeats(array) and array[0] == arrays[0][0] for array in arrays):
+        return repeated(int(arrays[0][0]), sum(map(len, arrays)))
+    return np.concatenate(arrays)
+
+
+def grown(array: Ints, size: int, value: int) -> Ints:
+    """The array with `value` behind it, `size` long."""
+    if repeats(array) and array[0] == value:
+        return repeated(value, size)
+    return np.concatenate([array, np.full(size - len(array), value, dtype=np.int64)])
 
 
 class Mapped:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from larvatus.arrays import Ints, Mapped
+from larvatus.arrays import Ints, Mapped, grown, joined
 from larvatus.errors import UsageError
 
 A = TypeVar("A")  # numpy.ndarray or torch.Tensor
@@ -153,11 +153,6 @@ class Totals:
     tokens: int  # N
     sequences: int  # B
     targets: int  # M, words to predict
-
-
-def grown(array: Ints, size: int, value: int) -> Ints:
-    """The array with `value` behind it, `size` long."""
-    return np.concatenate([array, np.full(size - len(array), value, dtype=np.int64)])
 
 
 class Targets(Protocol):
@@ -388,7 +383,7 @@ class TrainingBatch(Mapped, Generic[A]):
             return parts[0]
 
         def end_to_end(name: str) -> Ints:
-            return np.concatenate([getattr(part.tokens, name) for part in parts])
+            return joined([getattr(part.tokens, name) for part in parts])
 
         tokens_before = edges(np.array([part.tokens.size for part in parts])).tolist()
         sequences_before = edges(np.array([part.tokens.count for part in parts])).tolist()

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from larvatus.arrays import Ints, Mapped
-from larvatus.batch import IGNORE, Totals, edges, grown
+from larvatus.arrays import Ints, Mapped, grown
+from larvatus.batch import IGNORE, Totals, edges
 from larvatus.errors import UsageError
 
 A = TypeVar("A")

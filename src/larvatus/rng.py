@@ -19,6 +19,7 @@ _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
+_AT_ONCE = 1 << 14  # counters: with all that is computed of them they stay in the caches
 
 
 def _key(seed: int, purpose: str, epoch: int, size: int) -> int:
@@ -43,18 +44,36 @@ def derive(seed: int, purpose: str, epoch: int = 0, item: int = 0) -> int:
 
 def philox(counter: npt.NDArray[np.uint64], key: tuple[int, int]) -> npt.NDArray[np.uint64]:
     """Philox4x32-10 over many counters: [4, N] words in, [4, N] words out (each below 2^32)."""
-    c0, c1, c2, c3 = counter
+    words = counter.copy()
+    _in_parts(words, key)
+    return words
+
+
+def _in_parts(words: npt.NDArray[np.uint64], key: tuple[int, int]) -> None:
+    """In place: [4, N]."""
+    work = np.empty((2, min(_AT_ONCE, words.shape[1])), np.uint64)
+    for first in range(0, words.shape[1], _AT_ONCE):
+        part = words[:, first : first + _AT_ONCE]
+        _ten_rounds(part, work[:, : part.shape[1]], key)
+
+
+def _ten_rounds(words: npt.NDArray[np.uint64], work: npt.NDArray[np.uint64], key: tuple[int, int]) -> None:
+    """In place, and nothing is allocated."""
+    c0, c1, c2, c3 = words
+    left, right = work
     k0, k1 = key
     for _ in range(10):
-        left, right = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]  # 32 × 32 → 64 bits, so nothing wraps
-        c0, c1, c2, c3 = (
-            (right >> _SHIFT) ^ c1 ^ np.uint64(k0),
-            right & _LOW,
-            (left >> _SHIFT) ^ c3 ^ np.uint64(k1),
-            left & _LOW,
-        )
+        np.multiply(c0, _MULTIPLIERS[0], out=left)  # 32 × 32 → 64 bits, so nothing wraps
+        np.multiply(c2, _MULTIPLIERS[1], out=right)
+        np.right_shift(right, _SHIFT, out=c0)
+        np.bitwise_xor(c0, c1, out=c0)
+        np.bitwise_xor(c0, np.uint64(k0), out=c0)
+        np.bitwise_and(right, _LOW, out=c1)
+        np.right_shift(left, _SHIFT, out=c2)
+        np.bitwise_xor(c2, c3, out=c2)
+        np.bitwise_xor(c2, np.uint64(k1), out=c2)
+        np.bitwise_and(left, _LOW, out=c3)
         k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
-    return np.stack([c0, c1, c2, c3])
 
 
 def random_bits(
@@ -70,6 +89,10 @@ def random_bits(
     `items` names what the choice is about (a sequence), `draws` which choice it is (a token of it).
     """
     key = _key(seed, purpose, epoch, 8)
-    i, d = items.astype(np.uint64), draws.astype(np.uint64)
-    counter = np.stack([i & _LOW, i >> _SHIFT, d & _LOW, d >> _SHIFT])
-    return philox(counter, (key & 0xFFFFFFFF, key >> 32))
+    counter = np.empty((4, len(items)), np.uint64)
+    for names, (low, high) in ((items, counter[:2]), (draws, counter[2:])):
+        low[:] = names
+        np.right_shift(low, _SHIFT, out=high)
+        np.bitwise_and(low, _LOW, out=low)
+    _in_parts(counter, (key & 0xFFFFFFFF, key >> 32))
+    return counter

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -24,8 +24,8 @@ import msgspec
 import numpy as np
 
 from larvatus import rng
-from larvatus.arrays import Ints
-from larvatus.batch import TrainingBatch, edges
+from larvatus.arrays import Ints, repeated
+from larvatus.batch import NO_WORD, TrainingBatch, edges
 from larvatus.corpus.mixture import MixtureConfig, Part, epoch_tokens, mixed_plan, refuse_mixed_chunks
 from larvatus.corpus.packing import PackingConfig, check, pack
 from larvatus.corpus.processes import Workers
@@ -64,6 +64,8 @@ class Reading:
     """The only one to read; None: all."""
     from_text: tuple[type[FromText], ...] = ()
     """Targets that are made from the text itself."""
+    words: bool = True
+    """Whether batches say of which word each token is; to train no network asks, once the text is corrupted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,12 @@ class BlockMaker:
         text = self._corpus.parts(parts)
         batch = pack(text, self.packing, length=self.length, frame=self.frame, random=random)
         batch = made_from_text(batch, self.reading.from_text, self._lexicon)
-        return batch if self.corruption is None else self.corruption(batch, epoch, block << 32)
+        if self.corruption is not None:
+            batch = self.corruption(batch, epoch, block << 32)
+        if self.reading.words:
+            return batch
+        tokens = replace(batch.tokens, words=repeated(NO_WORD, batch.tokens.size))
+        return TrainingBatch(tokens=tokens, targets=batch.targets)
 
     @functools.cached_property
     def _lexicon(self) -> Lexicon | None:

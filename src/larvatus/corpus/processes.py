@@ -4,7 +4,8 @@
         for result in workers.map(tasks):          # lazy, ordered, a bounded number under way
             …
 
-A worker is a fresh interpreter that speaks over its own two pipes. So it inherits no threads, locks or torch, needs no
+A worker is a fresh interpreter that speaks over its own two pipes; large arrays of its answers come through memory that
+both see (`shared_memory.py`). So it inherits no threads, locks or torch, needs no
 ``if __name__ == "__main__"`` in the caller, ends by itself when its parent is killed (its input closes), and when
 *it* is killed the parent knows at once, which one and by what. (`torch.utils.data.DataLoader` shares one result pipe
 between its workers: one killed while it writes leaves the parent waiting for the rest of the message.) One that was
@@ -32,6 +33,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
+from larvatus.corpus.shared_memory import NO_MEMORY, Inbox, Outbox
 from larvatus.errors import LarvatusError, UsageError
 
 Task = TypeVar("Task")
@@ -46,7 +48,10 @@ STILL_S = 50.0
 """After which a worker that sleeps and does nothing does: a block takes seconds, all of them of processor time."""
 
 _LENGTH = struct.Struct("<Q")
-_START = "import sys; sys.path[:] = sys.argv[1:]; from larvatus.corpus.processes import serve; serve()"
+_START = (
+    "import sys; memory = int(sys.argv[1]); sys.path[:] = sys.argv[2:]; "
+    "from larvatus.corpus.processes import serve; serve(memory)"
+)
 _PR_SET_PDEATHSIG = 1
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "ARROW_NUM_THREADS")
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}  # page faults cost more
@@ -60,7 +65,12 @@ class Workers(Generic[State, Task, Result]):
     ) -> None:
         self._function, self._what, self._fix = function, what, fix
         check_count(count)
-        self._processes = [_spawn() for _ in range(count)]
+        self._inboxes: dict[int, Inbox] = {}  # by pid
+        self._processes: list[subprocess.Popen[bytes]] = []
+        for _ in range(count):
+            inbox = Inbox()
+            self._processes.append(_spawn(inbox.handle))
+            self._inboxes[self._processes[-1].pid] = inbox
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         self._asked: dict[int, Stillness] = {}  # the workers that have a task, by their pid
         self._closing = threading.Lock()
@@ -105,12 +115,13 @@ class Workers(Generic[State, Task, Result]):
 
     def _ask(self, task: Task) -> Result:
         process = self._idle.get()
+        inbox = self._inboxes[process.pid]
         self._asked[process.pid] = Stillness()
         try:
             if process.pid in self._new:
                 self._new.discard(process.pid)
                 _write(process.stdin, self._first)
-            _write(process.stdin, pickle.dumps(task))
+            _write(process.stdin, pickle.dumps((task, inbox.returned())))
             answer = _read(process.stdout)
         except OSError:
             answer = None
@@ -119,7 +130,7 @@ class Workers(Generic[State, Task, Result]):
             self._idle.put(process)
         if answer is None:
             raise LarvatusError(f"{self._what} (pid {process.pid}) {_how_it_ended(process)}; {self._fix}")
-        good, value = pickle.loads(answer)
+        good, value = inbox.unpack(answer)
         if not good:
             raise value
         return value  # type: ignore[no-any-return]
@@ -137,6 +148,8 @@ class Workers(Generic[State, Task, Result]):
                     if pipe is not None:
                         with contextlib.suppress(BrokenPipeError):  # an unsent task for a killed worker
                             pipe.close()
+            for inbox in self._inboxes.values():
+                inbox.close()
 
     def __enter__(self) -> Workers[State, Task, Result]:
         return self
@@ -186,7 +199,7 @@ def check_count(count: int) -> None:
         raise UsageError(f"--workers is from 0 to {most} here (four to a core), not {count}")
 
 
-def serve() -> None:
+def serve(memory: int = NO_MEMORY) -> None:
     """The worker's side: read what to do, then answer task after task until the input closes."""
     _end_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
@@ -197,13 +210,15 @@ def serve() -> None:
     if first is None:
         return
     function, state = pickle.loads(first)
-    while (task := _read(ours)) is not None:
+    outbox = Outbox(memory)
+    while (message := _read(ours)) is not None:
+        task, returned = pickle.loads(message)
         try:
-            answer = (True, function(state, pickle.loads(task)))
+            answer = (True, function(state, task))
         except LarvatusError as fault:
             answer = (False, fault)
         try:
-            _write(answers, pickle.dumps(answer, protocol=5))
+            _write(answers, outbox.pack(answer, returned))
         except BrokenPipeError:
             return
 
@@ -214,13 +229,15 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _spawn() -> subprocess.Popen[bytes]:
+def _spawn(memory: int) -> subprocess.Popen[bytes]:
     environment = (
         dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1") | {"TOKENIZERS_PARALLELISM": "false"} | _KEEP_MEMORY
     )
-    command = [sys.executable, "-c", _START, *sys.path]
+    command = [sys.executable, "-c", _START, str(memory), *sys.path]
+    handles = () if memory == NO_MEMORY else (memory,)
+    pipe = subprocess.PIPE
     # in a process group of its own, where Ctrl-C does not reach it before it can ignore it
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, process_group=0)
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, process_group=0, pass_fds=handles)
 
 
 def _write(pipe: Any, message: bytes) -> None:

@@ -19,7 +19,7 @@ import dataclasses
 import numpy as np
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.batch import MaskedTokens, TrainingBatch, edges
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.n_grams import NGramsConfig
 from larvatus.corrupt.noise import NoiseConfig
@@ -97,11 +97,11 @@ class Corruption:
 
         A sequence in which nothing is hidden simply has no targets; a batch in which nothing can be is refused.
         """
-        parts = []
-        for part in batch.cuts(AT_ONCE):
+        before, after = list(batch.cuts(AT_ONCE)), []
+        for part in before:
             items = first + np.arange(part.tokens.count)
             first += part.tokens.count
-            parts.append(
+            after.append(
                 corrupt(
                     part,
                     self.config,
@@ -112,7 +112,7 @@ class Corruption:
                     limit=self.limit,
                 )
             )
-        whole = TrainingBatch.join(parts)
+        whole = _joined(batch, before, after)
         hidden = whole.targets.get(MaskedTokens)
         if hidden is not None and hidden.count == 0 and not self._may_hide(batch, epoch):
             raise DataError(
@@ -124,3 +124,22 @@ class Corruption:
     def _may_hide(self, batch: TrainingBatch[Ints], epoch: int) -> bool:
         items = np.arange(batch.tokens.count)
         return self.config.may_hide(Text(batch.tokens, self.vocabulary, self.seed, epoch, items))
+
+
+def _joined(
+    batch: TrainingBatch[Ints], before: list[TrainingBatch[Ints]], after: list[TrainingBatch[Ints]]
+) -> TrainingBatch[Ints]:
+    """The parts end to end; where nothing but ids changed, all else is what the batch had, and is not copied."""
+    columns = ("lengths", "positions", "segments", "words")
+    pairs = list(zip(before, after, strict=True))
+    if not all(getattr(old.tokens, name) is getattr(new.tokens, name) for old, new in pairs for name in columns):
+        return TrainingBatch.join(after)
+    tokens = dataclasses.replace(batch.tokens, ids=np.concatenate([part.tokens.ids for part in after]))
+    starts = edges(np.array([part.tokens.size for part in after])).tolist()
+    firsts = edges(np.array([part.tokens.count for part in after])).tolist()
+    targets = dict(batch.targets)
+    for kind in after[0].targets:
+        if any(old.targets.get(kind) is not new.targets[kind] for old, new in pairs):
+            values = [part.targets[kind] for part in after]
+            targets[kind] = kind.join(list(zip(values, starts, firsts, strict=False)))  # type: ignore[attr-defined]
+    return TrainingBatch(tokens=tokens, targets=targets)

@@ -12,8 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from larvatus.arrays import Bits, Ints
-from larvatus.batch import MaskedTokens
+from larvatus.batch import MaskedTokens, ranges
 from larvatus.corrupt.replacement import ReplacementConfig
+
+_PLACES = 1 << 16  # sequences, and tokens, that 16 bits each can tell apart
 
 
 class MaskingConfig(
@@ -28,8 +30,8 @@ class MaskingConfig(
         """
         order = by_sequence_at_random(keys, sequences)
         present = np.bincount(sequences, minlength=count)
-        rank = np.arange(len(order)) - np.repeat(np.cumsum(present) - present, present)
-        return order[rank < np.repeat(budgets(present, self.rate), present)]
+        begins, wanted = np.cumsum(present) - present, budgets(present, self.rate)
+        return order[np.repeat(begins, wanted) + ranges(wanted)]
 
 
 def by_sequence_at_random(keys: Bits, sequences: Ints) -> Ints:
@@ -37,8 +39,18 @@ def by_sequence_at_random(keys: Bits, sequences: Ints) -> Ints:
 
     Stable, so that even equal keys fall in an order that does not depend on the batch.
     """
-    order: Ints = np.argsort((sequences.astype(np.uint64) << np.uint64(32)) | keys, kind="stable")
-    return order
+    if len(keys) > _PLACES or int(sequences.max(initial=0)) >= _PLACES:
+        order: Ints = np.argsort((sequences.astype(np.uint64) << np.uint64(32)) | keys, kind="stable")
+        return order
+    # sequence, random number and index in one number, which is sorted as it is: many times faster than `argsort`
+    whole = sequences.astype(np.uint64)
+    whole <<= np.uint64(32)
+    whole |= keys
+    whole <<= np.uint64(16)
+    whole |= np.arange(len(keys), dtype=np.uint64)
+    whole.sort()
+    whole &= np.uint64(_PLACES - 1)
+    return whole.view(np.int64)
 
 
 def budgets(present: Ints, rate: float) -> Ints:

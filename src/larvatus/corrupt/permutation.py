@@ -32,8 +32,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from larvatus.arrays import Ints, Mapped
-from larvatus.batch import MaskedTokens, TokenBatch, Totals, grown
+from larvatus.arrays import Ints, Mapped, grown
+from larvatus.batch import MaskedTokens, TokenBatch, Totals
 from larvatus.corrupt.masking import budgets, by_sequence_at_random
 from larvatus.corrupt.replacement import Text
 from larvatus.errors import RecipeError

@@ -181,7 +181,9 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ordinary_T = text.ordinary_T
         bits_4T = text.bits(ordinary_T)
         sequences_T, words_T = text.sequences_N[ordinary_T], text.tokens.words[ordinary_T]
-        chosen_M = np.sort(self.choose(bits_4T[0], sequences_T, words_T, count=text.tokens.count))
+        chosen_T = np.zeros(len(ordinary_T), np.bool_)
+        chosen_T[self.choose(bits_4T[0], sequences_T, words_T, count=text.tokens.count)] = True
+        chosen_M = np.flatnonzero(chosen_T)
         return Hidden(places_M=ordinary_T[chosen_M], bits_3M=bits_4T[1:, chosen_M])
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -46,10 +46,14 @@ class Update:
         ranks: Ranks,
         clip: float,
         seed: int,
+        draws: bool = True,
     ) -> None:
-        """`clip`: the largest norm of the gradient, 0 for none. Dropout draws depend on `seed`, step and microbatch."""
+        """`clip`: the largest norm of the gradient, 0 for none. Dropout draws depend on `seed`, step and microbatch.
+
+        `draws`: whether anything is drawn from torch's generator; where nothing is, it is left alone.
+        """
         self.optimizer, self.parameters = optimizer, parameters
-        self.runtime, self.ranks, self.clip, self.seed = runtime, ranks, clip, seed
+        self.runtime, self.ranks, self.clip, self.seed, self.draws = runtime, ranks, clip, seed, draws
         self._bad: Tensor | None = None
 
     def __call__(
@@ -57,12 +61,14 @@ class Update:
     ) -> Tensor:
         """Update the weights once; [F + 1]: the sums of the figures, then the norm of the unclipped gradient."""
         sums = torch.zeros(figures, device=self.runtime.device)
-        for item, micro in enumerate(micros):
-            if self.ranks.takes(item):
-                with replayable(derive(self.seed, "dropout", step, item), self.runtime.device):
+        with self._generator():
+            for item, micro in enumerate(micros):
+                if self.ranks.takes(item):
+                    if self.draws:
+                        torch.manual_seed(derive(self.seed, "dropout", step, item))
                     part = share(micro)
-                part.loss.backward()
-                sums += part.figures
+                    part.loss.backward()
+                    sums += part.figures
         sums = self.ranks.add(sums)
         self.ranks.add_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip or math.inf)
@@ -72,6 +78,14 @@ class Update:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return numbers
+
+    def _generator(self) -> AbstractContextManager[None]:
+        """What to do with torch's generator around a step; that it is left alone is made sure of once."""
+        if self.draws:
+            return generator_kept(self.runtime.device)
+        if self._bad is None and not self.runtime.compile:  # the first step; compiling draws for its own trials
+            return generator_untouched(self.runtime.device)
+        return nullcontext()
 
     @property
     def unsound(self) -> bool:
@@ -92,9 +106,21 @@ def autocast(runtime: Runtime) -> torch.autocast:
 
 
 @contextmanager
-def replayable(seed: int, device: str) -> Iterator[None]:
-    """Dropout draws that depend on `seed` alone; the generator that was there before comes back afterwards."""
+def generator_kept(device: str) -> Iterator[None]:
+    """Inside, torch's generator may be seeded and drawn from; afterwards it is where it was before."""
     devices = [torch.cuda.current_device()] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
         yield
+
+
+@contextmanager
+def generator_untouched(device: str) -> Iterator[None]:
+    """Make sure that nothing is drawn inside: what is drawn from a generator that nobody seeded cannot be repeated."""
+
+    def states() -> list[Tensor]:
+        return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device.startswith("cuda") else [])]
+
+    before = states()
+    yield
+    if not all(map(torch.equal, before, states())):
+        raise AssertionError("a step drew random numbers, which `larvatus.nn.dropout.draws` did not see")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from larvatus.arrays import Ints
-from larvatus.batch import IGNORE, NO_WORD, TokenBatch, Totals, TrainingBatch, grown, ranges
+from larvatus.arrays import Ints, grown
+from larvatus.batch import IGNORE, NO_WORD, TokenBatch, Totals, TrainingBatch, ranges
 from larvatus.errors import UsageError
 
 __all__ = ["IGNORE", "fill", "filler_lengths"]

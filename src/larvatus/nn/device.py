@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from larvatus.arrays import repeats
 from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.ranges import shown
@@ -42,6 +43,8 @@ def on_device(batch: B, device: torch.device | str) -> B:
     target = torch.device(device)
 
     def move(array: npt.NDArray[np.int64]) -> Tensor:
+        if repeats(array) and target.type == "cuda":  # one number: nothing to copy
+            return torch.full((len(array),), int(array[0]), dtype=torch.int64, device=target)
         if not array.flags.writeable:  # a view into a shard: torch warns about memory it may not write
             array = array.copy()
         tensor = torch.from_numpy(np.ascontiguousarray(array))

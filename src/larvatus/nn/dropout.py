@@ -23,6 +23,19 @@ def keep_scale(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
     return keep.to(dtype).mul_(_LEVELS / (_LEVELS - dropped))
 
 
+def draws(module: nn.Module) -> bool:
+    """Whether anything is dropped while a module trains: any of its parts has a share above 0, whatever it calls it.
+
+    >>> draws(nn.Sequential(Dropout(0.0))), draws(nn.Sequential(Dropout(0.1)))
+    (False, True)
+    """
+    for part in module.modules():
+        shares = [value for name, value in vars(part).items() if name == "p" or "dropout" in name]
+        if any(value != 0 for value in shares if isinstance(value, float | int)):
+            return True
+    return False
+
+
 class Dropout(nn.Module):
     def __init__(self, p: float) -> None:
         super().__init__()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 from larvatus.corpus.loader import Loader
 from larvatus.engine.settings import Budget
 from larvatus.errors import UsageError
+from larvatus.pretraining.loop import ahead
 from larvatus.pretraining.step import Stepper
 from larvatus.recipes import Recipe, steps_of_phases
 
@@ -62,15 +64,16 @@ def steps_of_minutes(
 
 
 def _seconds_per_step(stepper: Stepper, loader: Loader, length: int) -> float:
-    batches = loader.steps()
-    for _ in range(2):
-        stepper(next(batches)[0], step=0, rate=0.0, limit=length).check()
-    began, steps = time.monotonic(), 0
-    while steps < 2 or time.monotonic() - began < MEASURED_S:
-        report = stepper(next(batches)[0], step=0, rate=0.0, limit=length)
-        steps += 1
-    report.check()  # waits for the last one
-    return (time.monotonic() - began) / steps
+    prepared = (stepper.prepare(batch, limit=length) for batch, _ in loader.steps())
+    with closing(ahead(prepared, close=loader.close)) as ready:  # as the run itself does
+        for _ in range(2):
+            stepper.launch(next(ready), step=0, rate=0.0).check()
+        began, steps = time.monotonic(), 0
+        while steps < 2 or time.monotonic() - began < MEASURED_S:
+            report = stepper.launch(next(ready), step=0, rate=0.0)
+            steps += 1
+        report.check()  # waits for the last one
+        return (time.monotonic() - began) / steps
 
 
 def steps_wanted(recipe: Recipe, budget: Budget, tokens: int) -> int | None:

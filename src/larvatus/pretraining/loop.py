@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -27,7 +29,7 @@ from larvatus.pretraining.checkpoint import CurvePoint, Progress
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.monitor import Monitor
 from larvatus.pretraining.report import StepReport
-from larvatus.pretraining.step import Stepper
+from larvatus.pretraining.step import ReadyStep, Stepper
 from larvatus.recipes import Recipe, steps_of_phases
 from larvatus.signals import Stop
 
@@ -59,8 +61,9 @@ class Pretraining:
     def __post_init__(self) -> None:
         self.clock = Clock(self.progress.seconds)
         self._evaluated = self.progress.step
-        self._batches: Generator[tuple[TrainingBatch[Ints], Cursor], None, None] | None = None
-        self._fetched: tuple[TrainingBatch[Ints], Cursor] | None = None
+        self._batches: Generator[tuple[ReadyStep, Cursor], None, None] | None = None
+        self._fetched: tuple[ReadyStep, Cursor] | None = None
+        self._waited = 0.0
         self._ends = _ends(self.recipe, self.progress.steps)
         self._unread: list[StepReport] = []
         """The step that was launched and not yet looked at."""
@@ -96,9 +99,20 @@ class Pretraining:
             self.progress = msgspec.structs.replace(self.progress, phase=phase, cursor=Cursor())
         if self._batches is None:
             loader = self.loader(phase)
-            self._batches = ahead(loader.steps(self.progress.cursor), leave=self._may_leave, close=loader.close)
+            steps = self._ready(loader.steps(self.progress.cursor), limit=self.recipe.phases[phase].length)
+            self._batches = ahead(steps, leave=self._may_leave, close=loader.close)
+        began = time.monotonic()
         self._fetched = next(self._batches, None)
+        self._waited = time.monotonic() - began
         return self._fetched is not None
+
+    def _ready(
+        self, steps: Iterator[tuple[TrainingBatch[Ints], Cursor]], *, limit: int
+    ) -> Generator[tuple[ReadyStep, Cursor], None, None]:
+        """Steps on their device: this runs on the thread of `ahead`."""
+        with closing(steps) if isinstance(steps, Generator) else nullcontext():
+            for batch, cursor in steps:
+                yield self.stepper.prepare(batch, limit=limit), cursor
 
     def _may_leave(self) -> bool:
         """Whether to stop between two steps, before all ranks have agreed on it: not where others would wait."""
@@ -111,10 +125,12 @@ class Pretraining:
 
     def step(self) -> None:
         assert self._fetched is not None
-        recipe, progress, (batch, cursor) = self.recipe, self.progress, self._fetched
+        recipe, progress, (ready, cursor) = self.recipe, self.progress, self._fetched
+        began, self._fetched = time.monotonic(), None
         rate = learning_rate(recipe.schedule, recipe.optimizer.rate, step=progress.step, steps=progress.steps)
-        report = self.stepper(batch, step=progress.step, rate=rate, limit=recipe.phases[progress.phase].length)
+        report = self.stepper.launch(ready, step=progress.step, rate=rate)
         self.read()  # the step before this one, while this one is under way
+        report.waits(self._waited, beside=time.monotonic() - began)
         self._unread.append(report)
         self.progress = msgspec.structs.replace(
             progress,

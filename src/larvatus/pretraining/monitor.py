@@ -53,6 +53,8 @@ class Monitor:
             "rate": report.rate,
             "gradient": report.gradient,
             "tokens/s": round(speed),
+            "wait": round(report.wait, 6),
+            "wait/share": round(report.wait_share, 4),
         }
         self.metrics.write("train", step, values | ({"mfu": round(mfu, 4)} if mfu else {}))
         parts = ", ".join(f"{name.partition('-')[0]} {value:.2f}" for name, value in report.losses.items())

@@ -30,6 +30,7 @@ class StepReport:
     ) -> None:
         """`numbers` [objectives + 1]: the sum of each objective's losses, then the norm of the unclipped gradient."""
         self.step, self.tokens, self.rate = step, tokens, rate
+        self.wait = self.wait_share = 0.0
         self._counts, self._weights, self._numbers = counts, weights, numbers
         self._arrived: torch.cuda.Event | None = None
         if numbers.is_cuda:
@@ -37,6 +38,10 @@ class StepReport:
             self._numbers.copy_(numbers, non_blocking=True)
             self._arrived = torch.cuda.Event()
             self._arrived.record()
+
+    def waits(self, seconds: float, *, beside: float) -> None:
+        """Take note of how long the step waited for its data, and of the seconds that it took besides."""
+        self.wait, self.wait_share = seconds, seconds / max(seconds + beside, 1e-9)
 
     @cached_property
     def _values(self) -> list[float]:

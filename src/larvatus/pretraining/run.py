@@ -316,7 +316,7 @@ class Run:
             tokens=recipe.batch * length,
             seed=seed,
             workers=self.job.runtime.workers,
-            reading=Reading(mixture=recipe.mixture, from_text=recipe.from_text),
+            reading=Reading(mixture=recipe.mixture, from_text=recipe.from_text, words=False),
         )
 
     def _evaluate(self, phase: int, tokens: int) -> HeldOut | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from larvatus.arrays import Ints
+from larvatus.arrays import Ints, repeated
 from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch, edges, ranges
 from larvatus.corpus.block import Block
 from larvatus.text.frame import Dress
@@ -61,16 +62,21 @@ def assemble(block: Block, pieces: Pieces, dress: Dress) -> TrainingBatch[Ints]:
     text_starts = edge[:-1] + before
 
     real = np.ones(int(edge[-1]), np.bool_)  # [M] tokens of the text
-    ids, segments = np.empty(len(real), np.int64), np.empty(len(real), np.int64)
+    ids = np.empty(len(real), np.int64)
+    alone = {*dress.text_segments, *chain(*dress.gap_segments)}  # the segments there are
+    segments = repeated(min(alone), len(real)) if len(alone) == 1 else np.empty(len(real), np.int64)
     text_ends = text_starts + taken
     gap_starts = [edge[:-1][first], *(text_ends[pieces.texts == text] for text in range(len(dress.gaps) - 1))]
     for places, gap, kinds in zip(gap_starts, dress.gaps, dress.gap_segments, strict=True):
         for offset, (special, kind) in enumerate(zip(gap, kinds, strict=True)):
             at = places + offset
-            ids[at], segments[at], real[at] = special, kind, False
+            ids[at], real[at] = special, False
+            if len(alone) > 1:
+                segments[at] = kind
     source = ranges(taken) + np.repeat(pieces.starts, taken)
     ids[real] = block.ids[source]
-    segments[real] = np.repeat(as_array(dress.text_segments)[pieces.texts], taken)
+    if len(alone) > 1:
+        segments[real] = np.repeat(as_array(dress.text_segments)[pieces.texts], taken)
 
     starts = np.zeros(len(real), np.bool_)
     starts[real] = block.words[source]
