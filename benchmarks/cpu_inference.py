@@ -88,11 +88,14 @@ def ways_of(directory: str, asked: argparse.Namespace, folder: Path) -> dict[str
     if asked.onnx:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            import onnx
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
         path, small = folder / "model.onnx", folder / "int8.onnx"
         write_onnx(plain.bundle.network, path, output="vectors")
-        quantize_dynamic(path, small, per_channel=True, weight_type=QuantType.QInt8)
+        bare = onnx.load(path)
+        del bare.graph.value_info[:]  # of matrices that the quantiser turns
+        quantize_dynamic(bare, small, per_channel=True, weight_type=QuantType.QInt8)
         ways["ONNX Runtime float32"] = onnx_way(session_of(path), plain.tokenizer)
         ways["ONNX Runtime int8"] = onnx_way(session_of(small), plain.tokenizer)
     return ways

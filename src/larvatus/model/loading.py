@@ -62,7 +62,7 @@ class Running(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.runtime == "onnx":
             from larvatus.model.onnx_runtime import run_in_onnx  # an extra, and a second of imports
 
-            run_in_onnx(bundle.network)
+            run_in_onnx(bundle)
         return bundle
 
     def load(self, path: str | Path, **settings: Any) -> Model:

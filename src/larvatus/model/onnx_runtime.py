@@ -15,18 +15,23 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.batch import TokenBatch
-from larvatus.bundle.onnx_file import INPUTS, padded_inputs, session_of, write_onnx
+from larvatus.bundle.directory import Bundle
+from larvatus.bundle.onnx_file import INPUTS, check_onnx, padded_inputs, session_of, write_onnx
 from larvatus.errors import UsageError
-from larvatus.network import Network
+from larvatus.model.onnx_export import FILE, exported_vectors
 from larvatus.nn.encoder_base import Encoder
 
 
-def run_in_onnx(network: Network) -> None:
-    """Have the encoder computed by ONNX Runtime; it takes some seconds to export."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        write_onnx(network, path, output="vectors")
-        network.encoder = OnnxEncoder(network.encoder, session_of(path))
+def run_in_onnx(bundle: Bundle) -> None:
+    """Have the encoder computed by ONNX Runtime, from the file beside the model or one that is made now, in seconds."""
+    check_onnx()
+    network, file = bundle.network, exported_vectors(bundle)
+    if file is None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / FILE
+            write_onnx(network, path, output="vectors")
+            file = path.read_bytes()
+    network.encoder = OnnxEncoder(network.encoder, session_of(file))
 
 
 class OnnxEncoder(Encoder):
