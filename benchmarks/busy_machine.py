@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections import defaultdict
 
-STEPS_TO_COMPARE = 8
+STEPS_TO_COMPARE = 3
 CHILD = """
 import sys, time
 if sys.argv[1] == "before":  # too late for larvatus to say how threads wait

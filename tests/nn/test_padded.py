@@ -1,10 +1,11 @@
 """The padded form of an encoder gives at every token what the flat one gives."""
 
+import numpy as np
 import pytest
 import torch
 
 from larvatus.batch import TokenBatch
-from larvatus.bundle.onnx_file import padded_inputs
+from larvatus.bundle.onnx_file import padded_inputs, portions
 from larvatus.errors import UsageError
 from larvatus.heads.summary import pooled_padded, summary_tokens
 from larvatus.nn.causal_transformer import CausalTransformerConfig
@@ -59,3 +60,13 @@ def test_pooling_of_padded_sequences_is_that_of_flat_ones(pool):
 def test_other_encoders_are_refused():
     with pytest.raises(UsageError, match="no padded form"):
         PaddedEncoder(CausalTransformerConfig(layers=1, hidden=8, heads=2).build(10))
+
+
+def test_sequences_that_are_padded_together_are_all_there_and_of_nearly_one_length():
+    lengths = np.random.default_rng(0).integers(1, 128, 400)
+    parts = list(portions(lengths))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(400))
+    assert all(
+        lengths[part].max() * len(part) <= 1.3 * lengths[part].sum() or lengths[part].sum() < 512 for part in parts
+    )
+    assert len(parts) > 2

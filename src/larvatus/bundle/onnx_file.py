@@ -9,6 +9,7 @@ of the vocabulary at every place. A file is held against the flat network before
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import warnings
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.arrays import Floats, Ints
-from larvatus.batch import TokenBatch
+from larvatus.batch import TokenBatch, edges, ranges
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.heads.head import Head
 from larvatus.network import Network
@@ -35,6 +36,8 @@ NEEDED = ("onnx", "onnxruntime", "onnxscript")
 TOLERANCE = 1e-3
 """By which a number may differ from torch's, times the largest there is (1 at least)."""
 OPSET = 18
+MOST_PADDED, FEWEST = 1.2, 256
+"""How many times the tokens a padded batch may have, and how many tokens are not worth a batch of their own."""
 _LENGTHS = (3, 17, 9, 32, 1)
 """Of the sequences that a file is tried on, where the model reads so many tokens."""
 
@@ -98,6 +101,34 @@ def session_of(path: Path | bytes) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other programs want the cores too
     source = path if isinstance(path, bytes) else str(path)
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def portions(lengths_B: Ints) -> Iterator[Ints]:
+    """Sequences that are padded together: neighbours in length, of which padding adds little, or which are few."""
+    order = np.argsort(lengths_B, kind="stable")
+    first = tokens = 0
+    for place, length in enumerate(lengths_B[order].tolist()):
+        if tokens >= FEWEST and length * (place - first + 1) > MOST_PADDED * (tokens + length):
+            yield order[first:place]
+            first, tokens = place, 0
+        tokens += length
+    yield order[first:]
+
+
+def run_flat(session: Any, batch: TokenBatch[Ints]) -> Floats:
+    """What a file that gives vectors makes of a flat batch: [N, D]."""
+    starts = edges(batch.lengths)[:-1]
+    out: Floats | None = None
+    for chosen in portions(batch.lengths):
+        lengths = batch.lengths[chosen]
+        rows = np.repeat(starts[chosen], lengths) + ranges(lengths)
+        part = dataclasses.replace(batch, ids=batch.ids[rows], segments=batch.segments[rows], lengths=lengths)
+        inputs = padded_inputs(part)
+        padded: Floats = session.run(None, inputs)[0]
+        out = np.empty((batch.size, padded.shape[-1]), np.float32) if out is None else out
+        out[rows] = padded[inputs[INPUTS[1]] > 0]
+    assert out is not None
+    return out
 
 
 def padded_inputs(batch: TokenBatch[Ints]) -> dict[str, Ints]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from larvatus.batch import TokenBatch
 from larvatus.bundle.directory import Bundle
-from larvatus.bundle.onnx_file import INPUTS, check_onnx, padded_inputs, session_of, write_onnx
+from larvatus.bundle.onnx_file import check_onnx, run_flat, session_of, write_onnx
 from larvatus.errors import UsageError
 from larvatus.model.onnx_export import FILE, exported_vectors
 from larvatus.nn.encoder_base import Encoder
@@ -50,9 +50,7 @@ class OnnxEncoder(Encoder):
     ) -> Tensor | list[Tensor]:
         if layers is not None and set(layers) != {self.depth}:
             raise UsageError("ONNX Runtime gives the last layer alone; leave out runtime onnx for others, or for a mix")
-        inputs = padded_inputs(batch.map(lambda tensor: tensor.numpy()))
-        (padded,) = self._session.run(None, inputs)
-        z_ND = torch.from_numpy(padded)[torch.from_numpy(inputs[INPUTS[1]] > 0)]
+        z_ND = torch.from_numpy(run_flat(self._session, batch.map(lambda tensor: tensor.numpy())))
         return z_ND if layers is None else [z_ND for _ in layers]
 
     def parts(self) -> list[tuple[int, nn.Module]]:

@@ -28,6 +28,7 @@ from larvatus.nn.rotary import rotate
 
 
 class Attention(nn.Module):
+    qkv: nn.Linear | Int8Linear
     stacked: ClassVar[dict[str, int]] = {"qkv.weight": 3}
     """Parameters that hold several matrices, one above the other: for optimizers that treat each by itself."""
 
@@ -35,7 +36,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.qkv: nn.Linear | Int8Linear = nn.Linear(hidden, 3 * hidden, bias=biases)
+        self.qkv = nn.Linear(hidden, 3 * hidden, bias=biases)
         self.out = nn.Linear(hidden, hidden, bias=biases)
 
     @property
