@@ -59,7 +59,7 @@ def deeper(directory: str, layers: int, out: Path) -> str:
 
 
 def onnx_way(session: Any, tokenizer: Any) -> Callable[[Sequence[str]], Any]:
-    """The same vectors by ONNX Runtime: texts sorted by length, batches of as many tokens with little padding, mean over tokens."""
+    """The same vectors by ONNX Runtime: texts sorted by length, batches of as many tokens with little padding."""
 
     def embed(texts: Sequence[str]) -> Any:
         framed = [tokenizer.frame.single.ids(ids).tolist() for ids in tokenizer.encode_fast(list(texts))]
