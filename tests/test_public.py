@@ -15,6 +15,7 @@ PUBLIC = {
         "convert",
         "embed_files",
         "evaluate",
+        "export_onnx",
         "finetune",
         "pretrain",
         "prompt",

@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from larvatus.waiting import wait_asleep
+
 if TYPE_CHECKING:
     from larvatus.api import (
         ablate,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         convert,
         embed_files,
         evaluate,
+        export_onnx,
         finetune,
         fit_standardiser,
         head_importance,
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
     from larvatus.tasks.write.results import Written
     from larvatus.text.tokenizer import Tokenizer
     from larvatus.version import VERSION as __version__
+
+wait_asleep()  # before torch is loaded
 
 __all__ = [
     "Answer",
@@ -89,6 +94,7 @@ __all__ = [
     "convert",
     "embed_files",
     "evaluate",
+    "export_onnx",
     "finetune",
     "fit_standardiser",
     "head_importance",
@@ -136,6 +142,7 @@ _HOMES = {
     "convert": "larvatus.api",
     "embed_files": "larvatus.api",
     "evaluate": "larvatus.api",
+    "export_onnx": "larvatus.api",
     "finetune": "larvatus.api",
     "fit_standardiser": "larvatus.api",
     "head_importance": "larvatus.api",

@@ -50,10 +50,10 @@ KNOWN_FLAGS = {
         "--overwrite --precision --quiet --resume --save-every --seed --sentences --set --size --split --steps "
         "--tensorboard --text-field --valid --workers"
     ),
-    "larvatus fill": "--beam --device --joint --json --marginals --model --top --words-only",
+    "larvatus fill": ("--beam --device --joint --json --marginals --model --quantise --runtime --top --words-only"),
     "larvatus generate": (
         "--beams --device --early-stopping --encoding --file --json --length-penalty --max-tokens --model "
-        "--samples --seed --stop --temperature --top-k --top-p"
+        "--quantise --runtime --samples --seed --stop --temperature --top-k --top-p"
     ),
     "larvatus doctor": "--json",
     "larvatus recipes": "--json",
@@ -71,6 +71,8 @@ KNOWN_FLAGS = {
     ),
     "larvatus corpus show": "--alpha --json",
     "larvatus corpus verify": "--json",
+    "larvatus export": "",
+    "larvatus export onnx": "--json --out --output --overwrite",
     "larvatus convert": "--dtype --json --online --overwrite --revision --to",
     "larvatus compare": (
         "--compile --corpus --device --encoding --epochs --json --language --language-field --licence "
@@ -85,17 +87,20 @@ KNOWN_FLAGS = {
         "--tokens --valid --workers"
     ),
     "larvatus evaluate": (
-        "--against --beams --by --corpus --data --device --encoding --glue --header --json --label --language "
-        "--language-field --length --merge --metric --no-header --no-quoting --on-bad --overwrite --pair --plot "
-        "--predictions --quoting --repair --samples --sentences --separator --source --split --strict --tag --target "
-        "--task --text --text-field --tokens --transfer --truncate --word"
+        "--against --beams --by --corpus --data --device --encoding --glue --header --json --label "
+        "--language --language-field --length --merge --metric --no-header --no-quoting --on-bad --overwrite "
+        "--pair --plot --predictions --quantise --quoting --repair --runtime --samples --sentences "
+        "--separator --source --split --strict --tag --target --task --text --text-field --tokens --transfer "
+        "--truncate --word"
     ),
     "larvatus embed": (
         "--device --dtype --encoding --json --language --layers --model --normalise --on-bad --out --overlap "
-        "--overwrite --pool --precision --quiet --resume --sentences --split --standardise --text-field --unit"
+        "--overwrite --pool --precision --quantise --quiet --resume --runtime --sentences --split "
+        "--standardise --text-field --unit"
     ),
     "larvatus score": (
-        "--device --encoding --file --json --method --model --normalise --out --overwrite --pairs --quiet --resume"
+        "--device --encoding --file --json --method --model --normalise --out --overwrite --pairs --quantise "
+        "--quiet --resume --runtime"
     ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
@@ -118,8 +123,8 @@ KNOWN_FLAGS = {
     "larvatus similar evaluate": "--device --json --layers --model --pool --standardise --train",
     "larvatus map": (
         "--cased --clusters --color --color-field --corpus --csv --device --encoding --json --language "
-        "--language-field --layers --limit --method --model --on-bad --out --overwrite --png --pool --quiet "
-        "--seed --sentences --split --standardise --text-field"
+        "--language-field --layers --limit --method --model --on-bad --out --overwrite --png --pool "
+        "--quantise --quiet --runtime --seed --sentences --split --standardise --text-field"
     ),
     "larvatus attention": "",
     "larvatus attention show": (
@@ -145,8 +150,9 @@ KNOWN_FLAGS = {
         "--no-quoting --pair --quoting --separator --tag --target --task --text --word"
     ),
     "larvatus predict": (
-        "--batch-tokens --beams --device --encoding --ending --file --format --json --length --merge --out --overlap "
-        "--overwrite --pair --pair-column --probabilities --text --top --truncate"
+        "--batch-tokens --beams --device --encoding --ending --file --format --json --length --merge --out "
+        "--overlap --overwrite --pair --pair-column --probabilities --quantise --runtime --text --top "
+        "--truncate"
     ),
     "larvatus prompt": (
         "--baseline --batch --calibrate --data --device --distil-steps --draws --encoding --header --json --k --label "

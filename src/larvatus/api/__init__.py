@@ -23,6 +23,7 @@ from larvatus.api.tasks import finetune
 from larvatus.api.text import build_corpus, train_tokenizer
 from larvatus.api.transferring import transfer
 from larvatus.api.vectors import embed_files
+from larvatus.model.onnx_export import export_onnx
 
 __all__ = [
     "ablate",
@@ -33,6 +34,7 @@ __all__ = [
     "convert",
     "embed_files",
     "evaluate",
+    "export_onnx",
     "finetune",
     "fit_standardiser",
     "head_importance",

@@ -91,7 +91,7 @@ class TuningMachine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     device: str = "auto"
     """auto, cpu or cuda."""
     precision: str = "auto"
-    """fp32, bf16 (mixed, on a GPU), or auto."""
+    """fp32, bf16 (mixed, on a GPU or a CPU that has it), or auto."""
     microbatch: Annotated[int, MICROBATCH] | None = None
     """Tokens of one pass; gradients add up to a step."""
 

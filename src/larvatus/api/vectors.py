@@ -39,7 +39,7 @@ class EmbedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     overlap: CountOrNone | None = None
     """Tokens that windows of a long text share; a quarter of a window by default."""
     precision: Precision = "fp32"
-    """bf16 is for GPUs."""
+    """bf16 is for GPUs, and for CPUs that have it."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False

@@ -41,6 +41,9 @@ COMMANDS = {
         _TRAIN,
         "Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out.",
     ),
+    "export": Listed(
+        "larvatus.cli.train.export:app", _TRAIN, "Write a model for other programs: ONNX, checked against torch."
+    ),
     "fill": Listed(
         "larvatus.cli.cloze.fill:fill",
         _USE,

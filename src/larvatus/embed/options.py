@@ -36,7 +36,7 @@ class EmbedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tokens: Count | None = None
     """Tokens of a batch; by default what suits the device. No vector depends on it."""
     precision: Precision = "fp32"
-    """bf16 is for GPUs."""
+    """bf16 is for GPUs, and for CPUs that have it."""
     standardise: Standardiser | None = None
     """Bring every dimension to mean 0 and spread 1 (before `normalise`); it must be fitted for these units."""
 

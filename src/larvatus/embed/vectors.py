@@ -24,6 +24,7 @@ from larvatus.embed.options import EmbedOptions
 from larvatus.embed.plan import Plan, plan
 from larvatus.embed.results import Vectors
 from larvatus.errors import UsageError
+from larvatus.nn.cpu import check_bf16
 from larvatus.nn.device import on_device
 from larvatus.nn.encoder import Encoder
 from larvatus.text.tokenizer import Tokenizer
@@ -50,8 +51,8 @@ def embed_texts(
     options = options or EmbedOptions()
     mix = LayerMix.read(options.layers, layers=encoder.depth)
     device = encoder.device
-    if options.precision == "bf16" and device.type == "cpu":
-        raise UsageError("precision bf16 wants a GPU; leave it out on a CPU")
+    if options.precision == "bf16":
+        check_bf16(device.type)
     check_texts(texts)
     if spans is not None and len(spans) != len(texts):
         raise UsageError(f"{len(texts)} texts, but spans of {len(spans)}; give a list of spans for each text")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from larvatus.corpus.processes import check_count
 from larvatus.errors import UsageError
+from larvatus.nn.cpu import check_bf16
 from larvatus.nn.device import choose_device
 from larvatus.ranges import STEPS, Range, whole
 
@@ -42,8 +43,8 @@ class Runtime:
     def __post_init__(self) -> None:
         if self.precision not in ("fp32", "bf16"):
             raise UsageError(f"--precision is fp32 or bf16, not {self.precision!r}")
-        if self.precision == "bf16" and self.device == "cpu":
-            raise UsageError("--precision bf16 wants a GPU; leave it out on a CPU")
+        if self.precision == "bf16":
+            check_bf16(self.device)
         MICROBATCH.check(self.microbatch, "--microbatch")
         check_count(self.workers)
 

@@ -92,6 +92,11 @@ class Answering(Head):
         """What the scores are told from: the vectors of all tokens as they are."""
         return states
 
+    def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
+        """[B, L, 2]: start and end of each token."""
+        whole = self.mix is None and self.lstm is None
+        return whole_precision(self.classifier(self.trunk(z_BLD))) if whole else super().padded_logits(z_BLD, mask_BL)
+
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Start and end score of each token: [N, D] (or a stack of layers) → [N, 2]."""
         x_ND = self.trunk(x)

@@ -23,7 +23,7 @@ from larvatus.arrays import Ints
 from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import UsageError
 from larvatus.heads.head import Head, HeadConfig
-from larvatus.heads.summary import SUMMARIES, SummaryPool, summary_tokens
+from larvatus.heads.summary import SUMMARIES, SummaryPool, pooled_padded, summary_tokens
 from larvatus.heads.trunk import Dense, whole_precision
 from larvatus.nn.bilstm import BiLSTM
 from larvatus.nn.encoder import EncoderConfig
@@ -162,6 +162,12 @@ class Classification(Head):
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores of the classes from features: [B, D] (or a stack of layers) → [B, K]."""
         return whole_precision(self.classifier(self.trunk(x)))
+
+    def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
+        """[B, K]."""
+        if self.mix is not None or self.lstm is not None:
+            return super().padded_logits(z_BLD, mask_BL)
+        return whole_precision(self.classifier(self.trunk(pooled_padded(z_BLD, mask_BL, self.config.pool))))
 
     def size(self, batch: TrainingBatch[Any]) -> float:
         """By how much the sum of losses is divided: texts, each counted with the weight of its class."""

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from larvatus.arrays import Ints
 from larvatus.batch import TokenBatch, TrainingBatch, WordPieces
+from larvatus.errors import UsageError
 from larvatus.heads.summary import SummaryPool, summary_places
 from larvatus.heads.trunk import Trunk
 from larvatus.nn.encoder import Encoder, EncoderConfig
@@ -155,6 +156,13 @@ class Head(Trunk):
     def logits(self, x: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores from features: [R, D] (or a stack of layers) → [R, K]."""
         raise NotImplementedError
+
+    def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
+        """Scores from the last layer of padded sequences, for programs that know no flat batches (ONNX): [B, …, K].
+
+        `mask` is 1 at tokens and 0 at padding.
+        """
+        raise UsageError(f"scores of {self.config.describe()} cannot be exported; export vectors: --output vectors")
 
     def scores(self, states: Tensor, batch: TrainingBatch[Tensor]) -> Tensor:
         """Scores from the encoder's vectors."""

@@ -48,3 +48,16 @@ def summary_places(lengths_B: Tensor, pool: str) -> Tensor:
 def summary_tokens(z_ND: Tensor, lengths_B: Tensor, pool: str) -> Tensor:
     """The vector of each sequence's summary token: [N, D] → [B, D]. An empty (filler) one gets another's."""
     return z_ND.index_select(0, summary_places(lengths_B, pool).clamp(0, z_ND.shape[0] - 1))
+
+
+def pooled_padded(z_BLD: Tensor, mask_BL: Tensor, pool: str) -> Tensor:
+    """What stands for each padded sequence, by `cls`, `last`, `mean` or `max`: [B, L, D] → [B, D]."""
+    if pool == "cls":
+        return z_BLD[:, 0]
+    mask_BL1 = mask_BL[:, :, None].to(z_BLD.dtype)
+    if pool == "last":
+        last_B11 = (mask_BL.sum(1) - 1)[:, None, None]
+        return z_BLD.gather(1, last_B11.expand(-1, 1, z_BLD.shape[2]))[:, 0]
+    if pool == "mean":
+        return (z_BLD * mask_BL1).sum(1) / mask_BL1.sum(1)
+    return z_BLD.masked_fill(mask_BL1 == 0, torch.finfo(z_BLD.dtype).min).amax(1)

@@ -122,6 +122,11 @@ class Tagging(Head):
             x_WD = self.dropout(self.lstm(x_WD, words_of(batch).counts))
         return whole_precision(self.classifier(x_WD))
 
+    def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
+        """[B, L, K]: a word has the scores of its first token."""
+        whole = self.mix is None and self.lstm is None and self.crf is None and self.config.pool == "first"
+        return whole_precision(self.classifier(self.trunk(z_BLD))) if whole else super().padded_logits(z_BLD, mask_BL)
+
     def size(self, batch: TrainingBatch[Any]) -> float:
         """By how much the sum of losses is divided: tags that are known, on subwords or on words."""
         known = batch.targets[WordTags].tags != IGNORE

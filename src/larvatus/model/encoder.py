@@ -42,9 +42,11 @@ from larvatus.text.tokenizer import Tokenizer
 class EncoderModel:
     """A loaded network in evaluation mode, with its vocabulary. It holds no state that a call could change."""
 
-    def __init__(self, bundle: Bundle, device: torch.device) -> None:
+    def __init__(self, bundle: Bundle, device: torch.device, *, number: str = "") -> None:
+        """`number` is what its weights were rounded to, where they were: int8."""
         self.bundle = bundle
         self.device = device
+        self.number = number
         self.network = bundle.network.to(device).eval()
 
     @property
@@ -60,7 +62,8 @@ class EncoderModel:
     @cached_property
     def fingerprint(self) -> str:
         """Which weights, settings and vocabulary these are."""
-        return model_fingerprint(self.bundle.path, self.tokenizer)
+        weights = model_fingerprint(self.bundle.path, self.tokenizer)
+        return f"{weights}-{self.number}" if self.number else weights
 
     def standardiser(self, given: str | Standardiser | None) -> Standardiser | None:
         """A standardiser that was fitted for this very model; one of another model is refused.

@@ -21,6 +21,7 @@ from larvatus.generation.generate import generate
 from larvatus.generation.results import Generated
 from larvatus.generation.settings import GenerateSettings
 from larvatus.model.encoder import EncoderModel
+from larvatus.model.quantised import int8_weights
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import readable, text_or_pair
 from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
@@ -332,12 +333,13 @@ class Model(EncoderModel):
 
     def __repr__(self) -> str:
         model = self.bundle.model
-        parameters = sum(p.numel() for p in self.network.parameters())
+        parameters = sum(p.numel() for p in self.network.parameters()) + int8_weights(self.network)
+        number = f" in {self.number}" if self.number else ""
         attention = f"{model.heads} heads, " if hasattr(model, "heads") else ""  # not every encoder has them
         heads = ", ".join(self.network.heads) or "no heads"
         return (
             f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {attention}"
-            f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}>"
+            f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}{number}>"
         )
 
 

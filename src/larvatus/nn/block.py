@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from larvatus.nn.attention.attention import Attention
@@ -61,18 +62,20 @@ class Block(nn.Module):
         self.dropout = Dropout(dropout)
         self.residual = RESIDUALS[norm]
         self.pre_norm = norm == "pre"
+        self.rows_at_once: int | None = None
+        """Rows that go through the feedforward layer together, so that its wider space stays in a cache; None: all."""
 
     def forward(self, x_ND: Tensor, layout: Layout, sight: Sight = FULL, rows_N: Tensor | None = None) -> Tensor:
         """With `rows`, token n is row rows[n] of x (its first dimension is then not N)."""
         y_ND = self.residual(
             x_ND, lambda x: self.attention(x, layout, sight, rows_N), self.attention_norm, self.dropout, rows_N
         )
-        return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout, None)
+        return self._fed(y_ND)
 
     def through(self, x_ND: Tensor, attend: Map) -> Tensor:
         """The block with attention computed in another way, from what `self.attention` would read."""
         y_ND = self.residual(x_ND, attend, self.attention_norm, self.dropout, None)
-        return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout, None)
+        return self._fed(y_ND)
 
     def at(self, x_ND: Tensor, layout: Layout, sight: Sight, at_B: Tensor) -> Tensor:
         """The same for one token of each sequence, [B, D]: the others are read, but get no vector of their own.
@@ -85,7 +88,18 @@ class Block(nn.Module):
         y_BD = self.residual(
             x_ND, lambda x: self.attention.at(x, layout, at_B), self.attention_norm, self.dropout, at_B
         )
-        return self.residual(y_BD, self.feedforward, self.feedforward_norm, self.dropout, None)
+        return self._fed(y_BD)
+
+    def _fed(self, y_ND: Tensor) -> Tensor:
+        """The second half of the block, in which no row sees another."""
+        if self.rows_at_once is None:
+            return self.residual(y_ND, self.feedforward, self.feedforward_norm, self.dropout, None)
+        return torch.cat(
+            [
+                self.residual(part, self.feedforward, self.feedforward_norm, self.dropout, None)
+                for part in y_ND.split(self.rows_at_once)
+            ]
+        )
 
     def attention_weights(self, x_ND: Tensor, layout: Grouped, sight: Sight = FULL) -> list[Tensor]:
         """What the heads of this block look at: [H, L, L] for each sequence in the order of the layout."""

@@ -13,21 +13,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from larvatus.cli.from_struct import from_structs
+from larvatus.cli.machine import Machine
 from larvatus.cli.numbers import BEAM, TOP, ranged
-from larvatus.cli.options import Device, ModelName
+from larvatus.cli.options import ModelName
 from larvatus.cloze.results import Fill, Fills, JointFill
 from larvatus.errors import DataError, UsageError
-from larvatus.model import load
 
 AROUND = 60  # characters before and after a blank
 
 
+@from_structs
 def fill(
     texts: Annotated[
         list[str],
         typer.Argument(metavar="TEXT...", help="Texts with [MASK] at each blank; - reads lines from standard input."),
     ],
     model: ModelName,
+    machine: Machine,
     top: Annotated[int, ranged(TOP, "--top", help="How many candidates.")] = 5,
     joint: Annotated[
         bool, typer.Option("--joint/--marginals", help="Several blanks: fill them together, or show each by itself.")
@@ -35,12 +38,11 @@ def fill(
     beam: Annotated[int, ranged(BEAM, "--beam", help="Fillings kept on the way when several blanks are filled.")] = 10,
     words_only: Annotated[bool, typer.Option("--words-only", help="Leave out pieces that only go on a word.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
-    device: Device = "auto",
 ) -> None:
     """Fill the blanks of texts: the likeliest words, with their probabilities."""
     if texts.count("-") > 1:
         raise UsageError("standard input is read once; give - once")
-    loaded = load(model, device=device)
+    loaded = machine.load(model)
     for line in chain.from_iterable(_lines() if text == "-" else [text] for text in texts):
         fills = loaded.fill(line, top=top, beam=beam, joint=joint, words_only=words_only)
         if as_json:

@@ -20,7 +20,8 @@ from rich.text import Text
 
 from larvatus.api.pairs import score_pairs
 from larvatus.cli.from_struct import Panel, from_structs
-from larvatus.cli.options import Device, Encoding, Json, ModelName
+from larvatus.cli.machine import Machine
+from larvatus.cli.options import Encoding, Json, ModelName
 from larvatus.cli.quiet import Quiet, progress_console
 from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.pseudo_likelihood import score_texts
@@ -31,7 +32,7 @@ from larvatus.evaluation.pair_files import GROUPS
 from larvatus.flags import Flag
 from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
-from larvatus.model import Model, load
+from larvatus.model import Model
 from larvatus.outputs import check_outputs
 from larvatus.text.lines import numbered_lines
 
@@ -60,9 +61,9 @@ class ScoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 @from_structs
 def score(
     model: ModelName,
+    machine: Machine,
     chosen: Annotated[ScoreSettings, Panel()],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; - reads lines from standard input.")] = None,
-    device: Device = "auto",
     encoding: Encoding = None,  # holds while the command runs
     as_json: Json = False,
     quiet: Quiet = False,
@@ -70,7 +71,7 @@ def score(
     """Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon."""
     _check(texts, chosen)
     check_outputs(chosen.out, overwrite=chosen.overwrite, inputs=[model, *chosen.pairs])
-    loaded = load(model, device=device)
+    loaded = machine.load(model)
     if chosen.pairs:
         _pairs(loaded, chosen, as_json=as_json)
         return

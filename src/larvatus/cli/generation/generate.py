@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.text import Text
 
 from larvatus.cli.from_struct import Panel, from_structs
-from larvatus.cli.options import Device, Encoding, Json, ModelName
+from larvatus.cli.machine import Machine
+from larvatus.cli.options import Encoding, Json, ModelName
 from larvatus.errors import DataError, UsageError
 from larvatus.flags import Flag
 from larvatus.generation.generate import generate as generate_texts
 from larvatus.generation.results import Continuation, Generated
 from larvatus.generation.settings import GenerateSettings
-from larvatus.model import load
 from larvatus.text.lines import numbered_lines
 
 LINES_AT_ONCE = 256
@@ -35,20 +35,20 @@ class PromptFiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 @from_structs
 def generate(
     model: ModelName,
+    machine: Machine,
     files: Annotated[PromptFiles, Panel()],
     chosen: Annotated[GenerateSettings, Panel()],
     prompts: Annotated[
         list[str] | None,
         typer.Argument(metavar="PROMPT...", help="Texts to go on with; - reads lines from standard input."),
     ] = None,
-    device: Device = "auto",
     encoding: Encoding = None,  # holds while the command runs
     as_json: Json = False,
 ) -> None:
     """Go on with texts, token after token: the likeliest, drawn, or by beam search (gpt, t5)."""
     if not (prompts or files.file):
         raise UsageError("nothing to go on with; give prompts, - for standard input, or --file")
-    loaded = load(model, device=device)
+    loaded = machine.load(model)
     count, name = 0, str(loaded.bundle.path)
     console = Console(soft_wrap=True, highlight=False)
     for labels, texts in _blocks(prompts or [], files.file):

@@ -24,6 +24,7 @@ from larvatus.api.transferring import score_languages
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_counts
+from larvatus.cli.machine import Machine
 from larvatus.cli.numbers import TOKENS
 from larvatus.cli.options import READING, MixedText
 from larvatus.cli.tasks.columns import Columns
@@ -39,6 +40,7 @@ from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.labelled.glue import PUBLISHED, glue_task
 from larvatus.labelled.squad_file import write_predictions
+from larvatus.model.loading import Running
 from larvatus.outputs import check_outputs
 from larvatus.plots import check_can_draw
 from larvatus.settings import TextSettings
@@ -63,8 +65,6 @@ class Evaluated(Struct, frozen=True, kw_only=True):
     """Another model to compare with."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
     tasks: Annotated[tuple[str, ...], Flag("--task", metavar="NAME", panel=TASK)] = ()
     """Task of GLUE, one for each DIR; default: as DIR is named."""
     glue: Annotated[Path | None, Flag(metavar="DIR", panel=TASK)] = None
@@ -100,6 +100,7 @@ class HowMuch(Struct, frozen=True, kw_only=True):
 @from_structs
 def evaluate(
     asked: Annotated[Evaluated, Panel()],
+    machine: Machine,
     text: MixedText,
     shown: Annotated[HowMuch, Panel("Held-out text")],
     chosen: Annotated[EvaluationSettings, Panel(TASK)],
@@ -116,7 +117,7 @@ def evaluate(
         if asked.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer stands alone; leave out --data, --against, --glue, --plot, --corpus …")
         with reading_in(reading.encoding):
-            _over_languages(OnTask(asked=asked, chosen=chosen, columns=columns))
+            _over_languages(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns))
         return
     if asked.source or asked.metric:
         raise UsageError("--source and --metric are for a table over languages; name its files: --transfer FILE")
@@ -124,19 +125,19 @@ def evaluate(
         if text.corpus or text.languages or shown.by:
             raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
         with reading_in(reading.encoding):
-            _on_task(OnTask(asked=asked, chosen=chosen, columns=columns))
+            _on_task(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns))
         return
     if len(asked.models) > 1:
         raise UsageError("held-out text is read by one model at a time; name one directory")
     (model,) = asked.models
-    bundle = load_bundle(model)
+    bundle = machine.bundle(model)
     if not (text.corpus or text.languages) and is_tuned(bundle):
         raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
     if columns or chosen != EvaluationSettings(samples=chosen.samples, merge=chosen.merge):
         flags = "columns, --truncate, --repair, --strict and --length"
         raise UsageError(f"{flags} are for labelled examples; name some: --data FILE")
     given, how = text.read_with(reading)
-    scores = score_text(bundle, given, how, device=asked.device, tokens=shown.tokens)
+    scores = score_text(bundle, given, how, device=str(machine.place()), tokens=shown.tokens)
     rows = scores.rows(each=shown.by == "language")
     say_counts(scores.skipped)
     if asked.as_json:
@@ -150,20 +151,21 @@ class OnTask:
     """What is to be evaluated on labelled examples, and how."""
 
     asked: Evaluated
+    machine: Running
     chosen: EvaluationSettings
     columns: Mapping[str, Any]
 
     def scores(self) -> list[TaskScores]:
-        asked, options = self.asked, self.chosen.options(self.asked.device)
+        asked, options = self.asked, self.chosen.options(str(self.machine.place()))
         against = None if asked.against is None else load_bundle(asked.against)
         if asked.data:
-            bundle = load_bundle(asked.models[0])
+            bundle = self.machine.bundle(asked.models[0])
             self.check_model(bundle)
             return [score_examples(bundle, read_for(bundle, asked.data, self.columns), options, against=against)]
         tasks = [glue_task(name) for name in asked.tasks] or [named_after(model) for model in asked.models]
         scores: list[TaskScores] = []
         for model, task in zip(asked.models, tasks, strict=True):
-            bundle = load_bundle(model)
+            bundle = self.machine.bundle(model)
             self.check_model(bundle)
             scores += score_glue(bundle, task, str(asked.glue), options, against=against)
         return scores
@@ -211,10 +213,10 @@ def _over_languages(work: OnTask) -> None:
     """One table. Where the shell has expanded a pattern after --transfer, its other files stand among the models."""
     asked, (model, *more) = work.asked, work.asked.models
     table = score_languages(
-        load_bundle(model),
+        work.machine.bundle(model),
         [*asked.transfer, *map(str, more)],
         work.columns,
-        work.chosen.options(asked.device),
+        work.chosen.options(str(work.machine.place())),
         source=asked.source,
         metric=asked.metric,
     )

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from larvatus.api.task_settings import PredictSettings
 from larvatus.cli.from_struct import AnyOf, Panel, from_structs
+from larvatus.cli.machine import Machine
 from larvatus.cli.options import EXAMPLES, Encoding
 from larvatus.cli.text.counting import Counting
 from larvatus.errors import UsageError
@@ -31,7 +32,6 @@ from larvatus.labelled.records import QuestionPlace
 from larvatus.labelled.squad import unique_id
 from larvatus.labelled.squad_file import write_predictions
 from larvatus.labelled.unlabelled import TextFormat
-from larvatus.model import load
 from larvatus.outputs import check_outputs, new_output
 from larvatus.tasks.inputs import PlainTexts
 from larvatus.tasks.predict import Given, Input, Predicted, Predictor, Totals
@@ -56,8 +56,6 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Replace files that exist; never those that are read."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
     text: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
     """Column of the text, by name or number."""
     pair_column: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
@@ -92,6 +90,7 @@ INPUTS = tuple(dict.fromkeys(task.Inputs for task in TASKS.values()))
 @from_structs
 def predict(
     wanted: Annotated[Wanted, Panel()],
+    machine: Machine,
     beside: Annotated[Mapping[str, Any], AnyOf(INPUTS)],
     chosen: Annotated[PredictSettings, Panel()],
     encoding: Encoding = None,  # holds while the command runs
@@ -102,7 +101,7 @@ def predict(
     for kind in INPUTS:  # what is wrong whatever the model, before it is loaded
         if beside and beside.keys() <= set(kind.__struct_fields__):
             _inputs(kind, beside, wanted)
-    loaded = load(wanted.model, device=wanted.device)
+    loaded = machine.load(wanted.model)
     predictor = Predictor(loaded.bundle, chosen.options, loaded.device)
     labels = predictor.head.config.labels
     _refuse_foreign(predictor.task, wanted, beside, chosen)

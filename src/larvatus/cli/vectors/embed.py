@@ -13,12 +13,12 @@ import typer
 
 from larvatus.api.vectors import EmbedSettings, embed_files
 from larvatus.cli.from_struct import Panel, from_structs
-from larvatus.cli.options import Device, Json, ModelName, Reading
+from larvatus.cli.machine import Machine
+from larvatus.cli.options import Json, ModelName, Reading
 from larvatus.cli.quiet import Quiet
 from larvatus.cli.text.counting import Counting
 from larvatus.embed.bulk.bulk import BulkSummary
 from larvatus.embed.bulk.parts import Stand
-from larvatus.model import load
 from larvatus.outputs import check_outputs
 from larvatus.settings import keywords
 from larvatus.signals import resumable
@@ -30,16 +30,16 @@ OF_VECTORS = "Which vectors"
 def embed(
     paths: Annotated[list[str], typer.Argument(metavar="FILES...", help="Files, directories, globs, or - for stdin.")],
     model: ModelName,
+    machine: Machine,
     out: Annotated[Path, typer.Option(metavar="FILE", help="vectors.parquet, .arrow, .safetensors or .npy.")],
     chosen: Annotated[EmbedSettings, Panel(OF_VECTORS, first=("unit", "layers", "pool", "resume"))],
     reading: Reading,
-    device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Vectors of the words, sentences or documents of a corpus, with their text and place. After a kill: --resume."""
     check_outputs(out, overwrite=chosen.overwrite or chosen.resume, inputs=[model, *paths])
-    loaded = load(model, device=device)
+    loaded = machine.load(model)
     with Counting(chosen.unit) as bar, resumable(lambda: _way_on(out)):
         progress = _Rate(bar.say)
         summary = embed_files(loaded, paths, out=out, progress=progress, **keywords(chosen, reading))

@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
+from larvatus.cli.machine import Machine
 from larvatus.cli.numbers import PLACES
-from larvatus.cli.options import READING, Device, Json, MixedText, ModelName
+from larvatus.cli.options import READING, Json, MixedText, ModelName
 from larvatus.cli.quiet import Quiet, progress_console
 from larvatus.embed.map.page import about, map_page
 from larvatus.embed.map.picture import draw_map
@@ -23,7 +24,6 @@ from larvatus.embed.map.word_map import WordMap
 from larvatus.embed.options import Pool
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
-from larvatus.model import load
 from larvatus.outputs import check_outputs, write_output
 from larvatus.plots import check_can_draw
 from larvatus.ranges import Count, SmallSeed, check_ranges
@@ -85,10 +85,10 @@ OF_MODEL = ("layers", "pool", "standardise", "method", "limit", "clusters", "cas
 def word_map(
     words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="One word or several, such as bank.")],
     model: ModelName,
+    machine: Machine,
     text: MixedText,
     chosen: Annotated[MapSettings, Panel("The map", first=("out", "png", "layers", "color"))],
     reading: Annotated[TextSettings, Panel(READING, without=("language", "licence"))],
-    device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -98,7 +98,7 @@ def word_map(
     outputs = (chosen.out, chosen.png, chosen.table)
     check_outputs(*outputs, overwrite=chosen.overwrite, inputs=[model, *map(path_of, given)])
     console = progress_console(highlight=False, soft_wrap=True)
-    loaded = load(model, device=device)
+    loaded = machine.load(model)
     skipped = Skipped()
     settings = {name: getattr(chosen, name) for name in OF_MODEL}
     settings |= {"language": how.language, "sentences": how.sentences}

