@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.embed.passages import PassageOptions
-from larvatus.engine.settings import BUDGETS, MICROBATCH, WORKERS, Budget, Runtime
+from larvatus.engine.settings import BUDGETS, MEMORY, MICROBATCH, WORKERS, Budget, Checkpointing, Runtime
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.pretraining.prepare import TextOptions
@@ -110,11 +110,15 @@ class MachineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     compile: bool | None = None
     """Compile the step (auto: on CUDA)."""
     microbatch: Annotated[int, MICROBATCH] | None = None
-    """Tokens of one forward pass."""
+    """Tokens of one forward pass; halved where memory runs out."""
     workers: Annotated[int, WORKERS] | None = None
     """Processes that pack and mask ahead, up to 4 a core."""
     deterministic: bool = False
     """The same bits again, on CUDA too."""
+    activation_checkpointing: Checkpointing = "auto"
+    """Compute layers again in the backward pass instead of keeping them: always, never, or where memory is short."""
+    memory: Annotated[float, MEMORY] | None = None
+    """GB that training may take of the device (all)."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")

@@ -45,10 +45,10 @@ KNOWN_FLAGS = {
     "larvatus": "--debug --install-completion --quiet --show-completion --version",
     "larvatus demo": "--minutes --out --quiet --seed --size",
     "larvatus pretrain": (
-        "--add-words --compile --corpus --deterministic --device --encoding --epochs --evaluate-every --fork "
-        "--from --language --language-field --licence --microbatch --minutes --no-compile --old --on-bad --out "
-        "--overwrite --precision --quiet --resume --save-every --seed --sentences --set --size --split --steps "
-        "--tensorboard --text-field --valid --workers"
+        "--activation-checkpointing --add-words --compile --corpus --deterministic --device --encoding --epochs "
+        "--evaluate-every --fork --from --language --language-field --licence --memory --microbatch --minutes "
+        "--no-compile --old --on-bad --out --overwrite --precision --quiet --resume --save-every --seed --sentences "
+        "--set --size --split --steps --tensorboard --text-field --valid --workers"
     ),
     "larvatus fill": "--beam --device --joint --json --marginals --model --top --words-only",
     "larvatus generate": (
@@ -73,16 +73,16 @@ KNOWN_FLAGS = {
     "larvatus corpus verify": "--json",
     "larvatus convert": "--dtype --json --online --overwrite --revision --to",
     "larvatus compare": (
-        "--compile --corpus --device --encoding --epochs --json --language --language-field --licence "
-        "--microbatch --minutes --no-compile --on-bad --out --precision --quiet --resume --seed --seeds "
-        "--sentences --set --size --split --steps --text-field --then --then-examples --then-seeds --then-set "
-        "--tokens --valid --workers"
+        "--activation-checkpointing --compile --corpus --device --encoding --epochs --json --language "
+        "--language-field --licence --memory --microbatch --minutes --no-compile --on-bad --out --precision --quiet "
+        "--resume --seed --seeds --sentences --set --size --split --steps --text-field --then --then-examples "
+        "--then-seeds --then-set --tokens --valid --workers"
     ),
     "larvatus ablate": (
-        "--compile --corpus --device --encoding --epochs --json --language --language-field --licence "
-        "--microbatch --minutes --no-compile --on-bad --out --precision --quiet --recipe --resume --seed --seeds "
-        "--sentences --set --size --split --steps --text-field --then --then-examples --then-seeds --then-set "
-        "--tokens --valid --workers"
+        "--activation-checkpointing --compile --corpus --device --encoding --epochs --json --language "
+        "--language-field --licence --memory --microbatch --minutes --no-compile --on-bad --out --precision --quiet "
+        "--recipe --resume --seed --seeds --sentences --set --size --split --steps --text-field --then "
+        "--then-examples --then-seeds --then-set --tokens --valid --workers"
     ),
     "larvatus evaluate": (
         "--against --beams --by --corpus --data --device --encoding --glue --header --json --label --language "

@@ -10,7 +10,7 @@ step, so gradients add up to the same whatever the microbatch, and a microbatch 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ class Stepper:
         ranks: Ranks,
         seed: int,
         pad_id: int,
+        warn: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.model, self.recipe, self.runtime, self.pad_id = model, recipe, runtime, pad_id
         self.update = Update(
@@ -50,6 +51,7 @@ class Stepper:
             ranks=ranks,
             clip=recipe.optimizer.clip,
             seed=seed,
+            warn=warn,
         )
         self._losses: Any = torch.compile(model, dynamic=False) if runtime.compile else model
 
@@ -58,7 +60,7 @@ class Stepper:
         self.model.train()
         counts = predictions(self.model, batch)
         numbers = self.update(
-            batch.split(self.runtime.microbatch),
+            batch.split,
             lambda micro: self._share(micro, counts, limit),
             step=step,
             rate=rate,
@@ -80,7 +82,7 @@ class Stepper:
     def _fixed_shape(self, micro: TrainingBatch[Ints], limit: int) -> TrainingBatch[Ints]:
         """Bring a microbatch to totals that depend on the recipe and runtime alone, so nothing is recompiled."""
         step = self.recipe.batch * limit
-        parts = -(-step // self.runtime.microbatch)
+        parts = -(-step // self.update.microbatch)
         tokens = _bucket(micro.tokens.size, step if parts == 1 else -(-step // parts) + limit)
         needed: set[type] = {head.needs for head in self.model.heads.values()}
         read = {

@@ -257,6 +257,7 @@ def _train(
         report=lambda epoch: job.watch.epoch(seed, epoch),
         progress=job.watch.progress,
         stop=job.watch.stop,
+        warn=job.say,
         pause=pause,
     )
     training = FineTuning(model, data, fitting, features)

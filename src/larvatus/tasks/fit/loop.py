@@ -59,6 +59,8 @@ class Fitting:
     """Called now and then: step, steps, loss, examples a second."""
     stop: Stop = field(default_factory=Stop)
     """Whether a signal asked to stop."""
+    warn: Callable[[str], None] = lambda line: None
+    """Told where memory runs out."""
     pause: Callable[[], None] = lambda: None
     """Called now and then between two steps, where the state is whole and may be saved."""
 
@@ -89,13 +91,14 @@ class FineTuning:
         """What is learnt beside the task of left-to-right models; it has no weights of its own."""
         groups = trainable(model, config.trained, decay=config.decay, seed=fitting.seed)
         self.optimizer = build_optimizer(model, config.optimizer, groups)
-        self._update = Update(
+        self.update = Update(
             self.optimizer,
             [parameter for group in groups for parameter in group["params"]],
             runtime=fitting.runtime,
             ranks=Ranks(),
             clip=config.clip,
             seed=fitting.seed,
+            warn=fitting.warn,
         )
         self.each = -(-len(data) // config.batch)
         self.steps = self.each * (config.epochs or 1)
@@ -167,9 +170,9 @@ class FineTuning:
         if self.words is not None:
             batch = made_from_text(batch, from_text_of([self.words]))
         words = batch.targets[NextTokens].count if self.words is not None else 0
-        budget = self.fitting.runtime.microbatch if self.features is None else batch.tokens.size
-        numbers = self._update(
-            batch.split(budget),
+        size_of_all = batch.tokens.size
+        numbers = self.update(
+            batch.split if self.features is None else lambda budget: batch.split(size_of_all),
             lambda micro: self._share(micro, size, words),
             step=step,
             rate=learning_rate(config.schedule, config.peak, step=step, steps=self.steps),
@@ -201,7 +204,7 @@ class FineTuning:
 
     def read(self) -> None:
         """Read the losses of the last steps, refuse what is not finite, and show how far it is."""
-        if self._update.unsound:
+        if self.update.unsound:
             raise NumericsError(
                 f"the loss was not finite by step {self.fit.step:,}, and the weights were left as they were; "
                 "try a smaller --rate, or --precision fp32"
