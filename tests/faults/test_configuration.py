@@ -56,6 +56,11 @@ KNOWN_FLAGS = {
         "--samples --seed --stop --temperature --top-k --top-p"
     ),
     "larvatus doctor": "--json",
+    "larvatus bench": (
+        "--activation-checkpointing --compile --corpus --deterministic --device --grow --json --largest --length "
+        "--memory --microbatch --model --no-compile --no-peers --overwrite --peers --plot --precision --quiet "
+        "--recipe --seconds --set --size --tokens --workers"
+    ),
     "larvatus recipes": "--json",
     "larvatus recipes show": "--json --set --size",
     "larvatus tokenizer": "",

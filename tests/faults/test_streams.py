@@ -26,6 +26,7 @@ OUTPUTS = {
     "convert": "out",
     "compare": "out",
     "ablate": "out",
+    "bench": "plot",
     "evaluate": "plot predictions",
     "score": "out",
     "map": "out png table",
