@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from larvatus.api import (
         ablate,
+        bench,
         build_corpus,
         build_index,
         build_senses,
@@ -82,6 +83,7 @@ __all__ = [
     "Written",
     "__version__",
     "ablate",
+    "bench",
     "build_corpus",
     "build_index",
     "build_senses",
@@ -129,6 +131,7 @@ _HOMES = {
     "WordTagger": "larvatus.tasks.estimator",
     "Written": "larvatus.tasks.write.results",
     "ablate": "larvatus.api",
+    "bench": "larvatus.api",
     "build_corpus": "larvatus.api",
     "build_index": "larvatus.api",
     "build_senses": "larvatus.api",

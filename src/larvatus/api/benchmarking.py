@@ -44,15 +44,15 @@ def bench(recipe: str | Path | None = None, *, quiet: bool = True, **settings: A
         recipe: A recipe's name or a TOML file; `bert` where none is given, nor a `model`.
         quiet: Say nothing on the way.
         **settings: Those of `larvatus bench`. What is measured: `size`, `settings` (`{"model.layers": 6}`), `model` (a
-            directory), `corpus`, `length`, `tokens` (of a step), `seconds` (for each figure), `peers`; `grow` (`length`,
-            `batch`, `layers` or `corpus`) and `largest`. The machine: `device`, `precision`, `compile`, `microbatch`,
-            `workers`, `deterministic`, `activation_checkpointing`, `memory`.
+            directory), `corpus`, `length`, `tokens` (of a step), `seconds` (for each figure), `peers`; `grow`
+            (`length`, `batch`, `layers` or `corpus`) and `largest`. The machine: `device`, `precision`, `compile`,
+            `microbatch`, `workers`, `deterministic`, `activation_checkpointing`, `memory`.
 
     Returns:
         What was measured, with `to_dict()` for JSON; with `grow`, points and the power that time and memory grow with.
 
     Example:
-        >>> result = bench("bert", size="tiny", corpus=texts, seconds=0.01, peers=False, **benched)
+        >>> result = bench("bert", corpus=texts, length=32, tokens=128, seconds=0.01, peers=False, workers=0, **small)
         >>> [measured.what for measured in result.measured]
         ['training, full rows', 'training, ragged rows', 'embedding sentences']
     """
@@ -129,9 +129,7 @@ def _grown(chosen: BenchSettings, runtime: Runtime, tokens: int, folder: Path, w
     if chosen.grow == "corpus":
         times = [count for count in TIMES if count <= (chosen.largest or 10)]
         recipe = _recipe(chosen, runtime)
-        return grow_corpus(
-            recipe, corpus=chosen.corpus, times=times, runtime=runtime, watcher=Watcher(), say=watcher.say
-        )
+        return grow_corpus(recipe, corpus=chosen.corpus, times=times, runtime=runtime, say=watcher.say)
     assert chosen.grow is not None
     largest = chosen.largest or {"length": 8_192, "batch": 64, "layers": 24 if runtime.cuda else 8}[chosen.grow]
     first = min(SHORTEST, largest) if chosen.grow == "length" else 1
@@ -158,9 +156,7 @@ def _at_sizes(of: str, subject: Subject, plan: Plan) -> Callable[[int], Subject]
         recipe = subject.recipe
         if of == "layers":
             deeper = msgspec.structs.replace(recipe.model, layers=size)
-            recipe = _stepped(
-                msgspec.structs.replace(recipe, model=deeper), tokens=plan.tokens, length=plan.length
-            )
+            recipe = _stepped(msgspec.structs.replace(recipe, model=deeper), tokens=plan.tokens, length=plan.length)
             rows = len(subject.network.encoder.word_vectors)
             network = Network.build(recipe.model, recipe.objectives, vocabulary=rows, seed=1)
             return dataclasses.replace(subject, recipe=recipe, network=network)

@@ -1,1 +1,1 @@
-"""How fast this machine is with these models: its matrix ceiling, training, embedding, loading, memory, growth, peers."""
+"""How fast this machine is: matrix ceiling, training, embedding, loading, memory; how that grows; peers beside it."""

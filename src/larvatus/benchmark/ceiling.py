@@ -40,5 +40,7 @@ def matrix_ceiling(device: str, precision: str, *, seconds: float) -> Ceiling:
         work = {"product": lambda a=left, b=right, c=out: torch.mm(a, b, out=c)}
         timed = take_turns(work, device=device, seconds=seconds / len(sizes), warm=2)["product"]
         rates[size] = 2 * size**3 / timed.low
+        if timed.median > seconds:  # larger ones would take many times as long as was asked for
+            break
     best = max(rates, key=lambda size: rates[size])
     return Ceiling(flops=rates[best], size=best, datasheet=peak_flops(device, precision))

@@ -1,6 +1,6 @@
 """A benchmark, from what is measured to the figures: ceiling, training on full and ragged rows, embedding, loading.
 
-    result = measure(subject, runtime, Plan(length=512, tokens=65_536, seconds=3.0), say=print)
+result = measure(subject, runtime, Plan(length=512, tokens=65_536, seconds=3.0), say=print)
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from larvatus.benchmark.results import Benchmark, Machine, Measured, Throughput
 from larvatus.benchmark.subject import Subject, mean_length
 from larvatus.benchmark.timing import Timed, peak_bytes, take_turns
 from larvatus.benchmark.training import OurTraining, TheirTraining, Training, flops_of
+from larvatus.bundle.directory import architecture_of
 from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
-from larvatus.bundle.directory import architecture_of
 from larvatus.engine.settings import Runtime
 from larvatus.version import VERSION
 
@@ -73,9 +73,7 @@ def measure(subject: Subject, runtime: Runtime, plan: Plan, *, say: Callable[[st
         say("embedding …")
         measured.append(_embedding(subject, runtime, plan, ceiling, peer=embeds))
     say("packing and corrupting …")
-    loading = loading_rates(
-        subject, length=plan.length, tokens=plan.tokens, workers=plan.workers, seconds=plan.seconds
-    )
+    loading = loading_rates(subject, length=plan.length, tokens=plan.tokens, workers=plan.workers, seconds=plan.seconds)
     return Benchmark(
         machine=machine_of(runtime),
         model=subject.name,

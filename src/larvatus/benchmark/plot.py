@@ -38,14 +38,16 @@ def draw(result: Benchmark, path: Path) -> None:
         peer = next((each.peer for each in measured if each.peer), None)
         names = ["larvatus", *([peer] if peer else [])]
         marks = [axes.bar([0], [0], color=COLOURS[number], label=name) for number, name in enumerate(names)]
-        axes.legend(handles=marks, frameon=False, fontsize=9)
-    for place, each in enumerate(result.loading):
-        _bar(panels[2], place, each.tokens_per_second, 2, each.tokens_per_second, each.tokens_per_second)
+        axes.legend(handles=marks, frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    for place, loading in enumerate(result.loading):
+        rate = loading.tokens_per_second
+        _bar(panels[2], place, rate, 2, rate, rate)
     panels[2].set_xticks(range(len(result.loading)), [f"{each.workers}" for each in result.loading])
     panels[2].set_xlabel("workers that pack and corrupt")
     panels[0].set_ylabel("tokens of text a second")
     for axes in panels:
         _tidy(axes)
+        axes.yaxis.set_major_formatter(lambda value, _: _short(value))
     figure.suptitle(as_written(f"{result.model} on {result.machine.name}"), x=0.01, ha="left", fontsize=11)
     _save(figure, path)
 
@@ -87,7 +89,7 @@ def draw_growth(growth: Growth, path: Path) -> None:
 def _bar(axes: Axes, place: float, height: float, colour: int, low: float, high: float) -> None:
     axes.bar([place], [height], width=0.38, color=COLOURS[colour], zorder=2)
     axes.vlines(place, low, high, color="#333333", linewidth=1, zorder=3)
-    axes.annotate(_short(height), (place, height), ha="center", va="bottom", fontsize=8)
+    axes.annotate(_short(height), (place, max(height, high)), ha="center", va="bottom", fontsize=8)
 
 
 def _short(rate: float) -> str:

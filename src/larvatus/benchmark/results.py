@@ -1,7 +1,7 @@
 """What a benchmark found, as data (JSON) and as tables for people.
 
-    result.to_dict()["ceiling"]["flops"]
-    for table in tables(result): watcher.show(table)
+result.to_dict()["ceiling"]["flops"]
+for table in tables(result): watcher.show(table)
 """
 
 from __future__ import annotations
@@ -145,14 +145,15 @@ def _theirs(measured: Measured) -> Sequence[Cell]:
     assert measured.theirs is not None
     rate, ratio = f"{measured.theirs.tokens_per_second:,.0f}", f"{measured.ratio:.2f} ×"
     return [
-        Cell(text)
-        for text in (measured.what, measured.peer or "", rate, memory(measured.theirs.peak_bytes), ratio)
+        Cell(text) for text in (measured.what, measured.peer or "", rate, memory(measured.theirs.peak_bytes), ratio)
     ]
 
 
 def memory(count: int | None) -> str:
     if count is None:
         return "–"
+    if count < 1e6:
+        return f"{count / 1e3:.0f} kB"
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 

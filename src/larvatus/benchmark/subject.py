@@ -1,8 +1,8 @@
 """What is measured: a recipe or a model directory, with text in its vocabulary, as a run would have it.
 
-    subject = of_recipe(read_recipe("bert", size="base"), corpus="embedded", folder=folder, watcher=Watcher())
-    subject.full_rows(length=512, tokens=65_536)      # batches as training reads them: packed, corrupted
-    subject.ragged_rows(length=512, tokens=65_536)    # the same, of many lengths up to that
+subject = of_recipe(read_recipe("bert", size="base"), corpus="embedded", folder=folder, watcher=Watcher())
+subject.full_rows(length=512, tokens=65_536)      # batches as training reads them: packed, corrupted
+subject.ragged_rows(length=512, tokens=65_536)    # the same, of many lengths up to that
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from larvatus.arrays import Ints
 from larvatus.batch import TrainingBatch
 from larvatus.bundle.directory import save_bundle
-from larvatus.corpus import Corpus
+from larvatus.corpus import Corpus, is_corpus
 from larvatus.corpus.loader import Loader, Reading
 from larvatus.corpus.packing import FullSentencesConfig
 from larvatus.corrupt import packed_length
@@ -119,7 +119,9 @@ class Subject:
                 yield batch.cut(number, number + 1)
 
     def _batches(self, rows: list[TrainingBatch[Ints]], tokens: int, length: int) -> list[TrainingBatch[Ints]]:
-        batches, parts, size = [], [], 0
+        batches: list[TrainingBatch[Ints]] = []
+        parts: list[TrainingBatch[Ints]] = []
+        size = 0
         for row in rows:
             if size + row.tokens.size > tokens:
                 batches.append(TrainingBatch.join(parts))
@@ -135,11 +137,13 @@ class Subject:
 
     def sentences(self, tokens: int) -> tuple[list[str], int]:
         """Sentences of the text of up to so many tokens in all, special ones included, as they come."""
-        documents = embedded_documents() if self.text == EMBEDDED else read_documents([self.text])
+        has_text = self.text != EMBEDDED and not is_corpus(Path(self.text))  # shards hold no text
+        documents = read_documents([self.text]) if has_text else embedded_documents()
         chosen: list[str] = []
         size, longest = 0, self.network.encoder.reach - 2
         for document in documents:
-            for sentence, ids in zip(split := split_sentences(document.text), self.tokenizer.encode_fast(split), strict=True):
+            sentences = split_sentences(document.text)
+            for sentence, ids in zip(sentences, self.tokenizer.encode_fast(sentences), strict=True):
                 if not 0 < len(ids) <= longest:
                     continue
                 if size + len(ids) + 2 > tokens and chosen:

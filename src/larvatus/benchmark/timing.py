@@ -1,8 +1,8 @@
 """Seconds and bytes of a piece of work: several contenders take turns, medians are told, and nobody is waited for.
 
-    times = take_turns({"larvatus": ours, "transformers": theirs}, device="cuda", seconds=3.0)
-    times["larvatus"].median, times["larvatus"].low
-    peak_bytes(ours, device="cuda")              # beyond what was held before
+times = take_turns({"larvatus": ours, "transformers": theirs}, device="cuda", seconds=3.0)
+times["larvatus"].median, times["larvatus"].low
+peak_bytes(ours, device="cuda")              # beyond what was held before
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def peak_bytes(work: Callable[[], Any], device: str) -> int:
         return int(torch.cuda.max_memory_allocated(device)) - before
     with _without_chatter(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         work()
-    events: Any = seen.profiler.kineto_results.events()  # type: ignore[union-attr]
+    events: Any = seen.profiler.kineto_results.events()
     changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
     held = most = 0
     for _, change in changes:

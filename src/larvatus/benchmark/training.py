@@ -125,7 +125,12 @@ def padded(batch: TrainingBatch[Ints], *, rows: int = 0, length: int = 0) -> dic
     ids, labels = torch.zeros(shape, dtype=torch.long), torch.full(shape, IGNORED)
     ids[inside] = torch.from_numpy(batch.tokens.ids.copy())
     labels[inside] = labels_N
-    return {"input_ids": ids, "attention_mask": inside.long(), "labels": labels}
+    inputs = {"input_ids": ids, "attention_mask": inside.long(), "labels": labels}
+    if batch.tokens.segments.any():
+        segments = torch.zeros(shape, dtype=torch.long)
+        segments[inside] = torch.from_numpy(batch.tokens.segments.copy())
+        inputs["token_type_ids"] = segments
+    return inputs
 
 
 def flops_of(network: Network, recipe: Recipe, batches: Sequence[TrainingBatch[Ints]]) -> float:
