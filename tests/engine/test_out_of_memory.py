@@ -14,7 +14,9 @@ from rich.console import Console
 
 from larvatus.batch import TrainingBatch
 from larvatus.engine.settings import Runtime
+from larvatus.engine.step import Update
 from larvatus.errors import LarvatusError
+from larvatus.network import Network
 from larvatus.pretraining.checkpoint import newest_checkpoint
 from larvatus.pretraining.step import Stepper
 from tests.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
@@ -30,24 +32,24 @@ def room_for(
 
     At step `kill` all ends.
     """
-    share, call = Stepper._share, Stepper.__call__
+    now, call, forward = [0], Update.__call__, Network.forward
 
-    def limited(self: Stepper, micro: TrainingBatch[Any], *rest: Any) -> Any:
-        part = share(self, micro, *rest)
-        if self.now >= begin and micro.tokens.size > tokens:  # type: ignore[attr-defined]
-            part.loss.backward()
+    def limited(network: Network, batch: TrainingBatch[Any], **more: Any) -> Any:
+        losses = forward(network, batch, **more)
+        if network.training and now[0] >= begin and len(batch.tokens.ids) > tokens:
+            losses["masked-lm"].total.backward()
             raise error("out of memory")
-        return part
+        return losses
 
-    def counted(self: Stepper, *given: Any, step: int, **more: Any) -> Any:
-        self.now = step  # type: ignore[attr-defined]
+    def counted(update: Update, *given: Any, step: int, **more: Any) -> Any:
+        now[0] = step
         if step == kill:
             raise InterruptedError
-        return call(self, *given, step=step, **more)
+        return call(update, *given, step=step, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stepper, "_share", limited)
-        patch.setattr(Stepper, "__call__", counted)
+        patch.setattr(Network, "forward", limited)
+        patch.setattr(Update, "__call__", counted)
         yield
 
 

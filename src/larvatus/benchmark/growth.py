@@ -22,7 +22,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from larvatus.benchmark.measure import WARM, Plan, machine_of
+from larvatus.benchmark.measure import WARM, Plan, forget_compiled, machine_of
 from larvatus.benchmark.preparing import preparing
 from larvatus.benchmark.results import Machine, memory
 from larvatus.benchmark.subject import EMBEDDED, Subject, loader_of
@@ -128,6 +128,7 @@ def grow_training(
         length = size if of == "length" else plan.length
         tokens = size * length if of == "batch" else plan.tokens
         batches = subject.full_rows(length=length, tokens=tokens)
+        forget_compiled(runtime)
         training = OurTraining(subject, runtime, batches, length=length)
         work, warm = {"step": training.step}, WARM if runtime.compile else 1
         timed = take_turns(work, device=runtime.device, seconds=plan.seconds, warm=warm)["step"]

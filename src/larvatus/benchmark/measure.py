@@ -25,11 +25,12 @@ from larvatus.benchmark.loading import loading_rates
 from larvatus.benchmark.results import Benchmark, Machine, Measured, Throughput
 from larvatus.benchmark.subject import Subject, mean_length
 from larvatus.benchmark.timing import Timed, peak_bytes, take_turns
-from larvatus.benchmark.training import OurTraining, TheirTraining, Training, flops_of
+from larvatus.benchmark.training import OurTraining, TheirTraining, Training, flops_of, recomputes
 from larvatus.bundle.directory import architecture_of
 from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
 from larvatus.engine.settings import Runtime
+from larvatus.nn.transformer import Transformer
 from larvatus.version import VERSION
 
 TRAINING_PEER, EMBEDDING_PEER = "transformers", "sentence-transformers"
@@ -57,21 +58,19 @@ def measure(subject: Subject, runtime: Runtime, plan: Plan, *, say: Callable[[st
     """All figures, one after the other."""
     say("matrix products …")
     ceiling = matrix_ceiling(runtime.device, runtime.precision, seconds=plan.seconds)
-    notes, why_not = [], no_peer(subject) if plan.peers else ""
-    if why_not:
-        notes.append(f"no peer in training: {why_not}")
-    embeds = plan.peers and (find_spec("sentence_transformers") is not None)
-    if plan.peers and not embeds:
-        notes.append(f"{EMBEDDING_PEER} is not installed: embedding stands alone")
-    embeds = embeds and not (why_not and find_spec("transformers"))
+    trains, embeds = (no_peer(subject), no_embedding_peer(subject)) if plan.peers else ("not asked", "not asked")
+    notes = [f"no peer in training: {trains}", f"no peer in embedding: {embeds}"] if plan.peers else []
+    notes = [note for note, why in zip(notes, (trains, embeds), strict=False) if why]
+    if recomputes(subject, runtime):
+        notes.append("larvatus computes layers again in the backward pass (--activation-checkpointing)")
     measured = []
     with peers_silent():
         for what, make in (("full rows", subject.full_rows), ("ragged rows", subject.ragged_rows)):
             say(f"training on {what} …")
             batches = make(length=plan.length, tokens=plan.tokens)
-            measured.append(_training(what, subject, runtime, plan, batches, ceiling, peer=plan.peers and not why_not))
+            measured.append(_training(what, subject, runtime, plan, batches, ceiling, peer=not trains))
         say("embedding …")
-        measured.append(_embedding(subject, runtime, plan, ceiling, peer=embeds))
+        measured.append(_embedding(subject, runtime, plan, ceiling, peer=not embeds))
     say("packing and corrupting …")
     loading = loading_rates(subject, length=plan.length, tokens=plan.tokens, workers=plan.workers, seconds=plan.seconds)
     return Benchmark(
@@ -91,12 +90,26 @@ def no_peer(subject: Subject) -> str:
     """Why `transformers` does not train beside us; nothing where it does."""
     if find_spec("transformers") is None:
         return f"{TRAINING_PEER} is not installed"
-    architecture = architecture_of(subject.network, subject.recipe.objectives)
-    layout = layout_for(architecture, pad=subject.tokenizer.padding_id, vocabulary=subject.tokenizer.kind)
-    if layout.model_type == Native.model_type:
+    if _model_type(subject) == Native.model_type:
         return f"{TRAINING_PEER} has no such model"
     masked = [head for head in subject.network.objectives.values() if getattr(head, "needs", None) is MaskedTokens]
     return "" if masked else f"it is not trained by masked words alone, as {TRAINING_PEER} would"
+
+
+def no_embedding_peer(subject: Subject) -> str:
+    """Why `sentence-transformers` does not embed beside us; nothing where it does."""
+    if find_spec("sentence_transformers") is None:
+        return f"{EMBEDDING_PEER} is not installed"
+    if not isinstance(subject.network.encoder, Transformer) or _model_type(subject) == Native.model_type:
+        return f"{EMBEDDING_PEER} is made for transformers that read both ways"
+    return ""
+
+
+def _model_type(subject: Subject) -> str:
+    """Of the directory that it is saved as."""
+    architecture = architecture_of(subject.network, subject.recipe.objectives)
+    layout = layout_for(architecture, pad=subject.tokenizer.padding_id, vocabulary=subject.tokenizer.kind)
+    return str(layout.model_type)
 
 
 def machine_of(runtime: Runtime) -> Machine:
@@ -132,6 +145,7 @@ def _training(
     peer: bool,
 ) -> Measured:
     """Both on the same batches, in turn; then a step of each, for its memory."""
+    forget_compiled(runtime)
     contenders: dict[str, Training] = {
         "larvatus": OurTraining(subject, runtime, batches, length=plan.length),
     }
@@ -180,6 +194,12 @@ def _embedding(subject: Subject, runtime: Runtime, plan: Plan, ceiling: Ceiling,
         peer=EMBEDDING_PEER if peer else None,
         theirs=rates.get(EMBEDDING_PEER),
     )
+
+
+def forget_compiled(runtime: Runtime) -> None:
+    """Begin with nothing compiled: what came before counts against how often torch compiles anew."""
+    if runtime.compile:
+        torch.compiler.reset()
 
 
 def throughput(

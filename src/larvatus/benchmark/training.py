@@ -27,6 +27,7 @@ from larvatus.engine.speed import flops_per_token
 from larvatus.engine.step import autocast
 from larvatus.network import Network
 from larvatus.nn.recompute import set_recomputing
+from larvatus.pretraining.size import must_recompute
 from larvatus.pretraining.step import Stepper
 from larvatus.recipes import Recipe
 
@@ -66,7 +67,7 @@ class OurTraining(Training):
         super().__init__(batches)
         self.length = length
         self.network = self.model = subject.network.to(runtime.device)
-        set_recomputing(self.model, runtime.activation_checkpointing == "always")
+        set_recomputing(self.model, recomputes(subject, runtime))
         self.optimizer = build_optimizer(self.model, subject.recipe.optimizer)
         self.stepper = Stepper(
             subject.network,
@@ -80,6 +81,11 @@ class OurTraining(Training):
 
     def take(self, number: int) -> None:
         self.stepper(self.batches[number], step=self.number, rate=RATE, limit=self.length)
+
+
+def recomputes(subject: Subject, runtime: Runtime) -> bool:
+    """Whether layers are computed again in the backward pass, as in a run of the same steps."""
+    return must_recompute(subject.recipe, runtime, len(subject.network.encoder.word_vectors))
 
 
 class TheirTraining(Training):
