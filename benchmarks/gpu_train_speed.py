@@ -21,6 +21,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from larvatus.arrays import Ints
 from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch, runs
+from larvatus.benchmark.training import padded
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime
@@ -80,10 +81,11 @@ def theirs(batches: list[TrainingBatch[Ints]], length: int, repeats: int) -> flo
     compiled = torch.compile(model, dynamic=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     rows = max(b.tokens.count for b in batches)
-    padded = [pad(b, rows, length) for b in batches]
+    rowed = [padded(batch, rows=rows, length=length) for batch in batches]
+    pinned = [{name: tensor.pin_memory() for name, tensor in inputs.items()} for inputs in rowed]
 
     def step(number: int) -> None:
-        inputs = {name: tensor.cuda(non_blocking=True) for name, tensor in padded[number % len(padded)].items()}
+        inputs = {name: tensor.cuda(non_blocking=True) for name, tensor in pinned[number % len(pinned)].items()}
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = compiled(**inputs).loss
         loss.backward()
@@ -92,21 +94,6 @@ def theirs(batches: list[TrainingBatch[Ints]], length: int, repeats: int) -> flo
         optimizer.zero_grad(set_to_none=True)
 
     return float(np.mean([b.tokens.size for b in batches])) / timed(step, repeats)
-
-
-def pad(batch: TrainingBatch[Ints], rows: int, length: int) -> dict[str, torch.Tensor]:
-    ids = torch.zeros(rows, length, dtype=torch.long)
-    mask = torch.zeros(rows, length, dtype=torch.long)
-    labels = torch.full((rows, length), -100)
-    flat = torch.full((batch.tokens.size,), -100)
-    flat[torch.from_numpy(batch.targets[MaskedTokens].places)] = torch.from_numpy(batch.targets[MaskedTokens].ids)
-    start = 0
-    for row, size in enumerate(batch.tokens.lengths.tolist()):
-        ids[row, :size] = torch.from_numpy(batch.tokens.ids[start : start + size])
-        labels[row, :size] = flat[start : start + size]
-        mask[row, :size] = 1
-        start += size
-    return {"input_ids": ids.pin_memory(), "attention_mask": mask.pin_memory(), "labels": labels.pin_memory()}
 
 
 def main() -> None:

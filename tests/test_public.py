@@ -10,6 +10,7 @@ PUBLIC = {
     *("__version__", "load", "read_recipe"),
     *(
         "ablate",
+        "bench",
         "build_corpus",
         "compare",
         "convert",

@@ -20,6 +20,7 @@ from larvatus.waiting import wait_asleep
 if TYPE_CHECKING:
     from larvatus.api import (
         ablate,
+        bench,
         build_corpus,
         build_index,
         build_senses,
@@ -87,6 +88,7 @@ __all__ = [
     "Written",
     "__version__",
     "ablate",
+    "bench",
     "build_corpus",
     "build_index",
     "build_senses",
@@ -135,6 +137,7 @@ _HOMES = {
     "WordTagger": "larvatus.tasks.estimator",
     "Written": "larvatus.tasks.write.results",
     "ablate": "larvatus.api",
+    "bench": "larvatus.api",
     "build_corpus": "larvatus.api",
     "build_index": "larvatus.api",
     "build_senses": "larvatus.api",

@@ -16,17 +16,19 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.embed.passages import PassageOptions
-from larvatus.engine.settings import BUDGETS, MICROBATCH, WORKERS, Budget, Runtime
+from larvatus.engine.settings import BUDGETS, MEMORY, MICROBATCH, WORKERS, Budget, Checkpointing, Runtime
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.pretraining.prepare import TextOptions
-from larvatus.ranges import Count, Seed, Share, Size, Steps, check_ranges
+from larvatus.ranges import Count, Length, Range, Seed, Share, Size, Steps, check_ranges
 from larvatus.text.documents import ReadOptions
 from larvatus.text.encodings import UTF_8, check_encoding
 from larvatus.text.languages import Given, LanguagePath
 
 THEN = "Fine-tuning afterwards"
 """A panel of the help."""
+SECONDS = Range(0, 86_400, above=True)
+"""Of a measurement."""
 Corpus = Given | Sequence[Given] | Mapping[str, str | Path]
 """Text: a file, folder, glob or built corpus, several, or by language: ``{"sw": "swahili/", "en": "english/"}``."""
 
@@ -110,11 +112,15 @@ class MachineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     compile: bool | None = None
     """Compile the step (auto: on CUDA)."""
     microbatch: Annotated[int, MICROBATCH] | None = None
-    """Tokens of one forward pass."""
+    """Tokens of one forward pass; halved where memory runs out."""
     workers: Annotated[int, WORKERS] | None = None
     """Processes that pack and mask ahead, up to 4 a core."""
     deterministic: bool = False
     """The same bits again, on CUDA too."""
+    activation_checkpointing: Checkpointing = "auto"
+    """Compute layers again in the backward pass instead of keeping them: always, never, or where memory is short."""
+    memory: Annotated[float, MEMORY] | None = None
+    """GB that training may take of the device (all)."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -181,6 +187,36 @@ class CompareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Each is fine-tuned from each of these."""
     then_examples: Annotated[Count, Flag(metavar="N", panel=THEN)] | None = None
     """Learn from so many examples of a set at most, drawn at random, the same for all."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+class BenchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is measured of a machine."""
+
+    recipe: str | None = None
+    """A recipe's name, or a TOML file (bert; modern with --grow length)."""
+    size: str | None = None
+    """tiny, mini, small, medium, base or large (base on a GPU, mini on a CPU)."""
+    settings: Annotated[tuple[str, ...], Flag("--set")] = ()
+    """field=value, such as model.layers=6."""
+    model: str | None = None
+    """A model directory in place of a recipe."""
+    corpus: str = "embedded"
+    """Text to read: a file, a folder, a glob, a built corpus, or the prose that every Python ships."""
+    length: Length | None = None
+    """Tokens of the longest sequence; default: as the recipe says."""
+    tokens: Count | None = None
+    """Tokens of a step (65,536 on a GPU, 4,096 on a CPU)."""
+    seconds: Annotated[float, SECONDS] = 3.0
+    """For each figure, about."""
+    peers: bool = True
+    """Have installed peers do the same: transformers, sentence-transformers."""
+    grow: Literal["length", "batch", "layers", "corpus"] | None = None
+    """Measure how time and memory grow with this instead."""
+    largest: Count | None = None
+    """With --grow: the largest length, batch, number of layers, or times that the text is repeated."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")

@@ -45,10 +45,10 @@ KNOWN_FLAGS = {
     "larvatus": "--debug --install-completion --quiet --show-completion --version",
     "larvatus demo": "--minutes --out --quiet --seed --size",
     "larvatus pretrain": (
-        "--add-words --compile --corpus --deterministic --device --encoding --epochs --evaluate-every --fork "
-        "--from --language --language-field --licence --microbatch --minutes --no-compile --old --on-bad --out "
-        "--overwrite --precision --quiet --resume --save-every --seed --sentences --set --size --split --steps "
-        "--tensorboard --text-field --valid --workers"
+        "--activation-checkpointing --add-words --compile --corpus --deterministic --device --encoding --epochs "
+        "--evaluate-every --fork --from --language --language-field --licence --memory --microbatch --minutes "
+        "--no-compile --old --on-bad --out --overwrite --precision --quiet --resume --save-every --seed --sentences "
+        "--set --size --split --steps --tensorboard --text-field --valid --workers"
     ),
     "larvatus fill": ("--beam --device --joint --json --marginals --model --quantise --runtime --top --words-only"),
     "larvatus generate": (
@@ -56,6 +56,11 @@ KNOWN_FLAGS = {
         "--quantise --runtime --samples --seed --stop --temperature --top-k --top-p"
     ),
     "larvatus doctor": "--json",
+    "larvatus bench": (
+        "--activation-checkpointing --compile --corpus --deterministic --device --grow --json --largest --length "
+        "--memory --microbatch --model --no-compile --no-peers --overwrite --peers --plot --precision --quiet "
+        "--recipe --seconds --set --size --tokens --workers"
+    ),
     "larvatus recipes": "--json",
     "larvatus recipes show": "--json --set --size",
     "larvatus tokenizer": "",
@@ -75,16 +80,16 @@ KNOWN_FLAGS = {
     "larvatus export onnx": "--json --out --output --overwrite",
     "larvatus convert": "--dtype --json --online --overwrite --revision --to",
     "larvatus compare": (
-        "--compile --corpus --device --encoding --epochs --json --language --language-field --licence "
-        "--microbatch --minutes --no-compile --on-bad --out --precision --quiet --resume --seed --seeds "
-        "--sentences --set --size --split --steps --text-field --then --then-examples --then-seeds --then-set "
-        "--tokens --valid --workers"
+        "--activation-checkpointing --compile --corpus --device --encoding --epochs --json --language "
+        "--language-field --licence --memory --microbatch --minutes --no-compile --on-bad --out --precision --quiet "
+        "--resume --seed --seeds --sentences --set --size --split --steps --text-field --then --then-examples "
+        "--then-seeds --then-set --tokens --valid --workers"
     ),
     "larvatus ablate": (
-        "--compile --corpus --device --encoding --epochs --json --language --language-field --licence "
-        "--microbatch --minutes --no-compile --on-bad --out --precision --quiet --recipe --resume --seed --seeds "
-        "--sentences --set --size --split --steps --text-field --then --then-examples --then-seeds --then-set "
-        "--tokens --valid --workers"
+        "--activation-checkpointing --compile --corpus --device --encoding --epochs --json --language "
+        "--language-field --licence --memory --microbatch --minutes --no-compile --on-bad --out --precision --quiet "
+        "--recipe --resume --seed --seeds --sentences --set --size --split --steps --text-field --then "
+        "--then-examples --then-seeds --then-set --tokens --valid --workers"
     ),
     "larvatus evaluate": (
         "--against --beams --by --corpus --data --device --encoding --glue --header --json --label "

@@ -27,6 +27,7 @@ OUTPUTS = {
     "export onnx": "out",
     "compare": "out",
     "ablate": "out",
+    "bench": "plot",
     "evaluate": "plot predictions",
     "score": "out",
     "map": "out png table",

@@ -8,15 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from larvatus.batch import TrainingBatch
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.heads import with_head
+from larvatus.engine.checkpoint import Checkpoint
 from larvatus.engine.settings import Runtime
+from larvatus.engine.snapshot import Made, read_snapshot
 from larvatus.errors import NumericsError
 from larvatus.heads import ClassificationConfig, TaggingConfig
 from larvatus.labelled.records import Dataset, Place, TaggedExample, TextExample
@@ -26,6 +30,7 @@ from larvatus.signals import Stop
 from larvatus.tasks.classify.classify import LabelledTexts
 from larvatus.tasks.classify.options import ClassifyOptions, classification_head
 from larvatus.tasks.features import Examples
+from larvatus.tasks.fit.checkpoint import Keeper, State
 from larvatus.tasks.fit.choosing import Epoch, gains, stuck
 from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.loop import FineTuning, Fitting, epoch_order, evaluation_places
@@ -102,6 +107,31 @@ def test_the_microbatch_changes_nothing(parent: Bundle, head: str) -> None:
     assert len(whole.fit.history) == whole.steps == 6
     for name, tensor in weights(parts).items():
         assert_close(tensor, whole.trained[name], rtol=0, atol=1e-4, msg=name)  # the rate bounds what rounding can do
+
+
+def test_memory_that_runs_out_halves_the_microbatch_and_the_checkpoint_remembers(
+    parent: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, share = examples(parent, "classes"), FineTuning._share
+
+    def limited(training: FineTuning, micro: TrainingBatch[Any], *rest: Any) -> Any:
+        if micro.tokens.size > 100:
+            raise torch.OutOfMemoryError("out of memory")
+        return share(training, micro, *rest)
+
+    given = start(parent, data, HEADS["classes"], microbatch=80)
+    given.run()
+    monkeypatch.setattr(FineTuning, "_share", limited)
+    short = start(parent, data, HEADS["classes"], microbatch=160)
+    short.run()
+    assert short.update.lowered == 80
+    assert [look.training_loss for look in short.fit.history] == [look.training_loss for look in given.fit.history]
+    assert all(torch.equal(tensor, given.trained[name]) for name, tensor in weights(short).items())
+    path = Keeper(tmp_path, {}).save(short, seed=5)
+    again = start(parent, data, HEADS["classes"], microbatch=160)
+    state = Checkpoint(path, Made.here(Runtime()), msgspec.convert(read_snapshot(path).state, State))
+    Keeper(tmp_path, {}, checkpoint=state).restore(again, seed=5)
+    assert again.update.microbatch == 80
 
 
 def test_a_long_text_counts_once(parent: Bundle) -> None:

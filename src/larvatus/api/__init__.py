@@ -11,6 +11,7 @@
 """
 
 from larvatus.api.attention import head_importance
+from larvatus.api.benchmarking import bench
 from larvatus.api.comparing import ablate, compare
 from larvatus.api.evaluating import evaluate
 from larvatus.api.isotropy import fit_standardiser, measure_isotropy
@@ -27,6 +28,7 @@ from larvatus.model.onnx_export import export_onnx
 
 __all__ = [
     "ablate",
+    "bench",
     "build_corpus",
     "build_index",
     "build_senses",

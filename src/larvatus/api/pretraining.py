@@ -49,8 +49,9 @@ def pretrain(
         **settings: Those of `larvatus pretrain`. What is trained: `size`, `settings` (`{"model.layers": 6}`), `start`
             (a model to go on from), `add_words`, `old`, `seed`. How long, one of `steps`, `minutes`, `epochs`,
             `tokens`. The run: `valid`, `resume`, `overwrite`, `fork`, `evaluate_every`, `save_every`, `tensorboard`.
-            The machine: `device`, `precision`, `compile`, `microbatch`, `workers`, `deterministic`. The text:
-            `language`, `sentences`, `split`, `on_bad`, `encoding`, `text_field`, `language_field`, `licence`.
+            The machine: `device`, `precision`, `compile`, `microbatch`, `workers`, `deterministic`,
+            `activation_checkpointing`, `memory`. The text: `language`, `sentences`, `split`, `on_bad`, `encoding`,
+            `text_field`, `language_field`, `licence`.
 
     Returns:
         The model, loaded from `out`.

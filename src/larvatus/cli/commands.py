@@ -15,6 +15,11 @@ COMMANDS = {
         "Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download.",
     ),
     "doctor": Listed("larvatus.cli.train.doctor:doctor", _START, "Versions, devices, kernels, free memory."),
+    "bench": Listed(
+        "larvatus.cli.train.bench:bench",
+        _START,
+        "This machine's matrix ceiling, training, embedding, loader and memory, beside installed peers; or --grow.",
+    ),
     "recipes": Listed("larvatus.cli.train.recipes:app", _START, "The published systems, one file each."),
     "tokenizer": Listed(
         "larvatus.cli.text.tokenizer:app", _TEXT, "Learn a vocabulary from text, and look at what it does."

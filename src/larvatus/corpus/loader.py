@@ -207,6 +207,10 @@ class Loader:
             if left is not None and left < self._maker.length:
                 return
 
+    def plan(self, epoch: int) -> list[list[Part]]:
+        """The chunks of each block of an epoch, or stretches of them."""
+        return self._maker.plan(self._corpus, epoch)
+
     def _blocks(self, cursor: Cursor) -> Iterator[tuple[int, int, TrainingBatch[Ints]]]:
         """Epoch, number and content of block after block, from the cursor's on, without end."""
         names: deque[tuple[int, int]] = deque()  # of the blocks under way

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from larvatus.corpus.processes import check_count
 from larvatus.errors import UsageError
@@ -17,6 +18,8 @@ from larvatus.ranges import STEPS, Range, whole
 
 MICROBATCH = whole(8, 2**31)
 WORKERS = whole(0, 1024)
+MEMORY = Range(0, 1_000_000, above=True)
+Checkpointing = Literal["auto", "always", "never"]
 BUDGETS = {
     "steps": STEPS,
     "minutes": Range(0, 10_000_000, above=True),
@@ -39,13 +42,21 @@ class Runtime:
     """Processes that pack and mask ahead of the training; 0 does it in a thread of this one."""
     deterministic: bool = False
     """Only kernels that give the same bits each time (always so on a CPU)."""
+    activation_checkpointing: Checkpointing = "auto"
+    """Whether layers are computed again in the backward pass instead of kept: slower, and far less memory."""
+    memory: float | None = None
+    """GB that training may take of the device; None: all."""
 
     def __post_init__(self) -> None:
         if self.precision not in ("fp32", "bf16"):
             raise UsageError(f"--precision is fp32 or bf16, not {self.precision!r}")
         if self.precision == "bf16":
             check_bf16(self.device)
+        if self.activation_checkpointing not in get_args(Checkpointing):
+            words = ", ".join(get_args(Checkpointing))
+            raise UsageError(f"--activation-checkpointing is one of {words}, not {self.activation_checkpointing!r}")
         MICROBATCH.check(self.microbatch, "--microbatch")
+        MEMORY.check(1.0 if self.memory is None else self.memory, "--memory")
         check_count(self.workers)
 
     @classmethod
@@ -58,6 +69,8 @@ class Runtime:
         microbatch: int | None = None,
         workers: int | None = None,
         deterministic: bool = False,
+        activation_checkpointing: Checkpointing = "auto",
+        memory: float | None = None,
     ) -> Runtime:
         """What suits this machine, where nothing else was asked for."""
         device = str(choose_device(device))
@@ -70,6 +83,8 @@ class Runtime:
             microbatch=(65_536 if cuda else 16_384) if microbatch is None else microbatch,
             workers=(min(8, max(1, cores - 2)) if cuda else 0) if workers is None else workers,
             deterministic=deterministic,
+            activation_checkpointing=activation_checkpointing,
+            memory=memory,
         )
 
     @property

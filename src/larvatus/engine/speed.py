@@ -8,7 +8,22 @@ from larvatus.network import Network
 from larvatus.recipes import Recipe
 
 # Dense bf16 peaks from the vendors' data sheets; a device that is not listed shows no MFU.
-_PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}
+_PEAKS = {
+    "B200": 2250e12,
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "A40": 150e12,
+    "A10": 125e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "RTX 4090": 165e12,
+    "RTX 3090": 71e12,
+}
+"""The first whose name stands in the device's."""
 
 
 def flops_per_token(model: Network, recipe: Recipe, length: int) -> float:
@@ -18,8 +33,9 @@ def flops_per_token(model: Network, recipe: Recipe, length: int) -> float:
     return model.encoder.flops(length) + generator + head
 
 
-def peak_flops(device: str) -> float | None:
-    if not device.startswith("cuda"):
+def peak_flops(device: str, precision: str = "bf16") -> float | None:
+    """What the data sheet of a GPU promises in bf16; None elsewhere, and in other precisions."""
+    if not device.startswith("cuda") or precision != "bf16":
         return None
     name = torch.cuda.get_device_name(device)
     return next((peak for key, peak in _PEAKS.items() if key in name), None)

@@ -1,25 +1,29 @@
 """One optimisation step, whatever is learnt: microbatches, backward, sum over ranks, clip, guard, update.
 
     update = Update(optimizer, parameters, runtime=runtime, ranks=Ranks(), clip=1.0, seed=1)
-    numbers = update(batch.split(runtime.microbatch), share, step=0, rate=1e-4, figures=1)
+    numbers = update(batch.split, share, step=0, rate=1e-4, figures=1)
 
 `share` computes what one microbatch adds to the loss of the whole step, so that gradients add up to the same however
-the step was split. Nothing that is not finite reaches the weights, on any rank.
+the step was split. Nothing that is not finite reaches the weights, on any rank. Where memory runs out before the
+update, the microbatch is halved and the same step is taken again: from there on all is as if it had been given so.
 """
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, TypeVar
 
 import torch
+from msgspec import UNSET, UnsetType
 from torch import Tensor, nn
 
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import set_rate
-from larvatus.engine.settings import Runtime
+from larvatus.engine.settings import MICROBATCH, Runtime
+from larvatus.errors import is_out_of_memory
 from larvatus.rng import derive
 
 Micro = TypeVar("Micro")
@@ -47,28 +51,36 @@ class Update:
         clip: float,
         seed: int,
         draws: bool = True,
+        warn: Callable[[str], None] = lambda line: None,
     ) -> None:
         """`clip`: the largest norm of the gradient, 0 for none. Dropout draws depend on `seed`, step and microbatch.
 
-        `draws`: whether anything is drawn from torch's generator; where nothing is, it is left alone.
+        `draws`: whether anything is drawn from torch's generator; where nothing is, it is left alone. `warn` is told
+        where memory runs out.
         """
         self.optimizer, self.parameters = optimizer, parameters
-        self.runtime, self.ranks, self.clip, self.seed, self.draws = runtime, ranks, clip, seed, draws
+        self.runtime, self.ranks, self.clip, self.seed = runtime, ranks, clip, seed
+        self.draws, self.warn = draws, warn
+        self.microbatch = runtime.microbatch
+        """Tokens of one forward and backward pass: the runtime's, until memory runs out."""
         self._bad: Tensor | None = None
 
     def __call__(
-        self, micros: Iterable[Micro], share: Callable[[Micro], Share], *, step: int, rate: float, figures: int
+        self,
+        split: Callable[[int], Iterable[Micro]],
+        share: Callable[[Micro], Share],
+        *,
+        step: int,
+        rate: float,
+        figures: int,
     ) -> Tensor:
-        """Update the weights once; [F + 1]: the sums of the figures, then the norm of the unclipped gradient."""
-        sums = torch.zeros(figures, device=self.runtime.device)
-        with self._generator():
-            for item, micro in enumerate(micros):
-                if self.ranks.takes(item):
-                    if self.draws:
-                        torch.manual_seed(derive(self.seed, "dropout", step, item))
-                    part = share(micro)
-                    part.loss.backward()
-                    sums += part.figures
+        """Update the weights once; [F + 1]: the sums of the figures, then the norm of the unclipped gradient.
+
+        `split` cuts the step into microbatches of so many tokens.
+        """
+        sums = self._backward_or_none(split, share, step=step, figures=figures)
+        while sums is None:  # memory ran out, here or on another rank
+            sums = self._backward_or_none(split, share, step=step, figures=figures)
         sums = self.ranks.add(sums)
         self.ranks.add_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip or math.inf)
@@ -86,6 +98,61 @@ class Update:
         if self._bad is None and not self.runtime.compile:  # the first step; compiling draws for its own trials
             return generator_untouched(self.runtime.device)
         return nullcontext()
+
+    def _backward_or_none(
+        self, split: Callable[[int], Iterable[Micro]], share: Callable[[Micro], Share], *, step: int, figures: int
+    ) -> Tensor | None:
+        """Gradients of a step; None, and a smaller microbatch, where memory ran out on any rank."""
+        micros, sums = list(split(self.microbatch)), None
+        try:
+            sums = self._backward(micros, share, step=step, figures=figures)
+        except (MemoryError, RuntimeError) as fault:
+            if not is_out_of_memory(fault) or self._smaller(split, len(micros)) is None:
+                raise
+        # not within `except`: the fault holds on to all that was computed
+        if not self.ranks.any(sums is None, self.runtime.device):
+            return sums
+        smaller = self._smaller(split, len(micros)) or self.microbatch
+        self.warn(
+            f"step {step + 1:,}: memory ran out with {self.microbatch:,} tokens at once; the step is taken again, and "
+            f"the run goes on, with {smaller:,} (--microbatch {smaller} begins so)"
+        )
+        self.microbatch = smaller
+        self.optimizer.zero_grad(set_to_none=True)
+        gc.collect()
+        if self.runtime.cuda:
+            torch.cuda.empty_cache()
+        return None
+
+    def _backward(self, micros: Sequence[Micro], share: Callable[[Micro], Share], *, step: int, figures: int) -> Tensor:
+        """Add up the gradients of this rank's microbatches; the sums of their figures."""
+        sums = torch.zeros(figures, device=self.runtime.device)
+        with self._generator():
+            for item, micro in enumerate(micros):
+                if self.ranks.takes(item):
+                    if self.draws:
+                        torch.manual_seed(derive(self.seed, "dropout", step, item))
+                    part = share(micro)
+                    part.loss.backward()
+                    sums += part.figures
+        return sums
+
+    def _smaller(self, split: Callable[[int], Iterable[Micro]], parts: int) -> int | None:
+        """The microbatch halved as often as it takes to cut a step into more parts; None where no cut is left."""
+        smaller, least = self.microbatch // 2, int(MICROBATCH.least)
+        while smaller >= least and len(list(split(smaller))) <= parts:
+            smaller //= 2
+        return smaller if smaller >= least else None
+
+    @property
+    def lowered(self) -> int | UnsetType:
+        """The microbatch, where memory ran out and it is no longer the runtime's: for checkpoints."""
+        return UNSET if self.microbatch == self.runtime.microbatch else self.microbatch
+
+    def lower(self, microbatch: int | UnsetType) -> None:
+        """Go on with what an earlier session came to, if that is less."""
+        if microbatch is not UNSET:
+            self.microbatch = min(self.microbatch, microbatch)
 
     @property
     def unsound(self) -> bool:

@@ -165,7 +165,7 @@ class Classification(Head):
 
     def padded_logits(self, z_BLD: Tensor, mask_BL: Tensor) -> Tensor:
         """[B, K]."""
-        if self.mix is not None or self.lstm is not None:
+        if self.mix is not None or self.lstm is not None or self.config.both_orders is True:
             return super().padded_logits(z_BLD, mask_BL)
         return whole_precision(self.classifier(self.trunk(pooled_padded(z_BLD, mask_BL, self.config.pool))))
 

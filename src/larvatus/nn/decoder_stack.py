@@ -19,6 +19,7 @@ from larvatus.nn.attention.sight import Sight
 from larvatus.nn.dropout import Dropout
 from larvatus.nn.encoder_decoder_block import Distances, EncoderDecoderBlock, norm_of
 from larvatus.nn.encoder_decoder_settings import EncoderDecoderSettings
+from larvatus.nn.recompute import Recomputes
 
 
 class Memory(NamedTuple):
@@ -28,7 +29,7 @@ class Memory(NamedTuple):
     lengths_B: Tensor
 
 
-class DecoderStack(nn.Module):
+class DecoderStack(Recomputes):
     def __init__(self, config: EncoderDecoderSettings) -> None:
         super().__init__()
         self.config = config
@@ -48,7 +49,7 @@ class DecoderStack(nn.Module):
         sight = Sight(causal=True, bias=self.relative.table(pairs.longest))
         x_ND = self.dropout(x_ND.index_select(0, pairs.order))
         for block in self.blocks:
-            x_ND = block(x_ND, pairs.itself, sight, read_MD, pairs.across)
+            x_ND = self.layer(block, x_ND, pairs.itself, sight, read_MD, pairs.across)
         return self.finished(x_ND).index_select(0, pairs.inverse)
 
     def finished(self, x_ND: Tensor) -> Tensor:

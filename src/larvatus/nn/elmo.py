@@ -195,8 +195,8 @@ class Elmo(Encoder):
         for j in range(max(wanted) + 1):
             if j > 0:
                 ahead, back = self.layers[j - 1].children()
-                right = self._read(ahead, right, layout, residual=j > 1)
-                left = self._read(back, left, layout, residual=j > 1)
+                right = self.layer(self._read, right, ahead, layout, residual=j > 1)
+                left = self.layer(self._read, left, back, layout, residual=j > 1)
             if j == top:
                 right, left = self.dropout(right), self.dropout(left)
             if j in wanted:
@@ -204,7 +204,7 @@ class Elmo(Encoder):
                 states[j] = torch.cat([x_WP.index_select(0, places_N) for x_WP, places_N in ends], dim=-1)
         return states[top] if layers is None else [states[j] for j in wanted]
 
-    def _read(self, lstm: nn.Module, x_WP: Tensor, layout: WordLayout, *, residual: bool) -> Tensor:
+    def _read(self, x_WP: Tensor, lstm: nn.Module, layout: WordLayout, *, residual: bool) -> Tensor:
         dropped = self.dropout(x_WP)
         out_WP: Tensor = lstm(dropped, layout.sizes)
         return out_WP + dropped if residual else out_WP

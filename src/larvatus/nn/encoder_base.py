@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from larvatus.batch import TokenBatch
 from larvatus.errors import RecipeError, UsageError
 from larvatus.nn.feedforward import Activation
+from larvatus.nn.recompute import Recomputes
 
 
 class ModelConfig(Protocol):
@@ -84,7 +85,7 @@ class ModelConfig(Protocol):
         """A smaller one over the same embeddings, its width a share of this one's (ELECTRA's generator)."""
 
 
-class Encoder(nn.Module, ABC):
+class Encoder(Recomputes, ABC):
     config: ModelConfig
 
     @property

@@ -114,7 +114,7 @@ class EncoderDecoder(Encoder):
         states = {0: x_MD} if 0 in wanted else {}
         for number, block in enumerate(self.blocks[: max(wanted, default=0)], start=1):
             seen = sight if kept_LH is None else dataclasses.replace(sight, heads=kept_LH[number - 1])
-            x_MD = block(x_MD, itself, seen)
+            x_MD = self.layer(block, x_MD, itself, seen)
             if number in wanted:
                 states[number] = self.dropout(self.final_norm(x_MD)) if number == top else x_MD
         if layers is None:

@@ -37,6 +37,12 @@ def memory_of(device: str | torch.device) -> int:
     return given if address_space == resource.RLIM_INFINITY else min(given, address_space)
 
 
+def allow(device: str | torch.device, most: int) -> None:
+    """Have torch say that memory ran out once it holds so many bytes of a GPU; a CPU has no such bound."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(min(1.0, most / memory_of(device)), device)
+
+
 @contextmanager
 def saying_what_to_lower(advice: str) -> Iterator[None]:
     """Turn exhausted memory, of the machine or of a GPU, into one line."""

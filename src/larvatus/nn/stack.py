@@ -84,7 +84,7 @@ class BlockStack(Encoder):
             sight = sights[layer]
             if kept_LH is not None:
                 sight = dataclasses.replace(sight, heads=kept_LH[layer])
-            x_ND = self._block(layer)(x_ND, layout, sight)
+            x_ND = self.layer(self._block(layer), x_ND, layout, sight)
             if layer + 1 in wanted:
                 states[layer + 1] = self.final_norm(x_ND) if layer + 1 == top else x_ND
         if layers is None:

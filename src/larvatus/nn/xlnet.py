@@ -220,7 +220,7 @@ class XLNet(Encoder):
         states = {0: x_ND} if 0 in wanted else {}
         for layer in range(max(wanted, default=0)):
             seen = around if kept_LH is None else dataclasses.replace(around, heads=kept_LH[layer])
-            x_ND = self.blocks[layer](x_ND, _past(memory, layer, around), seen)
+            x_ND = self.layer(self.blocks[layer], x_ND, _past(memory, layer, around), seen)
             if layer + 1 in wanted:
                 states[layer + 1] = x_ND
         return states
@@ -272,9 +272,9 @@ class XLNet(Encoder):
             if content:
                 read.append(streams.tokens.restore(h_ND))
             if layer + 1 < self.depth:
-                h_ND, g_MD = block.both(h_ND, g_MD, past_TD, around)
+                h_ND, g_MD = self.layer(block.both, h_ND, g_MD, past_TD, around)
             else:
-                g_MD = block.query(h_ND, g_MD, past_TD, around)
+                g_MD = self.layer(block.query, h_ND, g_MD, past_TD, around)
         return streams.queries.restore(self._last_dropout(g_MD)), read
 
     def _around(

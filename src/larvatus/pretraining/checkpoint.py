@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from torch import Tensor, nn
 
 from larvatus.bundle.directory import check_model_directory
@@ -66,6 +66,8 @@ class Progress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Time spent training, over all sessions of the run."""
     curve: tuple[CurvePoint, ...] = ()
     """Of objective masked-lm, where there is one and held-out text."""
+    microbatch: int | UnsetType = UNSET
+    """Tokens of one pass, where memory ran out with what was asked for."""
 
 
 class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

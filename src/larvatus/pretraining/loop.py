@@ -138,6 +138,7 @@ class Pretraining:
             cursor=cursor,
             tokens=progress.tokens + report.tokens,
             seconds=self.clock.seconds,
+            microbatch=self.stepper.update.lowered,
         )
 
     def read(self) -> None:

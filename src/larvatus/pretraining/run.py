@@ -8,6 +8,7 @@ The run directory becomes the model directory: a Hugging Face directory at the e
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import time
@@ -36,7 +37,8 @@ from larvatus.engine.watch import Metrics, Watcher
 from larvatus.errors import printable
 from larvatus.files import locked, sweep
 from larvatus.network import Network
-from larvatus.nn.memory import saying_what_to_lower
+from larvatus.nn.memory import allow, saying_what_to_lower
+from larvatus.nn.recompute import set_recomputing
 from larvatus.outputs import remove_run
 from larvatus.pretraining.adapt import extension_of
 from larvatus.pretraining.budget import steps_of_minutes, steps_wanted
@@ -57,7 +59,7 @@ from larvatus.pretraining.job import Job
 from larvatus.pretraining.loop import Pretraining
 from larvatus.pretraining.monitor import Monitor
 from larvatus.pretraining.prepare import Prepared
-from larvatus.pretraining.size import refuse_what_cannot_fit
+from larvatus.pretraining.size import memory_budget, must_recompute, refuse_what_cannot_fit
 from larvatus.pretraining.step import Stepper
 from larvatus.recipes import recipe_table
 from larvatus.regular_files import only_regular
@@ -111,6 +113,10 @@ class Run:
         self.valid = Corpus.open(prepared.valid) if prepared.valid else None
         self.tokenizer = self.corpus.tokenizer
         self.model = self._first_model().to(job.runtime.device)
+        self.recomputes = must_recompute(job.recipe, job.runtime, self.tokenizer.size)
+        set_recomputing(self.model, self.recomputes)
+        if job.runtime.memory is not None:
+            allow(job.runtime.device, memory_budget(job.runtime))
         self.comparison = Comparison(domains=prepared.domains, recipe=job.recipe, runtime=job.runtime)
         self.optimizer = build_optimizer(self.model, job.recipe.optimizer)
         self.stepper = Stepper(
@@ -121,6 +127,7 @@ class Run:
             ranks=ranks,
             seed=job.seed,
             pad_id=self.tokenizer.id(self.tokenizer.special.pad) or 0,  # any token does: nobody reads what is filled
+            warn=self.watcher.warn,
         )
 
     def _first_model(self) -> Network:
@@ -193,7 +200,7 @@ class Run:
         step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
         self.news.say(
             f"{recipe.name}: {parameters / 1e6:.1f}M parameters · length {lengths} · {step} tokens a step · "
-            f"{self.job.runtime}",
+            f"{self.job.runtime}{', layers computed again in the backward pass' if self.recomputes else ''}",
         )
 
     def _languages_without(self) -> list[str]:
@@ -251,7 +258,9 @@ class Run:
             return Progress(steps=steps)
         restore(checkpoint, self.model, self.optimizer)
         progress = checkpoint.state.progress
-        if job.fork:
+        if not job.fork:
+            self.stepper.update.lower(progress.microbatch)
+        else:
             progress = msgspec.structs.replace(progress, steps=self._steps_asked() or progress.steps)
         self.watcher.say(f"resumed from step {progress.step:,} of {progress.steps:,}")
         return progress
@@ -325,7 +334,8 @@ class Run:
             return None
         job = self.job
         length = job.recipe.phases[phase].length
-        return held_out(self.model, self.valid, job.recipe, length=length, tokens=tokens, runtime=job.runtime)
+        runtime = dataclasses.replace(job.runtime, microbatch=self.stepper.update.microbatch)
+        return held_out(self.model, self.valid, job.recipe, length=length, tokens=tokens, runtime=runtime)
 
     def _monitor(self, progress: Progress, metrics: Metrics) -> Monitor:
         job = self.job

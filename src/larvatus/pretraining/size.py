@@ -6,18 +6,24 @@
     larvatus: 9,000 layers of 65,536 need at least 7 PB to be trained, more than the 24 GB of memory here; lower …
 
 Weights, gradients and moments, and what one pass keeps for its backward pass: lower bounds, so nothing is refused that
-might fit.
+might fit. Whether layers should rather be computed again than kept (`must_recompute`) is asked of what a pass is
+expected to keep, which is about three times the bound.
 """
 
 from __future__ import annotations
 
 from larvatus.engine.settings import Runtime
 from larvatus.errors import RecipeError
+from larvatus.nn.encoder_base import ModelConfig
 from larvatus.nn.memory import in_words, memory_of
 from larvatus.recipes import Recipe
 
 BYTES_TRAINED = 16
 """Of a weight that learns: itself, its gradient and the two moments of Adam, 4 bytes each."""
+KEPT = {"fp32": 3.0 * 4, "bf16": 4.0 * 2}
+"""Bytes kept for each of `kept_numbers`, as measured: inputs, masks and sums stand beside them, some in fp32."""
+ROOM = 0.9
+"""Share of the memory that a run is expected to fill at most: allocators lose some of it."""
 
 
 def refuse_what_cannot_fit(recipe: Recipe, runtime: Runtime, vocabulary: int = 0) -> None:
@@ -43,3 +49,31 @@ def refuse_what_cannot_fit(recipe: Recipe, runtime: Runtime, vocabulary: int = 0
             f"a step of {step:,} tokens needs at least {in_words(read)}, more than the {in_words(room)} of memory "
             "here; lower batch or phases.length"
         )
+
+
+def must_recompute(recipe: Recipe, runtime: Runtime, vocabulary: int) -> bool:
+    """Whether layers are computed again in the backward pass: as the runtime says, or as memory asks for it."""
+    if runtime.activation_checkpointing != "auto":
+        return runtime.activation_checkpointing == "always"
+    return expected_bytes(recipe, runtime, vocabulary) > ROOM * memory_budget(runtime)
+
+
+def memory_budget(runtime: Runtime) -> int:
+    """Bytes of the device that training may take."""
+    most = memory_of(runtime.device)
+    return most if runtime.memory is None else min(most, round(1e9 * runtime.memory))
+
+
+def expected_bytes(recipe: Recipe, runtime: Runtime, vocabulary: int) -> int:
+    """What training is expected to take where all that layers leave is kept."""
+    model, longest = recipe.model, max(phase.length for phase in recipe.phases)
+    tokens = min(runtime.microbatch, recipe.batch * longest)
+    kept = round(KEPT[runtime.precision] * model.kept_numbers) + _attention_bytes(model, runtime, longest)
+    return BYTES_TRAINED * model.least_weights(vocabulary) + tokens * kept
+
+
+def _attention_bytes(model: ModelConfig, runtime: Runtime, length: int) -> int:
+    """Of a token's attention weights, which are kept where they are dropped out and no flash kernel runs."""
+    flash = runtime.cuda and runtime.precision == "bf16"
+    dropped = getattr(model, "attention_dropout", 1.0) > 0
+    return 0 if flash or not dropped else 3 * 4 * model.layers * getattr(model, "heads", 0) * length

@@ -13,7 +13,7 @@ step, so gradients add up to the same whatever the microbatch, and a microbatch 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,7 @@ class Stepper:
         ranks: Ranks,
         seed: int,
         pad_id: int,
+        warn: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.model, self.recipe, self.runtime, self.pad_id = model, recipe, runtime, pad_id
         self.update = Update(
@@ -77,6 +78,7 @@ class Stepper:
             clip=recipe.optimizer.clip,
             seed=seed,
             draws=draws(model) or any(getattr(config, "samples", 0) for config in recipe.objectives),
+            warn=warn,
         )
         self._losses: Any = torch.compile(model, dynamic=False) if runtime.compile else model
         self._stage = Stage(runtime.device)
@@ -88,7 +90,7 @@ class Stepper:
 
     def prepare(self, batch: TrainingBatch[Ints], *, limit: int) -> ReadyStep:
         """Cut a step into microbatches and send them to the device; this may run on another thread than the steps."""
-        microbatch, takes = self.runtime.microbatch, self.update.ranks.takes
+        microbatch, takes = self.update.microbatch, self.update.ranks.takes
         parts = enumerate(batch.split(microbatch))
         micros = [self._staged(micro, limit) if takes(item) else micro for item, micro in parts]
         return ReadyStep(batch, microbatch, micros, predictions(self.model, batch), limit)
@@ -97,7 +99,7 @@ class Stepper:
         """Update the weights once. If anything is not finite they stay, on every rank: see `StepReport.check`."""
         self.model.train()
         numbers = self.update(
-            ready.split(self.runtime.microbatch),
+            ready.split,
             lambda micro: self._share(micro, ready),
             step=step,
             rate=rate,
@@ -126,7 +128,7 @@ class Stepper:
     def _fixed_shape(self, micro: TrainingBatch[Ints], limit: int) -> TrainingBatch[Ints]:
         """Bring a microbatch to totals that depend on the recipe and runtime alone, so nothing is recompiled."""
         step = self.recipe.batch * limit
-        parts = -(-step // self.runtime.microbatch)
+        parts = -(-step // self.update.microbatch)
         tokens = _bucket(micro.tokens.size, step if parts == 1 else -(-step // parts) + limit)
         return fill(
             self._read(micro),

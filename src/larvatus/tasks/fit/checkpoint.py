@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from torch import Tensor
 
 from larvatus.bundle.weights import read_tensors
@@ -65,6 +65,8 @@ class State(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     done: tuple[SeedRun, ...]
     kept: int | None
     """The seed whose weights are in kept.safetensors."""
+    microbatch: int | UnsetType = UNSET
+    """Tokens of one pass, where memory ran out with what was asked for."""
 
 
 @dataclass
@@ -145,6 +147,7 @@ class Keeper:
         fit.history, fit.best_epoch = list(state.history), state.best
         fit.best = read_tensors(path / "best.safetensors") if state.best is not None else None
         training.losses = list(state.losses)
+        training.update.lower(state.microbatch)
 
     def due(self) -> bool:
         return time.monotonic() - self.saved > EVERY_S
@@ -171,6 +174,7 @@ class Keeper:
             losses=tuple(training.losses),
             done=tuple(self.done),
             kept=self.kept[0] if self.kept is not None else None,
+            microbatch=training.update.lowered,
         )
         name = f"seed-{seed}-step-{fit.step:08d}"
         path = self.checkpoints.write(name, tensors, state, made=Made.here(self.runtime))

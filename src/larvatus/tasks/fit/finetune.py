@@ -260,6 +260,7 @@ def _train(
         report=lambda epoch: job.watch.epoch(seed, epoch),
         progress=job.watch.progress,
         stop=job.watch.stop,
+        warn=job.say,
         pause=pause,
         beside=job.beside,
     )

@@ -61,6 +61,8 @@ class Fitting:
     """Called now and then: step, steps, loss, examples a second."""
     stop: Stop = field(default_factory=Stop)
     """Whether a signal asked to stop."""
+    warn: Callable[[str], None] = lambda line: None
+    """Told where memory runs out."""
     pause: Callable[[], None] = lambda: None
     """Called now and then between two steps, where the state is whole and may be saved."""
     beside: Beside | None = None
@@ -100,13 +102,14 @@ class FineTuning:
         """What is learnt beside the task of left-to-right models; it has no weights of its own."""
         groups = trainable(model, config.trained, decay=config.decay, seed=fitting.seed)
         self.optimizer = build_optimizer(model, config.optimizer, groups)
-        self._update = Update(
+        self.update = Update(
             self.optimizer,
             [parameter for group in groups for parameter in group["params"]],
             runtime=fitting.runtime,
             ranks=Ranks(),
             clip=config.clip,
             seed=fitting.seed,
+            warn=fitting.warn,
         )
         self.each = -(-len(data) // config.batch)
         self.steps = self.each * (config.epochs or 1)
@@ -178,12 +181,8 @@ class FineTuning:
         if self.words is not None:
             batch = made_from_text(batch, from_text_of([self.words]))
         words = batch.targets[NextTokens].count if self.words is not None else 0
-        budget = self.fitting.runtime.microbatch if self.features is None else batch.tokens.size
-        micros = [Part(micro, lambda part: self._share(part, size, words)) for micro in batch.split(budget)]
-        if self.fitting.beside is not None:
-            micros += self._beside(self.fitting.beside, step)
-        numbers = self._update(
-            micros,
+        numbers = self.update(
+            lambda budget: self._parts(batch, size, words, step, budget=budget),
             lambda part: part.share(part.micro),
             step=step,
             rate=learning_rate(config.schedule, config.peak, step=step, steps=self.steps),
@@ -215,7 +214,15 @@ class FineTuning:
             total = total * (1 - self.fitting.beside.share)
         return Share(loss=total, figures=mean.detach().float()[None])
 
-    def _beside(self, beside: Beside, step: int) -> list[Part]:
+    def _parts(self, batch: TrainingBatch[Ints], size: float, words: int, step: int, *, budget: int) -> list[Part]:
+        """The microbatches of a step, of so many tokens at most; vectors that were computed before take little room."""
+        tokens = budget if self.features is None else batch.tokens.size
+        parts = [Part(micro, lambda part: self._share(part, size, words)) for micro in batch.split(tokens)]
+        if self.fitting.beside is not None:
+            parts += self._beside(self.fitting.beside, step, budget)
+        return parts
+
+    def _beside(self, beside: Beside, step: int, budget: int) -> list[Part]:
         """The microbatches of what is learnt beside the task; of their loss nothing is told."""
         batch = beside.batch(step, seed=self.fitting.seed)
         scale = beside.share / max(beside.count(batch), 1)
@@ -226,11 +233,11 @@ class FineTuning:
                 loss = beside.loss(self.model, tensors, limit=int(micro.tokens.lengths.max()))
             return Share(loss=loss.total * scale, figures=torch.zeros(1, device=self.fitting.runtime.device))
 
-        return [Part(micro, share) for micro in batch.split(self.fitting.runtime.microbatch)]
+        return [Part(micro, share) for micro in batch.split(budget)]
 
     def read(self) -> None:
         """Read the losses of the last steps, refuse what is not finite, and show how far it is."""
-        if self._update.unsound:
+        if self.update.unsound:
             raise NumericsError(
                 f"the loss was not finite by step {self.fit.step:,}, and the weights were left as they were; "
                 "try a smaller --rate, or --precision fp32"
