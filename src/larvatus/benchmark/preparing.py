@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -25,8 +27,10 @@ from larvatus.engine.watch import Watcher
 from larvatus.errors import LarvatusError
 from larvatus.pretraining.prepare import TextOptions, prepare
 from larvatus.recipes import Recipe, recipe_of, recipe_table
+from larvatus.text.embedded import embedded_documents
 
-WARM = "The river ran past the bank of the town, and nobody knew why the boat lay there. It was number {}.\n\n"
+DOCUMENTS, PIECES = 60, 1000
+"""Of the small text that is prepared first."""
 
 
 class Cost(Struct, frozen=True, kw_only=True):
@@ -60,12 +64,20 @@ def main() -> None:
     recipe = recipe_of(given["recipe"], where="recipe")
     with tempfile.TemporaryDirectory() as folder:
         small = Path(folder) / "small.txt"
-        small.write_text("".join(WARM.format(number) for number in range(200)), encoding="utf-8")
-        _prepare(recipe, small, Path(folder) / "run")
+        few = [document.text for document in islice(embedded_documents(), DOCUMENTS)]
+        small.write_text("\n\n".join(few), encoding="utf-8")
+        with suppress(LarvatusError):  # too little text for some vocabularies: all is loaded by then
+            _prepare(_with_few_pieces(recipe), small, Path(folder) / "run")
     began = time.perf_counter()
     taken = process_peak(lambda: _prepare(recipe, Path(given["text"]), Path(given["out"])))
     cost = Cost(seconds=time.perf_counter() - began, bytes=taken)
     print(msgspec.json.encode(cost).decode())
+
+
+def _with_few_pieces(recipe: Recipe) -> Recipe:
+    if getattr(recipe.tokenizer, "size", 0) <= PIECES:
+        return recipe
+    return msgspec.structs.replace(recipe, tokenizer=msgspec.structs.replace(recipe.tokenizer, size=PIECES))
 
 
 def _prepare(recipe: Recipe, text: Path, out: Path) -> None:
