@@ -11,6 +11,7 @@ the rounds. Accuracy is Spearman's ρ of cosines with people's judgements.
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import lzma
 import statistics
@@ -49,9 +50,9 @@ def deeper(directory: str, layers: int, out: Path) -> str:
     bundle = load_bundle(directory)
     model = msgspec.structs.replace(bundle.model, layers=layers)
     network = Network.build(model, [], len(bundle.network.encoder.word_vectors), seed=0)
-    network.encoder.embeddings = bundle.network.encoder.embeddings
+    network.encoder.embeddings, blocks = bundle.network.encoder.embeddings, bundle.network.encoder.blocks
     for number in range(layers):
-        network.encoder.blocks[number] = bundle.network.encoder.blocks[number % len(bundle.network.encoder.blocks)]
+        network.encoder.blocks[number] = copy.deepcopy(blocks[number % len(blocks)])  # files share no tensors
     save_bundle(
         out, network=network, objective_configs=[], tokenizer=bundle.tokenizer, recipe=None, lineage={}, card="# deep\n"
     )
