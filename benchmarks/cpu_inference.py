@@ -5,7 +5,8 @@
 The sentences are those of STS-B, as ragged as they come; --text takes others for the timing. Weights are those of
 MiniLM (6 layers of 384), which come inside a package; --layers 12 repeats its layers, for the speed of the larger
 MiniLM alone. Ways alternate within a round, so that a busy machine is busy for all of them; a ratio is the median over
-the rounds. On a busy machine set OMP_WAIT_POLICY=passive for several threads: torch is imported first here. Accuracy is Spearman's ρ of cosines with people's judgements.
+the rounds. On a busy machine set OMP_WAIT_POLICY=passive for several threads: torch is imported first here. Accuracy is
+Spearman's ρ of cosines with people's judgements.
 """
 
 from __future__ import annotations
