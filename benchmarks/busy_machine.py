@@ -18,7 +18,9 @@ import subprocess
 import sys
 from collections import defaultdict
 
-STEPS_TO_COMPARE = 3
+STEPS_TO_COMPARE = 2
+PATIENCE_S = 120
+"""After which a process that took no step counts as one that takes none."""
 CHILD = """
 import sys, time
 if sys.argv[1] == "before":  # too late for larvatus to say how threads wait
@@ -63,7 +65,10 @@ def rate(way: str, asked: argparse.Namespace, burners: int) -> tuple[str, float]
     try:
         code = CHILD.replace("STEPS", str(STEPS_TO_COMPARE))
         command = [sys.executable, "-c", code, way, str(asked.seconds), str(asked.threads)]
-        loss, speed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
+        loss, speed = done.stdout.split()
+    except subprocess.TimeoutExpired:
+        return "", 0.0
     finally:
         for other in others:
             other.kill()
@@ -85,15 +90,16 @@ def main() -> None:
         for way in ("before", "after")[:: 1 if turn % 2 else -1]:
             for burners in (0, asked.burners):
                 loss, speed = rate(way, asked, burners)
-                losses.add(loss)
+                losses.update({loss} - {""})
                 speeds[way, burners].append(speed)
+                print(f"{way:<8}{burners} burning {speed:9,.0f} tokens/s", flush=True)
     print(f"{asked.threads} threads, {cores} cores, {asked.burners} burning programs, medians of {asked.rounds} rounds")
     for way in ("before", "after"):
         idle, busy = (statistics.median(speeds[way, burners]) for burners in (0, asked.burners))
-        print(f"{way:<8}idle {idle:9,.0f} tokens/s   busy {busy:9,.0f}   busy / idle {busy / idle:.2f}")
+        print(f"{way:<8}idle {idle:9,.0f} tokens/s   busy {busy:9,.0f}   busy / idle {busy / max(idle, 1e-9):.2f}")
     for burners in (0, asked.burners):
         each = zip(speeds["after", burners], speeds["before", burners], strict=True)
-        print(f"after / before with {burners} burning: {statistics.median(a / b for a, b in each):.2f}")
+        print(f"after / before with {burners} burning: {statistics.median(a / max(b, 1.0) for a, b in each):.2f}")
     print(f"fair share of an idle machine: {min(1.0, cores / (asked.threads + asked.burners)):.2f}")
     if len(losses) != 1:
         raise SystemExit(f"the losses differ: {sorted(losses)}")

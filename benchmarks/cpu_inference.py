@@ -5,12 +5,14 @@
 The sentences are those of STS-B, as ragged as they come; --text takes others for the timing. Weights are those of
 MiniLM (6 layers of 384), which come inside a package; --layers 12 repeats its layers, for the speed of the larger
 MiniLM alone. Ways alternate within a round, so that a busy machine is busy for all of them; a ratio is the median over
-the rounds. Accuracy is Spearman's ρ of cosines with people's judgements.
+the rounds. On a busy machine set OMP_WAIT_POLICY=passive for several threads: torch is imported first here. Accuracy is
+Spearman's ρ of cosines with people's judgements.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import lzma
 import statistics
@@ -49,9 +51,9 @@ def deeper(directory: str, layers: int, out: Path) -> str:
     bundle = load_bundle(directory)
     model = msgspec.structs.replace(bundle.model, layers=layers)
     network = Network.build(model, [], len(bundle.network.encoder.word_vectors), seed=0)
-    network.encoder.embeddings = bundle.network.encoder.embeddings
+    network.encoder.embeddings, blocks = bundle.network.encoder.embeddings, bundle.network.encoder.blocks
     for number in range(layers):
-        network.encoder.blocks[number] = bundle.network.encoder.blocks[number % len(bundle.network.encoder.blocks)]
+        network.encoder.blocks[number] = copy.deepcopy(blocks[number % len(blocks)])  # files share no tensors
     save_bundle(
         out, network=network, objective_configs=[], tokenizer=bundle.tokenizer, recipe=None, lineage={}, card="# deep\n"
     )
