@@ -42,7 +42,6 @@ DEVICES = [
     Case("pretrain --device tpu", lambda place: pretrain(place, "--device", "tpu"), 2, ("--device",)),
     Case("pretrain --device meta", lambda place: pretrain(place, "--device", "meta"), 2, ("--device",)),
     Case("pretrain --precision fp8", lambda place: pretrain(place, "--precision", "fp8"), 2, ("--precision",)),
-    Case("pretrain --precision fp8", lambda place: pretrain(place, "--precision", "fp8"), 2, ("--precision",)),
     Case(
         "finetune --device cuda:99",
         lambda place: [
