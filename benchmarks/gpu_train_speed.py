@@ -5,15 +5,19 @@
 Ragged rows (lengths spread evenly up to the limit), 15% of the tokens predicted, bf16, both compiled, both with fused
 AdamW and dropout 0.1. Theirs pads every row to the limit, as its collator does for static shapes; ours pads nothing.
 Theirs finds its rows in pinned memory; ours prepares each step on a thread of its own while the one before it runs, as
-`larvatus pretrain` does. Prints tokens of text a second (padding does not count), the ratio, and our model FLOP
-utilisation.
+`larvatus pretrain` does. Prints tokens of text a second (padding does not count; median, slowest and fastest of three
+rounds), memory, the ratios, and our model FLOP utilisation.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import math
 import time
+from collections.abc import Callable
 from itertools import cycle
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +25,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from larvatus.arrays import Ints
 from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch, runs
+from larvatus.benchmark.ceiling import matrix_ceiling
 from larvatus.benchmark.training import padded
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import adamw
@@ -32,6 +37,7 @@ from larvatus.pretraining.step import Stepper
 from larvatus.recipes import read_recipe
 
 VOCABULARY, RATE = 30_522, 0.15
+ROUNDS = 3
 
 
 def ragged(tokens: int, length: int, seed: int, *, full: bool) -> TrainingBatch[Ints]:
@@ -44,20 +50,42 @@ def ragged(tokens: int, length: int, seed: int, *, full: bool) -> TrainingBatch[
     return TrainingBatch(tokens=batch, targets={MaskedTokens: targets})
 
 
-def timed(step: object, repeats: int) -> float:
-    """Median seconds of a call that ends with a synchronisation."""
-    took = []
-    for number in range(repeats + 5):
-        torch.cuda.synchronize()
+class Speed(NamedTuple):
+    """What a way of training reached."""
+
+    tokens_a_second: list[float]
+    """Of each round."""
+    memory: float
+    """GiB at the peak of a step."""
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.tokens_a_second))
+
+    def __str__(self) -> str:
+        low, high = min(self.tokens_a_second), max(self.tokens_a_second)
+        return f"{self.median:,.0f} tokens/s ({low:,.0f} to {high:,.0f}; {self.memory:.1f} GiB)"
+
+
+def timed(step: Callable[[int], None], tokens: float, repeats: int) -> Speed:
+    """Rounds of steps of so many tokens, launched one after another as in a run; the first steps compile."""
+    for number in range(8):
+        step(number)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    speeds = []
+    for _ in range(ROUNDS):
         began = time.perf_counter()
-        step(number)  # type: ignore[operator]
+        for number in range(repeats):
+            step(number)
         torch.cuda.synchronize()
-        took.append(time.perf_counter() - began)
-    return float(np.median(took[5:]))
+        speeds.append(repeats * tokens / (time.perf_counter() - began))
+    return Speed(speeds, torch.cuda.max_memory_allocated() / 2**30)
 
 
-def ours(batches: list[TrainingBatch[Ints]], length: int, tokens: int, repeats: int) -> tuple[float, float]:
-    settings = ["packing.type=single-segment", 'objectives=[{type="masked-lm"}]']
+def ours(batches: list[TrainingBatch[Ints]], length: int, tokens: int, repeats: int) -> tuple[Speed, float]:
+    """And the operations that a token takes."""
+    settings = ["packing.type=single-segment", 'objectives=[{type="masked-lm"}]', f"batch={tokens // length}"]
     recipe = read_recipe("bert", settings=settings)
     model = Network.build(recipe.model, recipe.objectives, VOCABULARY, seed=0).cuda()
     runtime = Runtime(device="cuda", precision="bf16", compile=True, microbatch=tokens)
@@ -68,15 +96,13 @@ def ours(batches: list[TrainingBatch[Ints]], length: int, tokens: int, repeats: 
     def step(number: int) -> None:
         stepper.launch(next(steps), step=number, rate=1e-4)
 
-    seconds = timed(step, repeats)
+    speed = timed(step, float(np.mean([b.tokens.size for b in batches])), repeats)
     steps.close()
-    size = float(np.mean([b.tokens.size for b in batches]))
     mean_length = float(np.mean(np.concatenate([b.tokens.lengths for b in batches])))
-    peak = peak_flops("cuda") or float("nan")
-    return size / seconds, size / seconds * flops_per_token(model, recipe, round(mean_length)) / peak
+    return speed, flops_per_token(model, recipe, round(mean_length))
 
 
-def theirs(batches: list[TrainingBatch[Ints]], length: int, repeats: int) -> float:
+def theirs(batches: list[TrainingBatch[Ints]], length: int, repeats: int) -> Speed:
     model = BertForMaskedLM(BertConfig(vocab_size=VOCABULARY)).cuda().train()
     compiled = torch.compile(model, dynamic=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
@@ -93,7 +119,7 @@ def theirs(batches: list[TrainingBatch[Ints]], length: int, repeats: int) -> flo
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return float(np.mean([b.tokens.size for b in batches])) / timed(step, repeats)
+    return timed(step, float(np.mean([b.tokens.size for b in batches])), repeats)
 
 
 def main() -> None:
@@ -103,11 +129,20 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20)
     chosen = parser.parse_args()
     torch.set_float32_matmul_precision("high")
+    ceiling = matrix_ceiling("cuda", "bf16", seconds=1.0).flops
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: matrix products at {ceiling / 1e12:.0f} TFLOP/s")
     for name, full in (("ragged rows", False), ("full rows", True)):
         batches = [ragged(chosen.tokens, chosen.length, seed, full=full) for seed in range(4)]
-        speed, mfu = ours(batches, chosen.length, chosen.tokens, chosen.repeats)
+        speed, operations = ours(batches, chosen.length, chosen.tokens, chosen.repeats)
+        torch._dynamo.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
         peer = theirs(batches, chosen.length, chosen.repeats)
-        print(f"{name}: larvatus {speed:,.0f} tokens/s (MFU {mfu:.3f}), transformers {peer:,.0f}: {speed / peer:.2f} ×")
+        torch._dynamo.reset()
+        print(f"{name}: larvatus {speed}, transformers {peer}: {speed.median / peer.median:.2f} ×", flush=True)
+        used, promised = speed.median * operations, peak_flops("cuda") or math.nan
+        mfu = f"MFU {used / ceiling:.3f} of matrix products here, {used / promised:.3f} of the datasheet"
+        print(f"    {mfu}; memory {speed.memory / peer.memory:.2f} ×", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ Map = Callable[[Tensor], Tensor]
 
 
 def post_norm(x: Tensor, layer: Map, norm: Map, dropout: Map, rows: Tensor | None = None) -> Tensor:
-    return norm(_taken(x, rows) + dropout(layer(x)))
+    y = dropout(layer(x))
+    return norm(_taken(x, rows) + y).to(y.dtype)  # in mixed precision norms give 32 bits: twice as much to move
 
 
 def pre_norm(x: Tensor, layer: Map, norm: Map, dropout: Map, rows: Tensor | None = None) -> Tensor:

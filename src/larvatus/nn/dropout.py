@@ -12,6 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _LEVELS = 1 << 16
+MOST = 1 << 31
+"""Numbers that places of 32 bits can tell apart."""
+_FACTORS = (-1_640_531_527, 2_146_121_005, -2_073_254_261)
+"""Odd numbers that spread the bits of what they multiply (0x9E3779B9; those of Wellons's lowbias32)."""
 
 
 def keep_scale(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
@@ -21,6 +25,20 @@ def keep_scale(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
     dropped = round(p * _LEVELS)
     keep = bits.view(shape) >= dropped - _LEVELS // 2  # a signed 16-bit number is below this with probability p
     return keep.to(dtype).mul_(_LEVELS / (_LEVELS - dropped))
+
+
+def hashed_keep(shape: torch.Size, p: float, device: torch.device) -> Tensor:
+    """True where a number is kept: a hash of its place and of two drawn numbers, for compiled code on a GPU.
+
+    A compiler makes it part of the kernels around it, in backward passes again, so that nothing is stored; its own
+    random numbers take ten times as many operations each, more than all else in a dropout.
+    """
+    first, second = torch.randint(-(1 << 31), (1 << 31) - 1, (2, 1), device=device, dtype=torch.int32)
+    x = (torch.arange(shape.numel(), device=device, dtype=torch.int32) ^ first) * _FACTORS[0]
+    x = ((x ^ (x >> 16)) * _FACTORS[1]) ^ second
+    x = (x ^ (x >> 15)) * _FACTORS[2]
+    keep: Tensor = x >= round(p * (1 << 32)) - (1 << 31)  # a signed number of 32 bits is below this with probability p
+    return keep.view(shape)
 
 
 def draws(module: nn.Module) -> bool:
@@ -46,6 +64,8 @@ class Dropout(nn.Module):
             return x
         if x.device.type == "cpu" and self.p < 1.0:
             return x * keep_scale(x.shape, self.p, x.dtype)
+        if torch.compiler.is_compiling() and x.numel() < MOST:
+            return torch.where(hashed_keep(x.shape, self.p, x.device), x * (1 / (1 - self.p)), 0.0)
         return F.dropout(x, self.p)
 
     def extra_repr(self) -> str:

@@ -88,8 +88,12 @@ class BlockStack(Encoder):
             if layer + 1 in wanted:
                 states[layer + 1] = self.final_norm(x_ND) if layer + 1 == top else x_ND
         if layers is None:
-            return layout.restore(states[top])
-        return [layout.restore(states[layer]) for layer in layers]
+            return self._given(layout.restore(states[top]))
+        return [self._given(layout.restore(states[layer])) for layer in layers]
+
+    def _given(self, x_ND: Tensor) -> Tensor:
+        """In the precision of the weights, also where blocks computed in less."""
+        return x_ND.to(self.word_vectors.dtype)
 
     def at(self, batch: TokenBatch[Tensor], places_B: Tensor, *, limit: int | None = None) -> Tensor:
         """As every encoder's, for one token of each sequence.
@@ -112,7 +116,7 @@ class BlockStack(Encoder):
         if isinstance(layout, Grouped) and layout.inverse is not None:
             places_B, order = layout.inverse[places_B].sort()
         last = self._block(below).at(x_ND, layout, sights[below], places_B)
-        z_BD: Tensor = self.final_norm(last)
+        z_BD = self._given(self.final_norm(last))
         return z_BD if order is None else torch.empty_like(z_BD).index_copy_(0, order, z_BD)
 
     def _block(self, layer: int) -> Block:
