@@ -62,6 +62,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         check_ranges(self, "", RecipeError)
         _check_objectives(self)
         _check_characters(self)
+        _check_optimizer(self)
         _check_phases(self)
 
     @property
@@ -112,6 +113,15 @@ def _check_characters(recipe: Recipe) -> None:
         raise RecipeError(
             f'model.type = "elmo" reads words by their characters, but the vocabulary is "{_tag(recipe.tokenizer)}"; '
             'set tokenizer.type = "characters"'
+        )
+
+
+def _check_optimizer(recipe: Recipe) -> None:
+    """What moves the matrices of blocks needs blocks."""
+    if recipe.optimizer.type == "muon" and isinstance(recipe.model, ElmoConfig):
+        raise RecipeError(
+            'optimizer.type = "muon" is for the matrices of blocks, and model.type = "elmo" has none; '
+            'set optimizer.type = "adamw"'
         )
 
 
