@@ -1,0 +1,31 @@
+"""A whole run with Muon and a masking share that falls: stopped and resumed it ends bit-equal."""
+
+from typing import Any
+
+import pytest
+
+from larvatus.pretraining import checkpoint as checkpoints
+from tests.faults.test_runs import assert_bit_equal, final_weights
+
+SETTINGS = ["optimizer.type=muon", "corruption.first_rate=0.4", "corruption.path=cosine"]
+
+
+def test_a_run_stopped_in_its_first_phase_ends_as_if_it_had_gone_on(
+    run_small: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run_small("whole", steps=10, save_every=4, settings=SETTINGS)
+    real = checkpoints.save_checkpoint
+
+    def save_then_stop(*args: Any, progress: Any, **kwargs: Any) -> Any:
+        path = real(*args, progress=progress, **kwargs)
+        if progress.step == 4:
+            raise KeyboardInterrupt
+        return path
+
+    with monkeypatch.context() as patched:
+        patched.setattr("larvatus.pretraining.run.save_checkpoint", save_then_stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_small("cut", steps=10, save_every=4, settings=SETTINGS)
+    resumed = run_small("cut", steps=10, save_every=4, resume=True, settings=SETTINGS)
+    assert_bit_equal(final_weights(tmp_path / "whole"), final_weights(tmp_path / "cut"))
+    assert resumed == whole
