@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from larvatus.pretraining import checkpoint as checkpoints
+from larvatus.pretraining.adapted_recipe import _gentler
+from larvatus.recipes import read_recipe, recipe_table
 from tests.faults.test_runs import assert_bit_equal, final_weights
 
 SETTINGS = ["optimizer.type=muon", "corruption.first_rate=0.4", "corruption.path=cosine"]
@@ -29,3 +31,9 @@ def test_a_run_stopped_in_its_first_phase_ends_as_if_it_had_gone_on(
     resumed = run_small("cut", steps=10, save_every=4, resume=True, settings=SETTINGS)
     assert_bit_equal(final_weights(tmp_path / "whole"), final_weights(tmp_path / "cut"))
     assert resumed == whole
+
+
+def test_going_on_from_a_model_slows_the_matrices_as_it_slows_the_rest() -> None:
+    table = recipe_table(read_recipe("modern", settings=["optimizer.type=muon"]))
+    assert "rate 0.0008 → 0.0001" in _gentler(table)
+    assert table["optimizer"]["muon_rate"] == pytest.approx(0.02 / 8)

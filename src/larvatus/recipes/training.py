@@ -11,6 +11,7 @@ import itertools
 from typing import Literal, NamedTuple
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import force_setattr
 
 from larvatus.errors import RecipeError
 from larvatus.ranges import (
@@ -65,6 +66,9 @@ class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         check_ranges(self, "optimizer.", RecipeError)
+        if self.type == "muon":  # said in full, so that a saved recipe tells what a model was trained with
+            for name, value in zip(("muon_rate", "muon_decay", "momentum"), self.hidden, strict=True):
+                force_setattr(self, name, value)
 
     @property
     def hidden(self) -> HiddenMatrices:
