@@ -110,7 +110,8 @@ def test_shares_begin_and_end_as_the_recipe_says() -> None:
     assert share_at(0.25, first=0.4, last=0.2, path="cosine") == pytest.approx(0.2 + 0.1 * (1 + math.sqrt(0.5)))
     recipe = read_recipe("modern", settings=["corruption.first_rate=0.4", "corruption.rate=0.15"])
     assert recipe_table(recipe)["corruption"]["first_rate"] == 0.4
-    assert recipe.words_per_token == 0.4  # what a compiled step has room for
+    assert recipe.most_words_per_token == 0.4  # what a compiled step has room for
+    assert recipe.words_per_token == pytest.approx(0.275)
     assert not {"first_rate", "path"} & recipe_table(read_recipe("modern"))["corruption"].keys()
     with pytest.raises(RecipeError, match=r"set corruption.first_rate, too"):
         MaskingConfig(path="cosine")

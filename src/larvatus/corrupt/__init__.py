@@ -1,6 +1,6 @@
 """Corruption: what training hides of the text. Pure functions of arrays and a seed; no torch."""
 
-from larvatus.corrupt.corruption import Corruption, CorruptionConfig, check_mask, corrupt, highest_rate, packed_length
+from larvatus.corrupt.corruption import Corruption, CorruptionConfig, at_place, check_mask, corrupt, packed_length
 from larvatus.corrupt.course import Course
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.n_grams import NGramsConfig
@@ -25,8 +25,8 @@ __all__ = [
     "SentinelsConfig",
     "SpansConfig",
     "WholeWordConfig",
+    "at_place",
     "check_mask",
     "corrupt",
-    "highest_rate",
     "packed_length",
 ]

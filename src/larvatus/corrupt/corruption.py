@@ -84,9 +84,9 @@ def packed_length(config: CorruptionConfig | None, length: int) -> int:
     return length if config is None else config.text_length(length)
 
 
-def highest_rate(config: CorruptionConfig) -> float:
-    """The largest share that is hidden in a run."""
-    return max(config.shares.values()) if isinstance(config, ReplacementConfig) else config.rate
+def at_place(config: CorruptionConfig | None, place: float) -> CorruptionConfig | None:
+    """The settings at a place of a run, from 0 to 1."""
+    return config.at(place) if isinstance(config, ReplacementConfig) else config
 
 
 @dataclasses.dataclass(frozen=True)

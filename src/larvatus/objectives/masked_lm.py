@@ -18,7 +18,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from larvatus.batch import MaskedTokens, ReplacedTokens, TrainingBatch
-from larvatus.corrupt import CorruptionConfig, highest_rate
+from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.encoder import Encoder, EncoderConfig
@@ -39,7 +39,7 @@ class MaskedLMConfig(Struct, tag_field="type", tag="masked-lm", frozen=True, kw_
 
     def words_per_token(self, corruption: CorruptionConfig | None) -> float:
         """Those that are hidden."""
-        return 0.0 if corruption is None else highest_rate(corruption)
+        return 0.0 if corruption is None else corruption.rate
 
     def build(self, model: EncoderConfig, vocabulary: int) -> MaskedLM:
         return MaskedLM(self, model, vocabulary)
