@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from larvatus.corrupt import Course
 from larvatus.pretraining import checkpoint as checkpoints
 from larvatus.pretraining.adapted_recipe import _gentler
 from larvatus.recipes import read_recipe, recipe_table
@@ -15,7 +16,13 @@ SETTINGS = ["optimizer.type=muon", "corruption.first_rate=0.4", "corruption.path
 def test_a_run_stopped_in_its_first_phase_ends_as_if_it_had_gone_on(
     run_small: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = run_small("whole", steps=10, save_every=4, settings=SETTINGS)
+    courses: list[Course] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "larvatus.pretraining.run.Course", lambda **given: courses.append(Course(**given)) or courses[-1]
+        )
+        whole = run_small("whole", steps=10, save_every=4, settings=SETTINGS)
+    assert courses == [Course(first=0, steps=10, tokens=16 * 32), Course(first=9, steps=10, tokens=16 * 48)]  # phases
     real = checkpoints.save_checkpoint
 
     def save_then_stop(*args: Any, progress: Any, **kwargs: Any) -> Any:
