@@ -89,6 +89,18 @@ def test_neither_workers_nor_a_resume_change_a_mask(corpus: Corpus) -> None:
         assert after == steps[at + 1][1]
 
 
+def test_a_stretch_of_a_block_has_the_masks_that_it_has_in_the_whole(corpus: Corpus) -> None:
+    course = Course(first=0, steps=7, tokens=333).after(501)
+    corruption = corruption_of(DOWN, corpus.tokenizer, 3, limit=48, course=course)
+    assert corruption is not None
+    block, _ = next(loader(corpus, FullSentencesConfig(), corruption=None, tokens=TOKENS).steps())
+    whole = corruption(block, 1, 5 << 32)
+    for first in (1, 7, block.tokens.count - 1):
+        begins = 501 + int(block.tokens.lengths[:first].sum())
+        stretch = corruption.after(begins)(block.cut(first, block.tokens.count), 1, (5 << 32) + first)
+        assert same(stretch, whole.cut(first, block.tokens.count))
+
+
 def test_held_out_text_has_the_last_share_at_any_time_and_without_a_schedule_nothing_changes(corpus: Corpus) -> None:
     settings: dict[str, Any] = {"length": 48, "tokens": 3000, "microbatch": 2048}
     constant, down = (

@@ -50,8 +50,8 @@ class Corruption(Protocol):
 class FollowsRun(Corruption, Protocol):
     """A corruption that changes as a run goes on."""
 
-    def after(self, tokens: float) -> Corruption:
-        """The same for a block that comes after about so many tokens of this loader's steps."""
+    def after(self, tokens: int) -> Corruption:
+        """The same for sequences that come after about so many tokens of this loader's steps."""
 
 
 class Cursor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,7 +117,7 @@ class BlockMaker:
         batch = made_from_text(batch, self.reading.from_text, self._lexicon)
         corruption = self.corruption
         if isinstance(corruption, FollowsRun):  # text becomes as many tokens when it is packed as it does here
-            corruption = corruption.after(before * batch.tokens.size / max(1, _tokens(parts)))
+            corruption = corruption.after(before * batch.tokens.size // max(1, _tokens(parts)))
         if corruption is not None:
             batch = corruption(batch, epoch, block << 32)
         if self.reading.words:

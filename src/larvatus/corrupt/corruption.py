@@ -134,8 +134,8 @@ class Corruption:
             )
         return whole
 
-    def after(self, tokens: float) -> Corruption:
-        """The same for a block before which the steps of the loader have about so many tokens."""
+    def after(self, tokens: int) -> Corruption:
+        """The same for sequences before which the steps of the loader have about so many tokens."""
         return self if self.course is None else dataclasses.replace(self, course=self.course.after(tokens))
 
     def _parts(self, batch: TrainingBatch[Ints]) -> Iterator[tuple[CorruptionConfig, TrainingBatch[Ints]]]:

@@ -11,10 +11,10 @@ epoch alone. What it becomes once packed (special tokens, sentences repeated in 
 in which that is much as in those before. So neither workers nor a resume can change a share. A step ends where the next
 sequence does not fit, so that the place is known to about the share of a step that a sequence takes.
 
-    >>> Course(first=0, steps=100, tokens=1_000).after(50_000.0).places(np.array([500, 500, 1_000])).tolist()
+    >>> Course(first=0, steps=100, tokens=1_000).after(50_000).places(np.array([500, 500, 1_000])).tolist()
     [0.5, 0.505, 0.51]
 
-B sequences of a block.
+B sequences of a block, or of a stretch of it.
 """
 
 from __future__ import annotations
@@ -52,15 +52,16 @@ class Course:
     """Of the whole run."""
     tokens: int
     """Of a step."""
-    passed: float = 0.0
-    """Tokens of the loader's steps before the block at hand, as many as they are expected to be."""
+    passed: int = 0
+    """Tokens of the loader's steps before the sequences at hand, as many as they are expected to be. A whole number: a
+    block, and a stretch of it that begins so many tokens later, then have the very same places."""
 
-    def after(self, tokens: float) -> Course:
-        """The same for the block that comes after so many tokens."""
+    def after(self, tokens: int) -> Course:
+        """The same for sequences that come after so many tokens."""
         return dataclasses.replace(self, passed=tokens)
 
     def places(self, lengths_B: Ints) -> Doubles:
-        """Where in the run each sequence of the block is read: [B], from 0 to 1."""
+        """Where in the run each sequence is read: [B], from 0 to 1."""
         before_B = self.passed + edges(lengths_B)[:-1]
         step_B = self.first + before_B / self.tokens
         places_B: Doubles = np.minimum(step_B / max(1, self.steps), 1.0)
