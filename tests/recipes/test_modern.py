@@ -22,6 +22,7 @@ def test_modern_is_the_architecture_of_warner_et_al_with_our_own_training():
     assert (masks.rate, masks.mask, masks.random, masks.keep) == (0.3, 1.0, 0.0, 0.0)
     assert [o.__struct_config__.tag for o in modern.objectives] == ["masked-lm"]
     assert modern.schedule.type == "trapezoid"
+    assert {read_recipe("modern", size=size).optimizer.epsilon for size in SIZES} == {1e-8}
     assert max(phase.length for phase in modern.phases) == model.max_positions
 
 

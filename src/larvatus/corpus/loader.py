@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -36,12 +36,22 @@ from larvatus.text.characters import Lexicon
 from larvatus.text.frame import Frame
 
 BLOCK_TOKENS = 1 << 21
+Task = tuple[int, int, list[Part], int]
+"""A block to make: epoch, number, text, and how much text comes before it."""
 
 
 class Corruption(Protocol):
     """Hides tokens: a picklable function of a batch, its epoch, and the item number of its first sequence."""
 
     def __call__(self, batch: TrainingBatch[Ints], epoch: int, first: int, /) -> TrainingBatch[Ints]: ...
+
+
+@runtime_checkable
+class FollowsRun(Corruption, Protocol):
+    """A corruption that changes as a run goes on."""
+
+    def after(self, tokens: int) -> Corruption:
+        """The same for sequences that come after about so many tokens of this loader's steps."""
 
 
 class Cursor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,13 +109,17 @@ class BlockMaker:
     def _shuffled(self, language: str, turn: int, chunks: Ints) -> Ints:
         return rng.stream(self.seed, f"{self.reading.purpose}/order/{language}", turn).permutation(chunks)
 
-    def make(self, epoch: int, block: int, parts: list[Part]) -> TrainingBatch[Ints]:
+    def make(self, epoch: int, block: int, parts: list[Part], before: int = 0) -> TrainingBatch[Ints]:
+        """A block of an epoch; `before`: tokens of text in all blocks that come before it, of earlier epochs, too."""
         random = rng.stream(self.seed, f"{self.reading.purpose}/pack", epoch, block)
         text = self._corpus.parts(parts)
         batch = pack(text, self.packing, length=self.length, frame=self.frame, random=random)
         batch = made_from_text(batch, self.reading.from_text, self._lexicon)
-        if self.corruption is not None:
-            batch = self.corruption(batch, epoch, block << 32)
+        corruption = self.corruption
+        if isinstance(corruption, FollowsRun):  # text becomes as many tokens when it is packed as it does here
+            corruption = corruption.after(before * batch.tokens.size // max(1, _tokens(parts)))
+        if corruption is not None:
+            batch = corruption(batch, epoch, block << 32)
         if self.reading.words:
             return batch
         tokens = replace(batch.tokens, words=repeated(NO_WORD, batch.tokens.size))
@@ -142,7 +156,11 @@ def _one_document(corpus: Corpus, chunks: list[int]) -> bool:
     return len({number for k in chunks for number in corpus.chunks[k].documents}) == 1
 
 
-def _make(maker: BlockMaker, task: tuple[int, int, list[Part]]) -> TrainingBatch[Ints]:
+def _tokens(parts: list[Part]) -> int:
+    return sum(part.last - part.first for part in parts)
+
+
+def _make(maker: BlockMaker, task: Task) -> TrainingBatch[Ints]:
     return maker.make(*task)
 
 
@@ -172,7 +190,7 @@ class Loader:
         if language is not None and language not in corpus.manifest.languages:
             raise DataError(f"{corpus.path} has no text in {language!r}; it has {', '.join(corpus.manifest.languages)}")
         self._corpus, self._tokens, self._workers = corpus, tokens, workers
-        self._under_way: Workers[BlockMaker, tuple[int, int, list[Part]], TrainingBatch[Ints]] | None = None
+        self._under_way: Workers[BlockMaker, Task, TrainingBatch[Ints]] | None = None
         self._maker = BlockMaker(
             path=corpus.path,
             frame=corpus.tokenizer.frame,
@@ -215,15 +233,16 @@ class Loader:
         """Epoch, number and content of block after block, from the cursor's on, without end."""
         names: deque[tuple[int, int]] = deque()  # of the blocks under way
 
-        def tasks() -> Iterator[tuple[int, int, list[Part]]]:
+        def tasks() -> Iterator[Task]:
             epoch, first = cursor.epoch, cursor.block
             while True:
                 plan = self._maker.plan(self._corpus, epoch)
                 if first >= len(plan):
                     raise DataError(f"{self._corpus.path} has no block {first}: {cursor} belongs to another corpus")
+                before = edges(np.array([_tokens(parts) for parts in plan])).tolist()
                 for block in range(first, len(plan)):
                     names.append((epoch, block))
-                    yield epoch, block, plan[block]
+                    yield epoch, block, plan[block], epoch * before[-1] + before[block]
                 epoch, first = epoch + 1, 0
 
         what, fix = "a loader worker", "the run goes on from its last checkpoint with --resume"

@@ -1,6 +1,7 @@
 """Corruption: what training hides of the text. Pure functions of arrays and a seed; no torch."""
 
-from larvatus.corrupt.corruption import Corruption, CorruptionConfig, check_mask, corrupt, packed_length
+from larvatus.corrupt.corruption import Corruption, CorruptionConfig, at_place, check_mask, corrupt, packed_length
+from larvatus.corrupt.course import Course
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.n_grams import NGramsConfig
 from larvatus.corrupt.noise import NoiseConfig
@@ -14,6 +15,7 @@ from larvatus.corrupt.whole_words import WholeWordConfig
 __all__ = [
     "Corruption",
     "CorruptionConfig",
+    "Course",
     "MaskVocabulary",
     "MaskingConfig",
     "NGramsConfig",
@@ -23,6 +25,7 @@ __all__ = [
     "SentinelsConfig",
     "SpansConfig",
     "WholeWordConfig",
+    "at_place",
     "check_mask",
     "corrupt",
     "packed_length",

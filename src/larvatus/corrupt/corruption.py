@@ -15,16 +15,19 @@ whatever the batch, the worker or the machine; an evaluation that always says ep
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
 from larvatus.arrays import Ints
 from larvatus.batch import MaskedTokens, TrainingBatch, edges
+from larvatus.corrupt.course import Course
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.n_grams import NGramsConfig
 from larvatus.corrupt.noise import NoiseConfig
 from larvatus.corrupt.permutation import PermutationConfig
-from larvatus.corrupt.replacement import MaskVocabulary, Text
+from larvatus.corrupt.replacement import MaskVocabulary, ReplacementConfig, Text
 from larvatus.corrupt.sampled import SampledConfig
 from larvatus.corrupt.sentinels import SentinelsConfig
 from larvatus.corrupt.spans import SpansConfig
@@ -43,6 +46,8 @@ CorruptionConfig = (
 )  # fmt: skip
 
 AT_ONCE = 1 << 16  # tokens: what stays in the caches (1.7 times faster than a whole block)
+LEVELS = 256
+"""Shares in a run, where they change from its first step to its last: each is that of so many parts of the run."""
 
 
 def corrupt(
@@ -79,6 +84,11 @@ def packed_length(config: CorruptionConfig | None, length: int) -> int:
     return length if config is None else config.text_length(length)
 
 
+def at_place(config: CorruptionConfig | None, place: float) -> CorruptionConfig | None:
+    """The settings at a place of a run, from 0 to 1."""
+    return config.at(place) if isinstance(config, ReplacementConfig) else config
+
+
 @dataclasses.dataclass(frozen=True)
 class Corruption:
     """Corruption with everything settled but the batch: what a loader calls, here or in a worker."""
@@ -88,6 +98,8 @@ class Corruption:
     seed: int
     limit: int | None = None
     """Longest sequence, special tokens included; only noise that inserts makes any longer than it was."""
+    course: Course | None = None
+    """Where in a run the batch is read; None: in none (held-out text), and the share is always the config's `rate`."""
 
     def __post_init__(self) -> None:
         check_mask(self.config, self.vocabulary.mask_id)
@@ -97,14 +109,15 @@ class Corruption:
 
         A sequence in which nothing is hidden simply has no targets; a batch in which nothing can be is refused.
         """
-        before, after = list(batch.cuts(AT_ONCE)), []
-        for part in before:
+        before, after = [], []
+        for config, part in self._parts(batch):
             items = first + np.arange(part.tokens.count)
             first += part.tokens.count
+            before.append(part)
             after.append(
                 corrupt(
                     part,
-                    self.config,
+                    config,
                     vocabulary=self.vocabulary,
                     seed=self.seed,
                     epoch=epoch,
@@ -120,6 +133,22 @@ class Corruption:
                 f"{self.config.why_nothing}"
             )
         return whole
+
+    def after(self, tokens: int) -> Corruption:
+        """The same for sequences before which the steps of the loader have about so many tokens."""
+        return self if self.course is None else dataclasses.replace(self, course=self.course.after(tokens))
+
+    def _parts(self, batch: TrainingBatch[Ints]) -> Iterator[tuple[CorruptionConfig, TrainingBatch[Ints]]]:
+        """Stretches of the batch, each with the settings of its share."""
+        config = self.config
+        if self.course is None or not isinstance(config, ReplacementConfig) or len(config.shares) == 1:
+            yield from ((config, part) for part in batch.cuts(AT_ONCE))
+            return
+        levels_B = (self.course.places(batch.tokens.lengths) * (LEVELS - 1)).round().astype(np.int64)
+        borders = [0, *(np.flatnonzero(np.diff(levels_B)) + 1).tolist(), batch.tokens.count]
+        for start, end in itertools.pairwise(borders):
+            share = config.at(int(levels_B[start]) / (LEVELS - 1))
+            yield from ((share, part) for part in batch.cut(start, end).cuts(AT_ONCE))
 
     def _may_hide(self, batch: TrainingBatch[Ints], epoch: int) -> bool:
         items = np.arange(batch.tokens.count)

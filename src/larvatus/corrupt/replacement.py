@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from larvatus.arrays import Bits, Bools, Ints
 from larvatus.batch import NO_WORD, MaskedTokens, TokenBatch, ranges
+from larvatus.corrupt.course import Path, share_at
 from larvatus.errors import RecipeError
 from larvatus.ranges import PositiveShare, Share, check_ranges
 from larvatus.rng import random_bits
@@ -133,14 +135,37 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Share that stay as they are."""
     replacement: Literal["unigram", "uniform"] = "unigram"
     """How random tokens are drawn: by their frequency in the training text, or all alike."""
+    first_rate: PositiveShare | UnsetType = UNSET
+    """Share at the first step of a run, from which it goes to `rate` at the last; unset: `rate` from first to last.
+    Held-out text always has `rate`."""
+    path: Path | UnsetType = UNSET
+    """How it goes there: linear, as where this is unset, or by half a cosine, slowly at both ends."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "corruption.", RecipeError)
+        if self.path is not UNSET and self.first_rate is UNSET:
+            raise RecipeError(
+                "corruption.path says how the share goes from first_rate to rate; set corruption.first_rate, too"
+            )
         total = self.mask + self.random + self.keep
         if abs(total - 1.0) > 1e-6:
             rest = 1.0 - self.mask - self.random
             way_out = f"set corruption.keep = {rest:g}" if rest >= 0 else "lower corruption.mask or corruption.random"
             raise RecipeError(f"corruption.mask + random + keep = {total:g} must be 1; {way_out}")
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The shares that a run begins and ends with, by the name of their setting."""
+        first = {} if self.first_rate is UNSET else {"corruption.first_rate": self.first_rate}
+        return {"corruption.rate": self.rate, **first}
+
+    def at(self, place: float) -> Self:
+        """The same with the share of a place in a run, from 0 to 1, throughout."""
+        if self.first_rate is UNSET:
+            return self
+        path: Path = "linear" if self.path is UNSET else self.path
+        share = share_at(place, first=self.first_rate, last=self.rate, path=path)
+        return msgspec.structs.replace(self, rate=share, first_rate=UNSET, path=UNSET)
 
     @property
     def needs_mask(self) -> bool:

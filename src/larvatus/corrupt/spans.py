@@ -77,17 +77,19 @@ class SpanMaskingConfig(ReplacementConfig, frozen=True, kw_only=True, forbid_unk
 
         Where no further span finds a place, at most two words stand between spans: so `mean / (mean + 2)` is reached.
         """
-        mean, budget = self.mean, int(budgets(np.array([room]), self.rate)[0])
-        if self.rate > (most := mean / (mean + 2)):
-            raise RecipeError(
-                f"corruption.rate = {self.rate:g} is more than spans of {mean:.1f} words (the mean) that do not touch "
-                f"are sure to hide; set it to at most {int(100 * most) / 100:g}, or raise corruption.longest"
-            )
-        if mean > budget:
-            raise RecipeError(
-                f"{room} tokens of text at corruption.rate = {self.rate:g} may hide {budget}, too few for a span of "
-                f"{mean:.1f} words (the mean); lengthen the phase, raise corruption.rate or lower corruption.longest"
-            )
+        mean, most = self.mean, self.mean / (self.mean + 2)
+        for name, rate in self.shares.items():
+            budget = int(budgets(np.array([room]), rate)[0])
+            if rate > most:
+                raise RecipeError(
+                    f"{name} = {rate:g} is more than spans of {mean:.1f} words (the mean) that do not touch "
+                    f"are sure to hide; set it to at most {int(100 * most) / 100:g}, or raise corruption.longest"
+                )
+            if mean > budget:
+                raise RecipeError(
+                    f"{room} tokens of text at {name} = {rate:g} may hide {budget}, too few for a span of "
+                    f"{mean:.1f} words (the mean); lengthen the phase, raise {name} or lower corruption.longest"
+                )
 
     def may_hide(self, text: Text) -> bool:
         return len(Words.of(text).firsts) > 0

@@ -15,16 +15,15 @@ S matrices of R × C numbers in the parameters that are updated together.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-TOGETHER = 1 << 25
-"""Numbers of parameters that are updated together, at most: what a step needs for a while grows with them."""
+from larvatus.engine.matrices import alike
+
 EPSILON_SQUARE, EPSILON_SCALE, CLIP, DECAY_POWER = 1e-30, 1e-3, 1.0, -0.8
 
 
@@ -58,19 +57,13 @@ class Adafactor(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for weights in self._alike(group["params"]):
+            learning = (weight for weight in group["params"] if weight.grad is not None)
+            for weights in alike(learning, key=self._kind, numbers=Tensor.numel):
                 self._update(group, weights)
         return loss
 
-    def _alike(self, params: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-        """Those that have a gradient, by shape, as many as may be updated together."""
-        kinds: defaultdict[tuple[Any, ...], list[Tensor]] = defaultdict(list)
-        for weight in params:
-            if weight.grad is not None:
-                kinds[weight.shape, self.stacked.get(weight, 1), weight.dtype, weight.device].append(weight)
-        for weights in kinds.values():
-            most = max(1, TOGETHER // max(1, weights[0].numel()))
-            yield from (weights[start : start + most] for start in range(0, len(weights), most))
+    def _kind(self, weight: Tensor) -> Hashable:
+        return weight.shape, self.stacked.get(weight, 1), weight.dtype, weight.device
 
     def moments(self, weight: Tensor, *, beta1: float) -> dict[str, tuple[int, ...]]:
         """The names and shapes of what is kept of a parameter besides the step."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 
@@ -117,12 +117,6 @@ class Lamb(Optimizer):
             state["step"] = torch.zeros((), device=weight.device)
             state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(weight) for _ in range(2))
         return state
-
-
-def stacked_matrices(model: nn.Module) -> dict[Tensor, int]:
-    """The parameters of a model that hold several matrices, and how many; modules name theirs in `stacked`."""
-    named = ((module, getattr(module, "stacked", {})) for module in model.modules())
-    return {module.get_parameter(name): count for module, parts in named for name, count in parts.items()}
 
 
 def _ratios(weights: list[Tensor], updates: list[Tensor]) -> list[Tensor]:

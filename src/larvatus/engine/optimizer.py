@@ -1,7 +1,7 @@
-"""Makes every optimizer: AdamW (Loshchilov & Hutter 2019), LAMB (`lamb.py`) or Adafactor (`adafactor.py`); its state
-as named tensors.
+"""Makes every optimizer: AdamW (Loshchilov & Hutter 2019), LAMB (`lamb.py`), Adafactor (`adafactor.py`) or Muon
+(`muon.py`); its state as named tensors.
 
-None decays norms and biases; the first two correct their moments for bias.
+None decays norms and biases; Adafactor alone does not correct its moments for bias.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.engine.adafactor import Adafactor
-from larvatus.engine.lamb import Lamb, stacked_matrices
-from larvatus.errors import ArtefactError
+from larvatus.engine.lamb import Lamb
+from larvatus.engine.matrices import hidden_matrices, stacked_matrices
+from larvatus.engine.muon import Muon
+from larvatus.errors import ArtefactError, RecipeError
 from larvatus.recipes import OptimizerConfig
 
 Groups = Sequence[dict[str, Any]]
@@ -23,7 +25,8 @@ Groups = Sequence[dict[str, Any]]
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> torch.optim.Optimizer:
     """What the settings ask for, over all parameters of a model, or over the groups that are given."""
-    return {"adamw": adamw, "lamb": lamb, "adafactor": adafactor}[config.type](model, config, groups)
+    builders = {"adamw": adamw, "lamb": lamb, "adafactor": adafactor, "muon": muon}
+    return builders[config.type](model, config, groups)
 
 
 def adamw(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> torch.optim.AdamW:
@@ -51,10 +54,33 @@ def adafactor(model: nn.Module, config: OptimizerConfig, groups: Groups | None =
     return Adafactor(parts, config.rate, beta1=config.beta1, stacked=stacked_matrices(model))
 
 
+def muon(model: nn.Module, config: OptimizerConfig, groups: Groups | None = None) -> Muon:
+    """Muon for the matrices of blocks, with a rate and a decay of their own; AdamW for all else."""
+    hidden, settings = set(hidden_matrices(model)), config.hidden
+    parts: list[dict[str, Any]] = []
+    for group in decayed(model, config.decay) if groups is None else groups:
+        matrices = [weight for weight in group["params"] if weight in hidden]
+        others = [weight for weight in group["params"] if weight not in hidden]
+        scale = group.get("scale", 1.0) * settings.rate / config.rate  # of the rate of a step, which is AdamW's
+        apart = {"lr": scale * config.rate, "scale": scale, "weight_decay": settings.decay, "muon": True}
+        parts.append({**group, "params": matrices, **apart})
+        parts.append({**group, "params": others})
+    parts = [group for group in parts if group["params"]]
+    if not any(group.get("muon") for group in parts):
+        raise RecipeError(
+            'optimizer.type = "muon" is for the matrices of blocks, and this model has none that learn; '
+            'set optimizer.type = "adamw"'
+        )
+    betas, stacked = (config.beta1, config.beta2), stacked_matrices(model)
+    return Muon(parts, config.rate, momentum=settings.momentum, betas=betas, eps=config.epsilon, stacked=stacked)
+
+
 def moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, tuple[int, ...]]:
     """What an optimizer keeps of a parameter besides the step: names and shapes."""
     if isinstance(optimizer, Adafactor):
         return optimizer.moments(parameter, beta1=optimizer.param_groups[0]["beta1"])
+    if isinstance(optimizer, Muon):
+        return optimizer.moments(parameter)
     return dict.fromkeys(("exp_avg", "exp_avg_sq"), tuple(parameter.shape))
 
 

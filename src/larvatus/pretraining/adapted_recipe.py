@@ -92,9 +92,12 @@ def _gentler(table: Table) -> str:
     if table["batch"] > MOST_SEQUENCES:
         said.append(f"batch {table['batch']:,} → {MOST_SEQUENCES}")
         table["batch"] = MOST_SEQUENCES
-    if table["optimizer"]["rate"] > HIGHEST_RATE:
-        said.append(f"rate {table['optimizer']['rate']:g} → {HIGHEST_RATE:g}")
-        table["optimizer"]["rate"] = HIGHEST_RATE
+    optimizer = table["optimizer"]
+    if optimizer["rate"] > HIGHEST_RATE:
+        said.append(f"rate {optimizer['rate']:g} → {HIGHEST_RATE:g}")
+        if optimizer["type"] == "muon":  # its matrices learn as much more slowly
+            optimizer["muon_rate"] *= HIGHEST_RATE / optimizer["rate"]
+        optimizer["rate"] = HIGHEST_RATE
     return f" ({', '.join(said)}, as for task-adaptive pretraining; --set says otherwise)" if said else ""
 
 

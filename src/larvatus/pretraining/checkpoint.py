@@ -2,7 +2,7 @@
 
     runs/mine/checkpoints/step-00000400/
         model.safetensors        the weights
-        optimizer.safetensors    the moments of AdamW or LAMB
+        optimizer.safetensors    the moments of the optimizer
         state.json               step, place in the corpus, the recipe; SHA-256 of the other two and of itself
 
 There is no random state to keep: every draw is a function of seed, step and item.

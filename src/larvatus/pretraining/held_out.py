@@ -16,7 +16,7 @@ from larvatus.batch import TrainingBatch
 from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader, Reading
 from larvatus.corpus.packing import PackingConfig, SingleSegmentConfig
-from larvatus.corrupt import Corruption, CorruptionConfig, MaskVocabulary, packed_length
+from larvatus.corrupt import Corruption, CorruptionConfig, Course, MaskVocabulary, packed_length
 from larvatus.engine.settings import Runtime
 from larvatus.neighbours import FromText
 from larvatus.network import Network
@@ -28,8 +28,13 @@ from larvatus.text.tokenizer import Tokenizer
 HELD_OUT_SEED = 0  # pairs and masks of held-out text are the same for every run
 
 
-def corruption_of(config: CorruptionConfig | None, tokenizer: Tokenizer, seed: int, *, limit: int) -> Corruption | None:
-    """Corruption with a tokenizer's vocabulary, of sequences of at most `limit` tokens; None where there is none."""
+def corruption_of(
+    config: CorruptionConfig | None, tokenizer: Tokenizer, seed: int, *, limit: int, course: Course | None = None
+) -> Corruption | None:
+    """Corruption with a tokenizer's vocabulary, of sequences of at most `limit` tokens; None where there is none.
+
+    `course`: which steps of a run the text is for; held-out text has none, and always the same share.
+    """
     if config is None:
         return None
     vocabulary = MaskVocabulary(
@@ -39,7 +44,7 @@ def corruption_of(config: CorruptionConfig | None, tokenizer: Tokenizer, seed: i
         counts=tokenizer.counts,
         sentinels=sentinel_ids(tokenizer),
     )
-    return Corruption(config, vocabulary, seed, limit=limit)
+    return Corruption(config, vocabulary, seed, limit=limit, course=course)
 
 
 def packing_for(corpus: Corpus, packing: PackingConfig, language: str | None = None) -> PackingConfig:

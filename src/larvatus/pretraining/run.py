@@ -26,7 +26,7 @@ from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader, Reading
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
-from larvatus.corrupt import packed_length
+from larvatus.corrupt import Course, packed_length
 from larvatus.engine.checkpoint import FOLDER, Checkpoint
 from larvatus.engine.distribution import Ranks, ranks
 from larvatus.engine.optimizer import build_optimizer
@@ -61,7 +61,7 @@ from larvatus.pretraining.monitor import Monitor
 from larvatus.pretraining.prepare import Prepared
 from larvatus.pretraining.size import memory_budget, must_recompute, refuse_what_cannot_fit
 from larvatus.pretraining.step import Stepper
-from larvatus.recipes import recipe_table
+from larvatus.recipes import recipe_table, steps_of_phases
 from larvatus.regular_files import only_regular
 from larvatus.rng import derive
 from larvatus.signals import Stop, listening, resumable
@@ -229,7 +229,7 @@ class Run:
             runtime=job.runtime,
             ranks=self.ranks,
             stepper=self.stepper,
-            loader=self.loader,
+            loader=functools.partial(self.loader, steps=progress.steps),
             held_out=lambda phase: self._evaluate(phase, CURVE_TOKENS),
             checkpoint=lambda reached: self._save_checkpoint(reached, monitor),
             monitor=monitor,
@@ -313,15 +313,18 @@ class Run:
 
     # — what the loop calls —
 
-    def loader(self, phase: int) -> Loader:
-        """The training text of a phase, packed and masked."""
+    def loader(self, phase: int, *, steps: int | None = None) -> Loader:
+        """The training text of a phase, packed and masked; `steps` of the run, where they are known already."""
         recipe, length = self.job.recipe, self.job.recipe.phases[phase].length
         seed = derive(self.job.seed, "phase", phase)  # each phase has an order and masks of its own
+        steps = steps or recipe.schedule.steps
+        first = sum(steps_of_phases(recipe.phases, steps)[:phase])
+        course = Course(first=first, steps=steps, tokens=recipe.batch * length)
         return Loader(
             self.corpus,
             packing=recipe.packing,
             length=packed_length(recipe.corruption, length),
-            corruption=corruption_of(recipe.corruption, self.tokenizer, seed, limit=length),
+            corruption=corruption_of(recipe.corruption, self.tokenizer, seed, limit=length, course=course),
             tokens=recipe.batch * length,
             seed=seed,
             workers=self.job.runtime.workers,

@@ -127,7 +127,7 @@ class Stepper:
 
     def _fixed_shape(self, micro: TrainingBatch[Ints], limit: int) -> TrainingBatch[Ints]:
         """Bring a microbatch to totals that depend on the recipe and runtime alone, so nothing is recompiled."""
-        step = self.recipe.batch * limit
+        step, most = self.recipe.batch * limit, self.recipe.most_words_per_token
         parts = -(-step // self.update.microbatch)
         tokens = _bucket(micro.tokens.size, step if parts == 1 else -(-step // parts) + limit)
         return fill(
@@ -136,7 +136,7 @@ class Stepper:
             sequences=_bucket(
                 micro.tokens.count + -(-(tokens - micro.tokens.size) // limit), 2 * (tokens // limit) + 64
             ),
-            targets=_bucket(self._words(micro), math.ceil(1.02 * self.recipe.words_per_token * tokens / 128 + 1) * 128),
+            targets=_bucket(self._words(micro), math.ceil(1.02 * most * tokens / 128 + 1) * 128),
             limit=limit,
             pad_id=self.pad_id,
         )

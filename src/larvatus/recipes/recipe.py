@@ -15,7 +15,7 @@ from msgspec import Struct
 from larvatus.batch import ReplacedTokens
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.corpus.packing import PackingConfig, dress_of
-from larvatus.corrupt import CorruptionConfig
+from larvatus.corrupt import CorruptionConfig, at_place
 from larvatus.errors import RecipeError
 from larvatus.neighbours import FromText, from_text_of
 from larvatus.network import ObjectiveConfig, generator_of
@@ -62,6 +62,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         check_ranges(self, "", RecipeError)
         _check_objectives(self)
         _check_characters(self)
+        _check_optimizer(self)
         _check_phases(self)
 
     @property
@@ -72,8 +73,17 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def words_per_token(self) -> float:
         """How many words an objective is expected to predict for each token of text; of several, the most."""
+        return self._words_per_token(0.5)  # half way: the mean, where the share changes over a run
+
+    @property
+    def most_words_per_token(self) -> float:
+        """The same at that end of a run at which more is hidden."""
+        return max(self._words_per_token(0.0), self._words_per_token(1.0))
+
+    def _words_per_token(self, place: float) -> float:
+        corruption = at_place(self.corruption, place)
         predicting = (objective for objective in self.objectives if isinstance(objective, PredictsWords))
-        return max((objective.words_per_token(self.corruption) for objective in predicting), default=0.0)
+        return max((objective.words_per_token(corruption) for objective in predicting), default=0.0)
 
 
 def _check_objectives(recipe: Recipe) -> None:
@@ -112,6 +122,15 @@ def _check_characters(recipe: Recipe) -> None:
         raise RecipeError(
             f'model.type = "elmo" reads words by their characters, but the vocabulary is "{_tag(recipe.tokenizer)}"; '
             'set tokenizer.type = "characters"'
+        )
+
+
+def _check_optimizer(recipe: Recipe) -> None:
+    """What moves the matrices of blocks needs blocks."""
+    if recipe.optimizer.type == "muon" and isinstance(recipe.model, ElmoConfig):
+        raise RecipeError(
+            'optimizer.type = "muon" is for the matrices of blocks, and model.type = "elmo" has none; '
+            'set optimizer.type = "adamw"'
         )
 
 

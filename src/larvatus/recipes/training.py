@@ -8,9 +8,10 @@ decay = 0.01                       length = 128
 from __future__ import annotations
 
 import itertools
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import force_setattr
 
 from larvatus.errors import RecipeError
 from larvatus.ranges import (
@@ -28,8 +29,16 @@ from larvatus.ranges import (
 )
 
 
+class HiddenMatrices(NamedTuple):
+    """How Muon moves the matrices of blocks, where the recipe does not say otherwise (Jordan et al. 2024)."""
+
+    rate: float = 0.02
+    decay: float = 0.05
+    momentum: float = 0.95
+
+
 class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """AdamW (Loshchilov & Hutter 2019), LAMB (You et al. 2020) or Adafactor; norms and biases are not decayed."""
+    """AdamW (Loshchilov & Hutter 2019), LAMB (You et al. 2020), Adafactor or Muon; norms and biases are not decayed."""
 
     rate: LearningRate = 1e-4
     """Peak learning rate."""
@@ -43,13 +52,29 @@ class OptimizerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Decoupled weight decay of matrices; 0: none."""
     clip: Clip = 1.0
     """Largest norm of the whole gradient; 0 switches clipping off."""
-    type: Literal["adamw", "lamb", "adafactor"] = "adamw"
+    type: Literal["adamw", "lamb", "adafactor", "muon"] = "adamw"
     """lamb: each matrix moves in proportion to its own norm, for batches of thousands of sequences. adafactor: second
     moments by rows and columns, steps in proportion to the size of the weights (T5); beta2 and epsilon are then as
-    published, whatever is set."""
+    published, whatever is set. muon: the matrices of blocks take orthogonal steps, with a rate and a decay of their own
+    (below); embeddings, heads, norms and biases are AdamW's, as all that is said above."""
+    muon_rate: LearningRate | UnsetType = UNSET
+    """Peak rate of muon's matrices, over the same schedule; unset: 0.02."""
+    muon_decay: Decay | UnsetType = UNSET
+    """Their decay, times their rate; unset: 0.05."""
+    momentum: Beta | UnsetType = UNSET
+    """How much of their mean gradient stays at each step, looked ahead by (Nesterov); unset: 0.95."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "optimizer.", RecipeError)
+        if self.type == "muon":  # said in full, so that a saved recipe tells what a model was trained with
+            for name, value in zip(("muon_rate", "muon_decay", "momentum"), self.hidden, strict=True):
+                force_setattr(self, name, value)
+
+    @property
+    def hidden(self) -> HiddenMatrices:
+        """What Muon does, with what is unset filled in."""
+        given = {"rate": self.muon_rate, "decay": self.muon_decay, "momentum": self.momentum}
+        return HiddenMatrices(**{name: value for name, value in given.items() if value is not UNSET})
 
 
 class ScheduleConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
