@@ -48,8 +48,8 @@ def pretrain(
         quiet: Show no progress.
         **settings: Those of `larvatus pretrain`. What is trained: `size`, `settings` (`{"model.layers": 6}`), `start`
             (a model to go on from), `add_words`, `old`, `seed`. How long, one of `steps`, `minutes`, `epochs`,
-            `tokens`. The run: `valid`, `resume`, `overwrite`, `fork`, `evaluate_every`, `save_every`, `tensorboard`.
-            The machine: `device`, `precision`, `compile`, `microbatch`, `workers`, `deterministic`,
+            `tokens`. The run: `valid`, `resume`, `overwrite`, `fork`, `evaluate_every`, `save_every`, `tensorboard`,
+            `parallel`. The machine: `device`, `precision`, `compile`, `microbatch`, `workers`, `deterministic`,
             `activation_checkpointing`, `memory`. The text: `language`, `sentences`, `split`, `on_bad`, `encoding`,
             `text_field`, `language_field`, `licence`.
 
@@ -87,6 +87,7 @@ def run_pretraining(
         evaluate_every=chosen.evaluate_every,
         save_every=chosen.save_every,
         tensorboard=chosen.tensorboard,
+        parallel=chosen.parallel,
         origin=origin,
     )
     given = text_given(corpus)

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.engine.adafactor import Adafactor
+from larvatus.engine.gradients import is_sharded
 from larvatus.engine.lamb import Lamb, stacked_matrices
+from larvatus.engine.parallel import part_of
 from larvatus.errors import ArtefactError
 from larvatus.recipes import OptimizerConfig
 
@@ -98,5 +100,11 @@ def restore_optimizer(
         if steps:
             optimizer.state[parameter] = {
                 "step": torch.tensor(float(steps), device=parameter.device),
-                **{m: tensors[f"{m}/{name}"].to(parameter.device, torch.float32).clone() for m in kept[name]},
+                **{m: _moment(tensors[f"{m}/{name}"], parameter) for m in kept[name]},
             }
+
+
+def _moment(whole: Tensor, parameter: Tensor) -> Tensor:
+    """A moment where its parameter is; parted where that is, since a sharded optimizer has moments of its shape."""
+    moment = whole.to(parameter.device, torch.float32)
+    return (part_of(moment, parameter) if is_sharded(parameter) else moment).clone()
