@@ -57,6 +57,10 @@ class Ranks:
         """Sums over ranks of whole numbers that the host knows: no device is asked for anything."""
         return list(numbers) if self.count == 1 else self.add(torch.tensor(numbers, dtype=torch.int64)).tolist()
 
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        self.totals([0])
+
     def any(self, flag: bool) -> bool:
         """Whether any rank says so: a signal to one stops all at the same step."""
         return self.totals([int(flag)])[0] > 0
@@ -73,6 +77,11 @@ class Ranks:
     def agree(self, number: int) -> int:
         """The main rank's number, for all."""
         return self.totals([number if self.main else 0])[0]
+
+
+def main_process() -> bool:
+    """Whether this is the process that shows and writes, as far as is known before the processes have met."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def said_by_torchrun() -> tuple[int, int]:
