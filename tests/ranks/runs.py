@@ -33,6 +33,13 @@ RECIPES = {
     "bert": (*SMALL, "phases.0.length=32", "phases.1.length=64", "model.max_positions=64"),
     "electra": (*SMALL, "phases.0.length=32", "model.max_positions=64", "model.embedding=32"),
     "gpt": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "gpt2": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "roberta": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "spanbert": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "albert": (*SMALL, "phases.0.length=32", "model.max_positions=64", "optimizer.type=adamw"),
+    "modern": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "t5": (*SMALL, "phases.0.length=32", "model.max_positions=64", "optimizer.type=adamw"),
+    "xlnet": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
 }
 MICROBATCH = 128
 """Tokens: a step has at least four microbatches, so that one process draws the dropout of four."""
