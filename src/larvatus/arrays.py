@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,21 @@ def grown(array: Ints, size: int, value: int) -> Ints:
     if repeats(array) and array[0] == value:
         return repeated(value, size)
     return np.concatenate([array, np.full(size - len(array), value, dtype=np.int64)])
+
+
+def even_runs(edge: Ints, budget: int, multiple: int = 1) -> list[tuple[int, int]]:
+    """Cut a row of items, whose borders are given, into even runs (first, last): as few as stay near the budget each.
+
+    Their number is a multiple of `multiple` where there are items enough.
+
+    >>> even_runs(np.array([0, 4, 8, 12, 16]), 12), even_runs(np.array([0, 4, 8, 12, 16]), 12, multiple=4)
+    ([(0, 2), (2, 4)], [(0, 1), (1, 2), (2, 3), (3, 4)])
+    """
+    size = int(edge[-1])
+    count = multiple * max(1, -(-size // (budget * multiple)))
+    borders = np.searchsorted(edge, np.arange(1, count) * (size / count))
+    runs = itertools.pairwise([0, *borders.tolist(), len(edge) - 1])
+    return [(first, last) for first, last in runs if last > first]
 
 
 class Mapped:

@@ -6,14 +6,13 @@ and torch tensors while they are used (nn, objectives): `batch.map(torch.from_nu
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from larvatus.arrays import Ints, Mapped, grown, joined
+from larvatus.arrays import Ints, Mapped, even_runs, grown, joined
 from larvatus.errors import UsageError
 
 A = TypeVar("A")  # numpy.ndarray or torch.Tensor
@@ -366,15 +365,15 @@ class TrainingBatch(Mapped, Generic[A]):
         groups = self.tokens.groups
         return np.arange(self.tokens.count + 1) if groups is None else edges(groups)  # type: ignore[arg-type]
 
-    def split(self, budget: int) -> Iterator[TrainingBatch[A]]:
-        """Even runs of whole sequences: as few as have at most `budget` tokens each, give or take one sequence."""
+    def split(self, budget: int, multiple: int = 1) -> Iterator[TrainingBatch[A]]:
+        """Even runs of whole sequences: as few as have at most `budget` tokens each, give or take one sequence.
+
+        As many as a `multiple` of something, where there are sequences enough: so that ranks have equal shares.
+        """
         stops = self._stops()
         edge = edges(self.tokens.lengths)[stops]  # type: ignore[arg-type]
-        count = max(1, -(-self.tokens.size // budget))
-        borders = np.searchsorted(edge, np.arange(1, count) * (self.tokens.size / count))
-        for first, last in itertools.pairwise([0, *borders.tolist(), len(stops) - 1]):
-            if last > first:
-                yield self.cut(int(stops[first]), int(stops[last]))
+        for first, last in even_runs(edge, budget, multiple):
+            yield self.cut(int(stops[first]), int(stops[last]))
 
     @classmethod
     def join(cls, parts: Sequence[TrainingBatch[Ints]]) -> TrainingBatch[Ints]:

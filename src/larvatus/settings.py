@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.embed.passages import PassageOptions
-from larvatus.engine.settings import BUDGETS, MEMORY, MICROBATCH, WORKERS, Budget, Checkpointing, Runtime
+from larvatus.engine.settings import BUDGETS, MEMORY, MICROBATCH, WORKERS, Budget, Checkpointing, Parallel, Runtime
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.pretraining.prepare import TextOptions
@@ -159,6 +159,8 @@ class PretrainSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Steps between checkpoints."""
     tensorboard: bool = False
     """Write TensorBoard files too."""
+    parallel: Parallel = "auto"
+    """Under torchrun: all weights in each process, a part in each, or a part where memory is short."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")

@@ -13,155 +13,37 @@ in this process, on across blocks and epochs, so each is full and no number of w
 
 from __future__ import annotations
 
-import functools
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import Any
 
-import msgspec
 import numpy as np
 
-from larvatus import rng
-from larvatus.arrays import Ints, repeated
-from larvatus.batch import NO_WORD, TrainingBatch, edges
-from larvatus.corpus.mixture import MixtureConfig, Part, epoch_tokens, mixed_plan, refuse_mixed_chunks
-from larvatus.corpus.packing import PackingConfig, check, pack
+from larvatus.arrays import Ints
+from larvatus.batch import TrainingBatch, edges
+from larvatus.corpus.block_maker import BlockMaker, Corruption, Outline, Reading, plan_blocks, tokens_of
+from larvatus.corpus.borders import Cursor, Row, cut_steps
+from larvatus.corpus.mixture import Part, refuse_mixed_chunks
+from larvatus.corpus.packing import PackingConfig, check
 from larvatus.corpus.processes import Workers
+from larvatus.corpus.shares import Deal, Share, StepPlan, read_share
 from larvatus.corpus.store import Corpus
 from larvatus.errors import DataError, RecipeError
-from larvatus.neighbours import FromText, made_from_text, wants_lexicon
-from larvatus.text.characters import Lexicon
-from larvatus.text.frame import Frame
+
+__all__ = ["Corruption", "Cursor", "Deal", "Loader", "Reading", "Share", "plan_blocks"]
 
 BLOCK_TOKENS = 1 << 21
-Task = tuple[int, int, list[Part], int]
+_WHAT, _FIX = "a loader worker", "the run goes on from its last checkpoint with --resume"
+BlockTask = tuple[int, int, list[Part], int]
 """A block to make: epoch, number, text, and how much text comes before it."""
 
 
-class Corruption(Protocol):
-    """Hides tokens: a picklable function of a batch, its epoch, and the item number of its first sequence."""
-
-    def __call__(self, batch: TrainingBatch[Ints], epoch: int, first: int, /) -> TrainingBatch[Ints]: ...
-
-
-@runtime_checkable
-class FollowsRun(Corruption, Protocol):
-    """A corruption that changes as a run goes on."""
-
-    def after(self, tokens: int) -> Corruption:
-        """The same for sequences that come after about so many tokens of this loader's steps."""
-
-
-class Cursor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The sequence that comes next; all that a resume needs."""
-
-    epoch: int = 0
-    block: int = 0
-    sequence: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """Which text of a corpus is read, in which order."""
-
-    purpose: str = "train"
-    """"train": chunks come in random order, another in each epoch; "valid": as they lie."""
-    mixture: MixtureConfig = field(default_factory=MixtureConfig)
-    """How often each language comes in training."""
-    language: str | None = None
-    """The only one to read; None: all."""
-    from_text: tuple[type[FromText], ...] = ()
-    """Targets that are made from the text itself."""
-    words: bool = True
-    """Whether batches say of which word each token is; to train no network asks, once the text is corrupted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockMaker:
-    """Makes any block of any epoch; small enough to be sent to a worker, which opens the corpus itself."""
-
-    path: Path
-    frame: Frame
-    packing: PackingConfig
-    length: int
-    corruption: Corruption | None
-    seed: int
-    reading: Reading
-    block_tokens: int
-
-    def plan(self, corpus: Corpus, epoch: int) -> list[list[Part]]:
-        """The chunks of each block of an epoch, or stretches of them."""
-        languages = corpus.manifest.languages
-        training, language = self.reading.purpose == "train", self.reading.language
-        if training and self.reading.mixture.alpha < 1 and len(languages) > 1:
-            tokens = epoch_tokens(languages, self.reading.mixture)
-            return mixed_plan(corpus.chunks, tokens, epoch=epoch, size=self.block_tokens, shuffle=self._shuffled)
-        order = np.arange(len(corpus.chunks))
-        if language is not None:
-            order = np.array([k for k in order.tolist() if corpus.chunks[k].language in ("", language)], np.int64)
-        if training:
-            order = rng.stream(self.seed, f"{self.reading.purpose}/order", epoch).permutation(order)
-        blocks = plan_blocks(corpus, order, self.block_tokens, different=self.packing.different_documents)
-        return [[Part(k, 0, corpus.chunks[k].tokens) for k in block] for block in blocks]
-
-    def _shuffled(self, language: str, turn: int, chunks: Ints) -> Ints:
-        return rng.stream(self.seed, f"{self.reading.purpose}/order/{language}", turn).permutation(chunks)
-
-    def make(self, epoch: int, block: int, parts: list[Part], before: int = 0) -> TrainingBatch[Ints]:
-        """A block of an epoch; `before`: tokens of text in all blocks that come before it, of earlier epochs, too."""
-        random = rng.stream(self.seed, f"{self.reading.purpose}/pack", epoch, block)
-        text = self._corpus.parts(parts)
-        batch = pack(text, self.packing, length=self.length, frame=self.frame, random=random)
-        batch = made_from_text(batch, self.reading.from_text, self._lexicon)
-        corruption = self.corruption
-        if isinstance(corruption, FollowsRun):  # text becomes as many tokens when it is packed as it does here
-            corruption = corruption.after(before * batch.tokens.size // max(1, _tokens(parts)))
-        if corruption is not None:
-            batch = corruption(batch, epoch, block << 32)
-        if self.reading.words:
-            return batch
-        tokens = replace(batch.tokens, words=repeated(NO_WORD, batch.tokens.size))
-        return TrainingBatch(tokens=tokens, targets=batch.targets)
-
-    @functools.cached_property
-    def _lexicon(self) -> Lexicon | None:
-        return Lexicon(self._corpus.tokenizer.pieces) if wants_lexicon(self.reading.from_text) else None
-
-    @functools.cached_property
-    def _corpus(self) -> Corpus:
-        return Corpus.open(self.path, verify=False)  # whoever made the loader has verified it
-
-
-def plan_blocks(corpus: Corpus, order: Ints, size: int, *, different: int) -> list[list[int]]:
-    """Cut a row of chunks into blocks of about `size` tokens, each with at least `different` (1 or 2) documents.
-
-    Blocks come out even: a short one at the end would have little to draw random sentences from.
-    """
-    tokens = np.array([corpus.chunks[k].tokens for k in order.tolist()], np.int64)
-    count = max(1, round(int(tokens.sum()) / size))
-    middles = np.cumsum(tokens) - tokens / 2
-    home = np.minimum((middles * count / tokens.sum()).astype(np.int64), count - 1)
-    blocks: list[list[int]] = []
-    for block in np.split(order, np.flatnonzero(np.diff(home)) + 1):
-        if blocks and different > 1 and (_one_document(corpus, blocks[-1]) or _one_document(corpus, block.tolist())):
-            blocks[-1].extend(block.tolist())
-        else:
-            blocks.append(block.tolist())
-    return blocks
-
-
-def _one_document(corpus: Corpus, chunks: list[int]) -> bool:
-    return len({number for k in chunks for number in corpus.chunks[k].documents}) == 1
-
-
-def _tokens(parts: list[Part]) -> int:
-    return sum(part.last - part.first for part in parts)
-
-
-def _make(maker: BlockMaker, task: Task) -> TrainingBatch[Ints]:
+def _make(maker: BlockMaker, task: BlockTask) -> TrainingBatch[Ints]:
     return maker.make(*task)
+
+
+def _outline(maker: BlockMaker, task: BlockTask) -> Outline:
+    return maker.outline(*task)
 
 
 class Loader:
@@ -189,8 +71,8 @@ class Loader:
             refuse_mixed_chunks(str(corpus.path), corpus.chunks, corpus.manifest.languages)
         if language is not None and language not in corpus.manifest.languages:
             raise DataError(f"{corpus.path} has no text in {language!r}; it has {', '.join(corpus.manifest.languages)}")
-        self._corpus, self._tokens, self._workers = corpus, tokens, workers
-        self._under_way: Workers[BlockMaker, Task, TrainingBatch[Ints]] | None = None
+        self._corpus, self._tokens, self._count = corpus, tokens, workers
+        self._under_way: list[Workers[BlockMaker, Any, Any]] = []
         self._maker = BlockMaker(
             path=corpus.path,
             frame=corpus.tokenizer.frame,
@@ -204,12 +86,58 @@ class Loader:
 
     def steps(self, cursor: Cursor = Cursor()) -> Iterator[tuple[TrainingBatch[Ints], Cursor]]:
         """Step batches without end from `cursor` on, each with the cursor of the next."""
+        self._refuse_too_little()
+        return self._steps(cursor)
+
+    def _steps(self, cursor: Cursor) -> Iterator[tuple[TrainingBatch[Ints], Cursor]]:
+        with self._workers_of(self._count, _make) as workers:
+            tasks = _Tasks(self._maker, self._corpus, cursor)
+            rows = (tasks.row(batch, batch.tokens.lengths) for batch in workers.map(tasks))
+            for stretches, after in cut_steps(rows, cursor.sequence, self._tokens):
+                yield TrainingBatch.join([batch.cut(first, last) for batch, first, last in stretches]), after
+
+    def shares(
+        self, cursor: Cursor, deal: Deal, microbatch: Callable[[], int]
+    ) -> Iterator[tuple[Share | TrainingBatch[Ints], Cursor]]:
+        """The same steps, of each what one of several ranks reads, cut into microbatches of so many tokens.
+
+        Where a corruption changes how long sequences are, nobody knows where a step ends before all of it is
+        corrupted: then steps come whole.
+        """
+        self._refuse_too_little()
+        return self._shares(cursor, deal, microbatch) if self._maker.knows_lengths else self._steps(cursor)
+
+    def _shares(self, cursor: Cursor, deal: Deal, microbatch: Callable[[], int]) -> Iterator[tuple[Share, Cursor]]:
+        """One group of workers says where sequences begin and end, the other reads what is this rank's."""
+        planners = -(-self._count // 4)
+        waiting: deque[tuple[StepPlan, int, Cursor]] = deque()
+        with (
+            self._workers_of(planners, _outline) as planning,
+            self._workers_of(max(self._count - planners, min(self._count, 1)), read_share) as reading,
+        ):
+            tasks = _Tasks(self._maker, self._corpus, cursor)
+            rows = (tasks.row(outline, outline.lengths) for outline in planning.map(tasks))
+
+            def to_read() -> Iterator[Any]:
+                for stretches, after in cut_steps(rows, cursor.sequence, self._tokens):
+                    waiting.append((StepPlan(stretches), microbatch(), after))
+                    yield waiting[-1][0].tasks(waiting[-1][1], deal)
+
+            for batches in reading.map(to_read()):
+                plan, budget, after = waiting.popleft()
+                yield Share(plan, budget, deal, batches, lambda task: read_share(self._maker, task)), after
+
+    def _workers_of(self, count: int, function: Any) -> Workers[BlockMaker, Any, Any]:
+        workers: Workers[BlockMaker, Any, Any] = Workers(count, lambda: self._maker, function, what=_WHAT, fix=_FIX)
+        self._under_way.append(workers)
+        return workers
+
+    def _refuse_too_little(self) -> None:
         if self._corpus.tokens < self._tokens:
             raise DataError(
                 f"{self._corpus.path} has {self._corpus.tokens:,} tokens, and one step takes {self._tokens:,}; "
                 "give more text, or a smaller batch (--set batch=…)"
             )
-        return _steps(self._blocks(cursor), cursor.sequence, self._tokens)
 
     def evaluation(self, limit_tokens: int | None = None) -> Iterator[TrainingBatch[Ints]]:
         """Each sequence once, in a fixed order, in batches within the token budget; up to `limit_tokens` in all."""
@@ -229,49 +157,31 @@ class Loader:
         """The chunks of each block of an epoch, or stretches of them."""
         return self._maker.plan(self._corpus, epoch)
 
-    def _blocks(self, cursor: Cursor) -> Iterator[tuple[int, int, TrainingBatch[Ints]]]:
-        """Epoch, number and content of block after block, from the cursor's on, without end."""
-        names: deque[tuple[int, int]] = deque()  # of the blocks under way
-
-        def tasks() -> Iterator[Task]:
-            epoch, first = cursor.epoch, cursor.block
-            while True:
-                plan = self._maker.plan(self._corpus, epoch)
-                if first >= len(plan):
-                    raise DataError(f"{self._corpus.path} has no block {first}: {cursor} belongs to another corpus")
-                before = edges(np.array([_tokens(parts) for parts in plan])).tolist()
-                for block in range(first, len(plan)):
-                    names.append((epoch, block))
-                    yield epoch, block, plan[block], epoch * before[-1] + before[block]
-                epoch, first = epoch + 1, 0
-
-        what, fix = "a loader worker", "the run goes on from its last checkpoint with --resume"
-        with Workers(self._workers, lambda: self._maker, _make, what=what, fix=fix) as workers:
-            self._under_way = workers
-            for batch in workers.map(tasks()):
-                yield *names.popleft(), batch
-
     def close(self) -> None:
         """End the workers, from any thread: who waits for one of them gets an error."""
-        if self._under_way is not None:
-            self._under_way.close()
+        for workers in self._under_way:
+            workers.close()
 
 
-def _steps(
-    blocks: Iterator[tuple[int, int, TrainingBatch[Ints]]], first: int, budget: int
-) -> Iterator[tuple[TrainingBatch[Ints], Cursor]]:
-    """Cut the row of blocks into steps of whole sequences within the budget; a step may take from several blocks."""
-    parts: list[TrainingBatch[Ints]] = []
-    room = budget
-    for epoch, block, batch in blocks:
-        edge = edges(batch.tokens.lengths)
-        while first < batch.tokens.count:
-            last = int(np.searchsorted(edge, edge[first] + room, side="right")) - 1
-            if last > first:
-                parts.append(batch.cut(first, last))
-                room -= int(edge[last] - edge[first])
-                first = last
-            if first < batch.tokens.count:  # the next sequence does not fit: the step is full
-                yield TrainingBatch.join(parts), Cursor(epoch, block, first)
-                parts, room = [], budget
-        first = 0  # what room is left goes to the next block
+class _Tasks:
+    """Block after block from the cursor's on, without end; remembers the names of those under way."""
+
+    def __init__(self, maker: BlockMaker, corpus: Corpus, cursor: Cursor) -> None:
+        self._maker, self._corpus, self._cursor = maker, corpus, cursor
+        self._names: deque[tuple[int, int]] = deque()
+
+    def __iter__(self) -> Iterator[BlockTask]:
+        epoch, first = self._cursor.epoch, self._cursor.block
+        while True:
+            plan = self._maker.plan(self._corpus, epoch)
+            if first >= len(plan):
+                raise DataError(f"{self._corpus.path} has no block {first}: {self._cursor} belongs to another corpus")
+            before = edges(np.array([tokens_of(parts) for parts in plan])).tolist()
+            for block in range(first, len(plan)):
+                self._names.append((epoch, block))
+                yield epoch, block, plan[block], epoch * before[-1] + before[block]
+            epoch, first = epoch + 1, 0
+
+    def row(self, content: Any, lengths: Ints) -> Row[Any]:
+        """What came of the oldest task that is not yet answered."""
+        return Row(*self._names.popleft(), content, lengths)

@@ -109,6 +109,22 @@ class Corruption:
 
         A sequence in which nothing is hidden simply has no targets; a batch in which nothing can be is refused.
         """
+        whole = self.hide(batch, epoch, first)
+        hidden = whole.targets.get(MaskedTokens)
+        if hidden is not None and hidden.count == 0 and not self._may_hide(batch, epoch):
+            raise DataError(
+                f"nothing can be hidden in {batch.tokens.count:,} sequences of {batch.tokens.size:,} tokens: "
+                f"{self.config.why_nothing}"
+            )
+        return whole
+
+    @property
+    def keeps_lengths(self) -> bool:
+        """Whether all sequences stay as long as they are: then their lengths are known before they are corrupted."""
+        return self.config.keeps_lengths
+
+    def hide(self, batch: TrainingBatch[Ints], epoch: int, first: int) -> TrainingBatch[Ints]:
+        """The same of a few sequences, in which there may be nothing to hide."""
         before, after = [], []
         for config, part in self._parts(batch):
             items = first + np.arange(part.tokens.count)
@@ -125,14 +141,7 @@ class Corruption:
                     limit=self.limit,
                 )
             )
-        whole = _joined(batch, before, after)
-        hidden = whole.targets.get(MaskedTokens)
-        if hidden is not None and hidden.count == 0 and not self._may_hide(batch, epoch):
-            raise DataError(
-                f"nothing can be hidden in {batch.tokens.count:,} sequences of {batch.tokens.size:,} tokens: "
-                f"{self.config.why_nothing}"
-            )
-        return whole
+        return _joined(batch, before, after)
 
     def after(self, tokens: int) -> Corruption:
         """The same for sequences before which the steps of the loader have about so many tokens."""

@@ -88,6 +88,11 @@ class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=Tr
         return self.mask + self.substitute + untouched * self.reorder
 
     @property
+    def keeps_lengths(self) -> bool:
+        """Whether every sequence stays as long as it is."""
+        return not (self.insert or self.delete)
+
+    @property
     def needs_mask(self) -> bool:
         """Whether the vocabulary must have a mask token."""
         return self.mask > 0

@@ -79,6 +79,7 @@ class PermutationConfig(
 ):
     gives: ClassVar[tuple[type, ...]] = (PermutedTokens,)
     needs_mask: ClassVar[bool] = False
+    keeps_lengths: ClassVar[bool] = True
     why_nothing: ClassVar[str] = "it has no ordinary tokens; give other text, or train a vocabulary on it"
 
     rate: PositiveShare = 1 / 6

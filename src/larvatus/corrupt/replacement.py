@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 import numpy as np
@@ -152,6 +152,9 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             rest = 1.0 - self.mask - self.random
             way_out = f"set corruption.keep = {rest:g}" if rest >= 0 else "lower corruption.mask or corruption.random"
             raise RecipeError(f"corruption.mask + random + keep = {total:g} must be 1; {way_out}")
+
+    keeps_lengths: ClassVar[bool] = True
+    """Whether every sequence stays as long as it is."""
 
     @property
     def shares(self) -> dict[str, float]:

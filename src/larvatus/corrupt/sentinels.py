@@ -35,6 +35,7 @@ from larvatus.rng import random_bits
 
 class SentinelsConfig(Struct, tag_field="type", tag="sentinels", frozen=True, kw_only=True, forbid_unknown_fields=True):
     gives: ClassVar[tuple[type, ...]] = (DenoisedText,)
+    keeps_lengths: ClassVar[bool] = False
 
     rate: ShareBetween = 0.15
     """Share of the tokens that are hidden."""

@@ -23,6 +23,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from larvatus.bundle.weights import check_fit, read_tensors
+from larvatus.engine.parallel import part_of
 from larvatus.engine.snapshot import KEEP, NEW_RUN, STATE, Made, let_go, newest_snapshot, write_snapshot
 from larvatus.errors import ArtefactError, UsageError
 
@@ -111,7 +112,7 @@ def restore_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     )
     with torch.no_grad():
         for name, tensor in weights.items():
-            tensor.copy_(tensors[name])
+            tensor.copy_(part_of(tensors[name], tensor))
 
 
 class Changed(NamedTuple):

@@ -1,15 +1,16 @@
-"""Several processes, one result: every rank sees the same step batch, computes its share, and gradients are added up.
+"""Several processes, one result: every rank computes its share of a step, and gradients are added up.
 
     torchrun --nproc-per-node 2 -m larvatus pretrain bert …
 
-A step's microbatches are dealt out in turn. Losses are divided by the counts of the whole step before the backward
-pass, so the sum over ranks is the gradient of the whole step, however it was cut.
+A step's microbatches are dealt out in turn; how gradients are added up is said in `gradients.py`. Losses are divided by
+the counts of the whole step before the backward pass, so the sum over ranks is the gradient of the whole step, however
+it was cut.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from larvatus.errors import UsageError
 from larvatus.nn.device import choose_device
@@ -52,19 +53,17 @@ class Ranks:
             dist.all_reduce(tensor)
         return tensor
 
-    def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Sum the gradients of all ranks, as one flat tensor (a rank without targets contributes zeros)."""
-        if self.count == 1:
-            return
-        parameters = [p for p in parameters if p.requires_grad]
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        flat = self.add(torch.cat([g.reshape(-1) for g in grads]))
-        for parameter, grad in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-            parameter.grad = grad.view_as(parameter)
+    def totals(self, numbers: Sequence[int]) -> list[int]:
+        """Sums over ranks of whole numbers that the host knows: no device is asked for anything."""
+        return list(numbers) if self.count == 1 else self.add(torch.tensor(numbers, dtype=torch.int64)).tolist()
 
-    def any(self, flag: bool, device: str) -> bool:
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        self.totals([0])
+
+    def any(self, flag: bool) -> bool:
         """Whether any rank says so: a signal to one stops all at the same step."""
-        return flag if self.count == 1 else bool(self.add(torch.tensor(float(flag), device=device)).item())
+        return self.totals([int(flag)])[0] > 0
 
     def share(self, make: Callable[[], T]) -> T:
         """Made by the main rank, given to all."""
@@ -75,9 +74,14 @@ class Ranks:
         made: T = box[0]
         return made
 
-    def agree(self, number: int, device: str) -> int:
+    def agree(self, number: int) -> int:
         """The main rank's number, for all."""
-        return int(self.add(torch.tensor(number if self.main else 0, device=device)).item())
+        return self.totals([number if self.main else 0])[0]
+
+
+def main_process() -> bool:
+    """Whether this is the process that shows and writes, as far as is known before the processes have met."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def said_by_torchrun() -> tuple[int, int]:
@@ -120,7 +124,7 @@ def ranks(device: str, timeout_s: float = 600.0) -> Iterator[Ranks]:
         choose_device(f"cuda:{local}")
         torch.cuda.set_device(local)
     try:
-        dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(seconds=timeout_s))
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=timeout_s))
     except (RuntimeError, ValueError, OSError) as fault:  # nobody listens there, or the address cannot be
         address = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
         raise UsageError(f"the {count} processes did not meet at {address}: {_first_line(fault)}") from fault

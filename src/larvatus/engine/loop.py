@@ -80,7 +80,7 @@ class Training(Protocol[Scores]):
         """Keep where it stands."""
 
 
-def run_loop(training: Training[Scores], *, stop: Stop, ranks: Ranks | None = None, device: str = "cpu") -> bool:
+def run_loop(training: Training[Scores], *, stop: Stop, ranks: Ranks | None = None) -> bool:
     """Train until finished, or until any rank was asked to stop; whether it is finished."""
     group = ranks or Ranks()
     with stop.noting():
@@ -90,7 +90,7 @@ def run_loop(training: Training[Scores], *, stop: Stop, ranks: Ranks | None = No
                     break
                 with training.clock:
                     training.step()
-            stopping = group.any(stop.asked, device)
+            stopping = group.any(stop.asked)
             if training.evaluation_due and not stopping:
                 stopping = not _evaluate(training, stop, alone=group.count == 1)
             if stopping and not training.finished:

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.engine.adafactor import Adafactor
+from larvatus.engine.gradients import is_sharded
 from larvatus.engine.lamb import Lamb
 from larvatus.engine.matrices import hidden_matrices, stacked_matrices
 from larvatus.engine.muon import Muon
+from larvatus.engine.parallel import part_of
 from larvatus.errors import ArtefactError, RecipeError
 from larvatus.recipes import OptimizerConfig
 
@@ -124,5 +126,11 @@ def restore_optimizer(
         if steps:
             optimizer.state[parameter] = {
                 "step": torch.tensor(float(steps), device=parameter.device),
-                **{m: tensors[f"{m}/{name}"].to(parameter.device, torch.float32).clone() for m in kept[name]},
+                **{m: _moment(tensors[f"{m}/{name}"], parameter) for m in kept[name]},
             }
+
+
+def _moment(whole: Tensor, parameter: Tensor) -> Tensor:
+    """A moment where its parameter is; parted where that is, since a sharded optimizer has moments of its shape."""
+    moment = whole.to(parameter.device, torch.float32)
+    return (part_of(moment, parameter) if is_sharded(parameter) else moment).clone()

@@ -20,6 +20,7 @@ MICROBATCH = whole(8, 2**31)
 WORKERS = whole(0, 1024)
 MEMORY = Range(0, 1_000_000, above=True)
 Checkpointing = Literal["auto", "always", "never"]
+Parallel = Literal["auto", "replicate", "shard"]
 BUDGETS = {
     "steps": STEPS,
     "minutes": Range(0, 10_000_000, above=True),

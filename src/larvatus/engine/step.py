@@ -11,22 +11,23 @@ update, the microbatch is halved and the same step is taken again: from there on
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from msgspec import UNSET, UnsetType
 from torch import Tensor, nn
 
 from larvatus.engine.distribution import Ranks
+from larvatus.engine.gradients import gradients_of
 from larvatus.engine.optimizer import set_rate
 from larvatus.engine.settings import MICROBATCH, Runtime
-from larvatus.errors import is_out_of_memory
+from larvatus.errors import RecipeError, is_out_of_memory
 from larvatus.rng import derive
 
-Micro = TypeVar("Micro")
+Split = Callable[[int], Iterable[Any]]
+"""Cuts a step into microbatches of so many tokens; None may stand for those of other ranks."""
 
 
 class Share(NamedTuple):
@@ -61,14 +62,15 @@ class Update:
         self.optimizer, self.parameters = optimizer, parameters
         self.runtime, self.ranks, self.clip, self.seed = runtime, ranks, clip, seed
         self.draws, self.warn = draws, warn
+        self.gradients = gradients_of(parameters, ranks)
         self.microbatch = runtime.microbatch
         """Tokens of one forward and backward pass: the runtime's, until memory runs out."""
         self._bad: Tensor | None = None
 
     def __call__(
         self,
-        split: Callable[[int], Iterable[Micro]],
-        share: Callable[[Micro], Share],
+        split: Split,
+        share: Callable[[Any], Share],
         *,
         step: int,
         rate: float,
@@ -76,14 +78,13 @@ class Update:
     ) -> Tensor:
         """Update the weights once; [F + 1]: the sums of the figures, then the norm of the unclipped gradient.
 
-        `split` cuts the step into microbatches of so many tokens.
+        `split` cuts the step into microbatches of so many tokens; those of other ranks may be None.
         """
         sums = self._backward_or_none(split, share, step=step, figures=figures)
         while sums is None:  # memory ran out, here or on another rank
             sums = self._backward_or_none(split, share, step=step, figures=figures)
         sums = self.ranks.add(sums)
-        self.ranks.add_gradients(self.parameters)
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip or math.inf)
+        norm = self.gradients.clip(self.clip)
         numbers = torch.cat([sums, norm.float()[None]])
         self._refuse_what_is_not_finite(numbers)
         set_rate(self.optimizer, rate)
@@ -100,17 +101,22 @@ class Update:
         return nullcontext()
 
     def _backward_or_none(
-        self, split: Callable[[int], Iterable[Micro]], share: Callable[[Micro], Share], *, step: int, figures: int
+        self,
+        split: Split,
+        share: Callable[[Any], Share],
+        *,
+        step: int,
+        figures: int,
     ) -> Tensor | None:
         """Gradients of a step; None, and a smaller microbatch, where memory ran out on any rank."""
         micros, sums = list(split(self.microbatch)), None
         try:
             sums = self._backward(micros, share, step=step, figures=figures)
         except (MemoryError, RuntimeError) as fault:
-            if not is_out_of_memory(fault) or self._smaller(split, len(micros)) is None:
+            if self.gradients.equal or not is_out_of_memory(fault) or self._smaller(split, len(micros)) is None:
                 raise
         # not within `except`: the fault holds on to all that was computed
-        if not self.ranks.any(sums is None, self.runtime.device):
+        if not self.gradients.finish(failed=sums is None):
             return sums
         smaller = self._smaller(split, len(micros)) or self.microbatch
         self.warn(
@@ -124,20 +130,36 @@ class Update:
             torch.cuda.empty_cache()
         return None
 
-    def _backward(self, micros: Sequence[Micro], share: Callable[[Micro], Share], *, step: int, figures: int) -> Tensor:
+    def _backward(self, micros: Sequence[Any], share: Callable[[Any], Share], *, step: int, figures: int) -> Tensor:
         """Add up the gradients of this rank's microbatches; the sums of their figures."""
         sums = torch.zeros(figures, device=self.runtime.device)
+        self.gradients.begin()
+        mine = [(item, micro) for item, micro in enumerate(micros) if micro is not None and self.ranks.takes(item)]
+        idle = self._idle(len(micros), len(mine))
         with self._generator():
-            for item, micro in enumerate(micros):
-                if self.ranks.takes(item):
-                    if self.draws:
-                        torch.manual_seed(derive(self.seed, "dropout", step, item))
-                    part = share(micro)
-                    part.loss.backward()
+            for turn, (item, micro) in enumerate(mine + mine[:1] * idle):
+                if self.draws:
+                    torch.manual_seed(derive(self.seed, "dropout", step, item))
+                part = share(micro)
+                counts = turn < len(mine)
+                with self.gradients.last() if turn + 1 == len(mine) + idle else nullcontext():
+                    (part.loss if counts else part.loss * 0.0).backward()
+                if counts:
                     sums += part.figures
         return sums
 
-    def _smaller(self, split: Callable[[int], Iterable[Micro]], parts: int) -> int | None:
+    def _idle(self, micros: int, mine: int) -> int:
+        """Passes that count for nothing, where all ranks must make as many and this one has fewer microbatches."""
+        if not self.gradients.equal:
+            return 0
+        if micros < self.ranks.count:
+            raise RecipeError(
+                f"a step of {micros} microbatches has none for some of {self.ranks.count} processes, and sharded "
+                "weights need one on each; make the batch larger, start fewer processes, or give --parallel replicate"
+            )
+        return -(-micros // self.ranks.count) - mine
+
+    def _smaller(self, split: Split, parts: int) -> int | None:
         """The microbatch halved as often as it takes to cut a step into more parts; None where no cut is left."""
         smaller, least = self.microbatch // 2, int(MICROBATCH.least)
         while smaller >= least and len(list(split(smaller))) <= parts:

@@ -64,12 +64,12 @@ def steps_of_minutes(
 
 
 def _seconds_per_step(stepper: Stepper, loader: Loader, length: int) -> float:
-    prepared = (stepper.prepare(batch, limit=length) for batch, _ in loader.steps())
+    prepared = (stepper.prepare(batch, limit=length) for batch, _ in stepper.read(loader))
     with closing(ahead(prepared, close=loader.close)) as ready:  # as the run itself does
         for _ in range(2):
             stepper.launch(next(ready), step=0, rate=0.0).check()
         began, steps = time.monotonic(), 0
-        while steps < 2 or time.monotonic() - began < MEASURED_S:
+        while steps < 2 or stepper.update.ranks.any(time.monotonic() - began < MEASURED_S):  # all as many
             report = stepper.launch(next(ready), step=0, rate=0.0)
             steps += 1
         report.check()  # waits for the last one

@@ -31,6 +31,7 @@ from larvatus.engine.checkpoint import (
     restore_weights,
 )
 from larvatus.engine.optimizer import optimizer_tensors, restore_optimizer
+from larvatus.engine.parallel import gathered
 from larvatus.engine.snapshot import Made
 from larvatus.errors import ArtefactError, RecipeError
 from larvatus.regular_files import refuse_link
@@ -118,9 +119,13 @@ def save_checkpoint(
     identity: dict[str, object],
     made: Made,
     warn: Callable[[str], None],
-) -> Path:
-    """Write a checkpoint; only the one before it stays besides."""
-    tensors = {_MODEL: _weights(model), _OPTIMIZER: optimizer_tensors(optimizer, model)}
+    main: bool = True,
+) -> Path | None:
+    """Write a checkpoint, of several ranks the main one; only the one before it stays besides."""
+    named = {_MODEL: _weights(model), _OPTIMIZER: optimizer_tensors(optimizer, model)}
+    tensors = {file: gathered(parts, keep=main) for file, parts in named.items()}  # all ranks have parts of them
+    if not main:
+        return None
     state = State(progress=progress, run=identity)
     return checkpoints_of(run, warn).write(f"{_PREFIX}{progress.step:08d}", tensors, state, made=made)
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
-from larvatus.engine.settings import Budget, Runtime
+from larvatus.engine.settings import Budget, Parallel, Runtime
 from larvatus.errors import UsageError
 from larvatus.pretraining.origin import Origin
 from larvatus.ranges import SEED, STEPS
@@ -32,6 +33,8 @@ class Job:
     evaluate_every: int | None = None
     save_every: int | None = None
     tensorboard: bool = False
+    parallel: Parallel = "auto"
+    """How several processes share the work (`engine/parallel.py`)."""
     origin: Origin | None = None
     """The model to go on from; a new one is initialised where there is none."""
     brief: bool = False
@@ -43,3 +46,12 @@ class Job:
             STEPS.check(1 if every is None else every, option)
         if self.fork and not self.resume:
             raise UsageError("--fork goes with --resume")
+        if self.parallel not in get_args(Parallel):
+            raise UsageError(f"--parallel is one of {', '.join(get_args(Parallel))}, not {self.parallel!r}")
+        if self.parallel == "shard" and self.origin is not None:
+            raise UsageError("--parallel shard trains new models; with --from, give --parallel replicate")
+
+    @property
+    def may_shard(self) -> bool:
+        """Whether processes may each have a part of the weights."""
+        return self.parallel != "replicate" and self.origin is None

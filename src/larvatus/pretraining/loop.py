@@ -17,8 +17,6 @@ from typing import TypeVar
 
 import msgspec
 
-from larvatus.arrays import Ints
-from larvatus.batch import TrainingBatch
 from larvatus.corpus.loader import Cursor, Loader
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.loop import Clock, run_loop
@@ -29,7 +27,7 @@ from larvatus.pretraining.checkpoint import CurvePoint, Progress
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.monitor import Monitor
 from larvatus.pretraining.report import StepReport
-from larvatus.pretraining.step import ReadyStep, Stepper
+from larvatus.pretraining.step import ReadyStep, Step, Stepper
 from larvatus.recipes import Recipe, steps_of_phases
 from larvatus.signals import Stop
 
@@ -52,7 +50,9 @@ class Pretraining:
     checkpoint: Callable[[Progress], None]
     """Writes a checkpoint."""
     monitor: Monitor | None
-    """Only the main rank evaluates and shows anything."""
+    """Only the main rank shows anything."""
+    evaluates: bool
+    """Whether this rank evaluates: the main one, or all where each has a part of the weights."""
     stop: Stop
     evaluate_every: int
     save_every: int
@@ -71,7 +71,7 @@ class Pretraining:
     def run(self) -> Progress:
         """From wherever `progress` stands to the last step."""
         try:
-            if not run_loop(self, stop=self.stop, ranks=self.ranks, device=self.runtime.device):
+            if not run_loop(self, stop=self.stop, ranks=self.ranks):
                 with self.stop.noting():
                     raise self._left()
         finally:
@@ -99,7 +99,7 @@ class Pretraining:
             self.progress = msgspec.structs.replace(self.progress, phase=phase, cursor=Cursor())
         if self._batches is None:
             loader = self.loader(phase)
-            steps = self._ready(loader.steps(self.progress.cursor), limit=self.recipe.phases[phase].length)
+            steps = self._ready(self.stepper.read(loader, self.progress.cursor), limit=self.recipe.phases[phase].length)
             self._batches = ahead(steps, leave=self._may_leave, close=loader.close)
         began = time.monotonic()
         self._fetched = next(self._batches, None)
@@ -107,7 +107,7 @@ class Pretraining:
         return self._fetched is not None
 
     def _ready(
-        self, steps: Iterator[tuple[TrainingBatch[Ints], Cursor]], *, limit: int
+        self, steps: Iterator[tuple[Step, Cursor]], *, limit: int
     ) -> Generator[tuple[ReadyStep, Cursor], None, None]:
         """Steps on their device: this runs on the thread of `ahead`."""
         with closing(steps) if isinstance(steps, Generator) else nullcontext():
@@ -150,7 +150,7 @@ class Pretraining:
                 self.monitor.step(report)
 
     def evaluate(self) -> HeldOut | None:
-        return self.held_out(self.progress.phase) if self.monitor else None
+        return self.held_out(self.progress.phase) if self.evaluates else None
 
     def record(self, scores: HeldOut | None) -> None:
         self._evaluated = self.progress.step

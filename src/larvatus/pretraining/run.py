@@ -28,8 +28,9 @@ from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
 from larvatus.corrupt import Course, packed_length
 from larvatus.engine.checkpoint import FOLDER, Checkpoint
-from larvatus.engine.distribution import Ranks, ranks
+from larvatus.engine.distribution import Ranks, ranks, said_by_torchrun
 from larvatus.engine.optimizer import build_optimizer
+from larvatus.engine.parallel import evaluating
 from larvatus.engine.settings import Budget
 from larvatus.engine.snapshot import Made
 from larvatus.engine.speed import flops_per_token, peak_flops
@@ -58,6 +59,7 @@ from larvatus.pretraining.held_out import corruption_of, held_out
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.loop import Pretraining
 from larvatus.pretraining.monitor import Monitor
+from larvatus.pretraining.placing import place_model, whole_model
 from larvatus.pretraining.prepare import Prepared
 from larvatus.pretraining.size import memory_budget, must_recompute, refuse_what_cannot_fit
 from larvatus.pretraining.step import Stepper
@@ -75,7 +77,7 @@ FINAL_TOKENS = 1_048_576
 
 def train(job: Job, texts: Callable[[], Prepared], watcher: Watcher) -> dict[int, HeldOut]:
     """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
-    refuse_what_cannot_fit(job.recipe, job.runtime)
+    refuse_what_cannot_fit(job.recipe, job.runtime, shards=said_by_torchrun()[0] if job.may_shard else 1)
     with (
         ranks(job.runtime.device) as group,
         listening() as stop,
@@ -109,11 +111,15 @@ class Run:
         if job.runtime.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be asked before it starts
             torch.use_deterministic_algorithms(True)
-        self.corpus = Corpus.open(prepared.train)
-        self.valid = Corpus.open(prepared.valid) if prepared.valid else None
+        verify = said_by_torchrun()[1] == 0  # once on each machine
+        self.corpus = Corpus.open(prepared.train, verify)
+        self.valid = Corpus.open(prepared.valid, verify) if prepared.valid else None
         self.tokenizer = self.corpus.tokenizer
-        self.model = self._first_model().to(job.runtime.device)
-        self.recomputes = must_recompute(job.recipe, job.runtime, self.tokenizer.size)
+        self.model = self._first_model()
+        self.sharded, job = place_model(self.model, job, ranks, self.watcher.warn)
+        self.job = job
+        shards = ranks.count if self.sharded else 1
+        self.recomputes = must_recompute(job.recipe, job.runtime, self.tokenizer.size, shards=shards)
         set_recomputing(self.model, self.recomputes)
         if job.runtime.memory is not None:
             allow(job.runtime.device, memory_budget(job.runtime))
@@ -134,7 +140,8 @@ class Run:
         """The weights of step 0: drawn, or those of the model to go on from."""
         job = self.job
         if job.origin is None:
-            refuse_what_cannot_fit(job.recipe, job.runtime, self.tokenizer.size)
+            shards = self.ranks.count if job.may_shard else 1
+            refuse_what_cannot_fit(job.recipe, job.runtime, self.tokenizer.size, shards=shards)
             return Network.build(job.recipe.model, job.recipe.objectives, vocabulary=self.tokenizer.size, seed=job.seed)
         first, parts = extension_of(job.out)
         started = job.origin.start(job.recipe, seed=job.seed, first=first, parts=parts)
@@ -144,22 +151,23 @@ class Run:
     def execute(self) -> dict[int, HeldOut]:
         """Train to the end; held-out results by length, when there is held-out text."""
         self._announce()
-        compared = self.job.origin is not None and self.ranks.main
+        job = self.job
+        compared = job.origin is not None and self.ranks.main
         before = self._measure_origin() if compared else {}
         progress = self._begin()
-        with self.watcher.metrics(self.job.out, tensorboard=self.job.tensorboard) as metrics:
+        with self.watcher.metrics(job.out, tensorboard=job.tensorboard) as metrics:
             with self.stop.noting():
                 progress = self._train(progress, metrics)
             self.stop.check()
-            results = self._final() if self.ranks.main else {}
-            for length, result in results.items():
+            results = self._final() if self.ranks.main or self.sharded else {}
+            for length, result in results.items() if self.ranks.main else ():
                 metrics.write("final", progress.step, {"length": length, **result.to_dict()})
             rows = changes(before, self.comparison.measure(self.model)) if before else []
             for record in records_of(rows):
                 metrics.write("domain", progress.step, record)
             with self.stop.noting():
-                if self.ranks.main:
-                    self._save_bundle(progress, results, rows)
+                if (model := whole_model(self.model, job, self.ranks, self.tokenizer.size)) is not None:
+                    self._save_bundle(model, progress, results, rows)
         if compared:
             self._show(rows)
         return results
@@ -233,6 +241,7 @@ class Run:
             held_out=lambda phase: self._evaluate(phase, CURVE_TOKENS),
             checkpoint=lambda reached: self._save_checkpoint(reached, monitor),
             monitor=monitor,
+            evaluates=self.ranks.main or self.sharded,
             stop=self.stop,
             evaluate_every=job.evaluate_every or max(1, progress.steps // 10),
             save_every=job.save_every or max(1, progress.steps // 10),
@@ -281,7 +290,7 @@ class Run:
         )
         self.model.load_state_dict(before)
         self.optimizer.state.clear()
-        steps = self.ranks.agree(steps, self.job.runtime.device)
+        steps = self.ranks.agree(steps)
         if self.ranks.main:
             self.news.say(f"{self.job.budget.minutes:g} minutes are {steps:,} steps here")
         return steps
@@ -338,7 +347,8 @@ class Run:
         job = self.job
         length = job.recipe.phases[phase].length
         runtime = dataclasses.replace(job.runtime, microbatch=self.stepper.update.microbatch)
-        return held_out(self.model, self.valid, job.recipe, length=length, tokens=tokens, runtime=runtime)
+        with evaluating(self.model):
+            return held_out(self.model, self.valid, job.recipe, length=length, tokens=tokens, runtime=runtime)
 
     def _monitor(self, progress: Progress, metrics: Metrics) -> Monitor:
         job = self.job
@@ -353,7 +363,7 @@ class Run:
         )
 
     def _save_checkpoint(self, progress: Progress, monitor: Monitor | None) -> None:
-        if not self.ranks.main:
+        if not self.ranks.main and not self.sharded:
             return
         path = save_checkpoint(
             self.job.out,
@@ -363,18 +373,19 @@ class Run:
             identity=self._identity,
             made=self._made(),
             warn=self.watcher.warn,
+            main=self.ranks.main,
         )
-        if monitor:
+        if monitor and path:
             monitor.saved(progress.step, path)
 
-    def _save_bundle(self, progress: Progress, results: dict[int, HeldOut], rows: list[Change]) -> None:
+    def _save_bundle(self, model: Network, progress: Progress, results: dict[int, HeldOut], rows: list[Change]) -> None:
         job, recipe = self.job, self.job.recipe
         facts = training_facts(progress, seed=job.seed, runtime=job.runtime)
-        architecture = architecture_of(self.model, recipe.objectives)
+        architecture = architecture_of(model, recipe.objectives)
         card = card_of(
             job.out.name,
             recipe=recipe,
-            model=self.model,
+            model=model,
             corpus=self.corpus,
             training=facts,
             results={**results_of(results), **facts_of(rows)},
@@ -383,7 +394,7 @@ class Run:
         )
         save_bundle(
             job.out,
-            network=self.model,
+            network=model,
             objective_configs=recipe.objectives,
             tokenizer=self.tokenizer,
             recipe=recipe_table(recipe),

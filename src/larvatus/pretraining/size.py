@@ -12,24 +12,24 @@ expected to keep, which is about three times the bound.
 
 from __future__ import annotations
 
+from larvatus.engine.parallel import BYTES_TRAINED
 from larvatus.engine.settings import Runtime
 from larvatus.errors import RecipeError
 from larvatus.nn.encoder_base import ModelConfig
 from larvatus.nn.memory import in_words, memory_of
 from larvatus.recipes import Recipe
 
-BYTES_TRAINED = 16
-"""Of a weight that learns: itself, its gradient and the two moments of Adam, 4 bytes each."""
 KEPT = {"fp32": 3.0 * 4, "bf16": 4.0 * 2}
 """Bytes kept for each of `kept_numbers`, as measured: inputs, masks and sums stand beside them, some in fp32."""
 ROOM = 0.9
 """Share of the memory that a run is expected to fill at most: allocators lose some of it."""
 
 
-def refuse_what_cannot_fit(recipe: Recipe, runtime: Runtime, vocabulary: int = 0) -> None:
+def refuse_what_cannot_fit(recipe: Recipe, runtime: Runtime, vocabulary: int = 0, *, shards: int = 1) -> None:
+    """`shards`: processes that may each have a part of the weights."""
     model, most = recipe.model, memory_of(runtime.device)
     step = recipe.batch * max(phase.length for phase in recipe.phases)
-    weights = BYTES_TRAINED * model.least_weights(vocabulary)
+    weights = BYTES_TRAINED * model.least_weights(vocabulary) // shards
     if weights > most:
         pieces = f" and {vocabulary:,} pieces" if vocabulary else ""
         raise RecipeError(
@@ -51,11 +51,11 @@ def refuse_what_cannot_fit(recipe: Recipe, runtime: Runtime, vocabulary: int = 0
         )
 
 
-def must_recompute(recipe: Recipe, runtime: Runtime, vocabulary: int) -> bool:
+def must_recompute(recipe: Recipe, runtime: Runtime, vocabulary: int, *, shards: int = 1) -> bool:
     """Whether layers are computed again in the backward pass: as the runtime says, or as memory asks for it."""
     if runtime.activation_checkpointing != "auto":
         return runtime.activation_checkpointing == "always"
-    return expected_bytes(recipe, runtime, vocabulary) > ROOM * memory_budget(runtime)
+    return expected_bytes(recipe, runtime, vocabulary, shards=shards) > ROOM * memory_budget(runtime)
 
 
 def memory_budget(runtime: Runtime) -> int:
@@ -64,12 +64,12 @@ def memory_budget(runtime: Runtime) -> int:
     return most if runtime.memory is None else min(most, round(1e9 * runtime.memory))
 
 
-def expected_bytes(recipe: Recipe, runtime: Runtime, vocabulary: int) -> int:
+def expected_bytes(recipe: Recipe, runtime: Runtime, vocabulary: int, *, shards: int = 1) -> int:
     """What training is expected to take where all that layers leave is kept."""
     model, longest = recipe.model, max(phase.length for phase in recipe.phases)
     tokens = min(runtime.microbatch, recipe.batch * longest)
     kept = round(KEPT[runtime.precision] * model.kept_numbers) + _attention_bytes(model, runtime, longest)
-    return BYTES_TRAINED * model.least_weights(vocabulary) + tokens * kept
+    return BYTES_TRAINED * model.least_weights(vocabulary) // shards + tokens * kept
 
 
 def _attention_bytes(model: ModelConfig, runtime: Runtime, length: int) -> int:

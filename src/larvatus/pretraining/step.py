@@ -13,7 +13,7 @@ step, so gradients add up to the same whatever the microbatch, and a microbatch 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,9 @@ import torch
 
 from larvatus.arrays import Ints
 from larvatus.batch import TrainingBatch
+from larvatus.corpus.borders import Cursor
+from larvatus.corpus.loader import Deal, Loader
+from larvatus.corpus.shares import Share as ReadShare
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.settings import Runtime
 from larvatus.engine.staging import Stage, Staged
@@ -32,6 +35,8 @@ from larvatus.objectives import Loss, PredictsWords, combine
 from larvatus.pretraining.report import StepReport
 from larvatus.recipes import Recipe
 
+Step = TrainingBatch[Ints] | ReadShare
+"""All of a step, or what one of several ranks reads of it."""
 Micro = Staged | TrainingBatch[Ints]
 
 
@@ -39,19 +44,27 @@ Micro = Staged | TrainingBatch[Ints]
 class ReadyStep:
     """A step that waits for nothing but the weights."""
 
-    batch: TrainingBatch[Ints]
+    batch: Step
+    ranks: Ranks
     microbatch: int
     """Tokens of one pass, by which it was cut."""
-    micros: Sequence[Micro]
+    micros: Sequence[Micro | None]
     """Its microbatches, those of this rank on the device."""
     counts: Mapping[str, int]
-    """How many predictions each objective makes."""
+    """How many predictions each objective makes in the microbatches of this rank."""
     limit: int
     """No sequence is longer."""
 
-    def split(self, microbatch: int) -> Sequence[Micro]:
+    @property
+    def tokens(self) -> int:
+        """Of the whole step."""
+        return self.batch.size if isinstance(self.batch, ReadShare) else self.batch.tokens.size
+
+    def split(self, microbatch: int) -> Sequence[Micro | None]:
         """The step in parts of so many tokens: as it was prepared, or cut anew where that is another number."""
-        return self.micros if microbatch == self.microbatch else list(self.batch.split(microbatch))
+        if microbatch == self.microbatch:
+            return self.micros
+        return list(self.batch.split(microbatch, self.ranks.count))
 
 
 class Stepper:
@@ -82,31 +95,46 @@ class Stepper:
         )
         self._losses: Any = torch.compile(model, dynamic=False) if runtime.compile else model
         self._stage = Stage(runtime.device)
-        self._needed: set[type] = {head.needs for head in model.heads.values()}
+        self._needed: set[type] = {head.needs for head in self.model.heads.values()}
 
     def __call__(self, batch: TrainingBatch[Ints], *, step: int, rate: float, limit: int) -> StepReport:
         """Prepare a step and launch it."""
         return self.launch(self.prepare(batch, limit=limit), step=step, rate=rate)
 
-    def prepare(self, batch: TrainingBatch[Ints], *, limit: int) -> ReadyStep:
+    def read(self, loader: Loader, cursor: Cursor = Cursor()) -> Iterator[tuple[Step, Cursor]]:
+        """The steps of a loader; of several ranks each reads its share alone."""
+        ranks = self.update.ranks
+        if ranks.count == 1:
+            return loader.steps(cursor)
+        return loader.shares(cursor, Deal(ranks.rank, ranks.count), lambda: self.update.microbatch)
+
+    def prepare(self, batch: Step, *, limit: int) -> ReadyStep:
         """Cut a step into microbatches and send them to the device; this may run on another thread than the steps."""
-        microbatch, takes = self.update.microbatch, self.update.ranks.takes
-        parts = enumerate(batch.split(microbatch))
-        micros = [self._staged(micro, limit) if takes(item) else micro for item, micro in parts]
-        return ReadyStep(batch, microbatch, micros, predictions(self.model, batch), limit)
+        microbatch, ranks = self.update.microbatch, self.update.ranks
+        parts = list(batch.split(microbatch, ranks.count))
+        mine = [micro for item, micro in enumerate(parts) if micro is not None and ranks.takes(item)]
+        shares = [predictions(self.model, micro) for micro in mine]
+        counts = {name: sum(share[name] for share in shares) for name in self.model.heads}
+        micros = [
+            self._staged(micro, limit) if micro is not None and ranks.takes(item) else micro
+            for item, micro in enumerate(parts)
+        ]
+        return ReadyStep(batch, ranks, microbatch, micros, counts, limit)
 
     def launch(self, ready: ReadyStep, *, step: int, rate: float) -> StepReport:
         """Update the weights once. If anything is not finite they stay, on every rank: see `StepReport.check`."""
         self.model.train()
-        numbers = self.update(
-            ready.split,
-            lambda micro: self._share(micro, ready),
-            step=step,
-            rate=rate,
-            figures=len(ready.counts),
-        )
+        if ready.microbatch != self.update.microbatch:  # memory ran out since: other ranks may have cut it otherwise
+            ready = self.prepare(ready.batch, limit=ready.limit)
+        totals = self.update.ranks.totals(list(ready.counts.values()))
+        counts = dict(zip(ready.counts, totals, strict=True))
+
+        def share(micro: Micro) -> Share:
+            return self._share(micro, counts, ready.limit)
+
+        numbers = self.update(ready.split, share, step=step, rate=rate, figures=len(counts))
         weights = {name: head.config.weight for name, head in self.model.heads.items()}
-        return StepReport(numbers, ready.counts, weights, step=step, tokens=ready.batch.tokens.size, rate=rate)
+        return StepReport(numbers, counts, weights, step=step, tokens=ready.tokens, rate=rate)
 
     def _staged(self, micro: TrainingBatch[Ints], limit: int) -> Staged:
         return self._stage(self._fixed_shape(micro, limit) if self.runtime.compile else self._read(micro))
@@ -116,9 +144,8 @@ class Stepper:
         targets = {kind: value for kind, value in micro.targets.items() if kind in self._needed}
         return TrainingBatch(tokens=micro.tokens, targets=targets)
 
-    def _share(self, micro: Micro, ready: ReadyStep) -> Share:
+    def _share(self, micro: Micro, counts: Mapping[str, int], limit: int) -> Share:
         """What one microbatch adds to the loss of the step; the figures are the sums of each objective's losses."""
-        counts, limit = ready.counts, ready.limit
         tensors = (micro if isinstance(micro, Staged) else self._staged(micro, limit)).take()
         with autocast(self.runtime):
             losses: dict[str, Loss] = self._losses(tensors, limit=limit)

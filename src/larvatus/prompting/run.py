@@ -48,6 +48,8 @@ class PetIdentity(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PetOrder(Order):
+    ranked = False
+
     few_shot: FewShot
     unlabelled: Dataset[TextExample]
     seed: int

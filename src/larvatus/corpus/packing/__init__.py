@@ -27,7 +27,7 @@ from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.contiguous import ContiguousConfig
 from larvatus.corpus.packing.documents import DocumentsConfig
 from larvatus.corpus.packing.full_sentences import FullSentencesConfig
-from larvatus.corpus.packing.pieces import assemble
+from larvatus.corpus.packing.pieces import Pieces, assemble
 from larvatus.corpus.packing.sentence_order import SentenceOrderConfig
 from larvatus.corpus.packing.sentence_pairs import SentencePairsConfig
 from larvatus.corpus.packing.sentences import SentencesConfig
@@ -57,6 +57,7 @@ __all__ = [
     "check",
     "dress_of",
     "pack",
+    "planned",
 ]
 
 
@@ -64,14 +65,19 @@ def pack(
     block: Block, config: PackingConfig, *, length: int, frame: Frame, random: np.random.Generator
 ) -> TrainingBatch[Ints]:
     """Pack a block into sequences of at most `length` tokens, in random order, dressed as `frame` says."""
+    pieces = planned(block, config, length=length, frame=frame, random=random)
+    return assemble(block, pieces, dress_of(config, frame))
+
+
+def planned(block: Block, config: PackingConfig, *, length: int, frame: Frame, random: np.random.Generator) -> Pieces:
+    """Which stretches of a block make which sequence, in random order: all of a packing but the tokens themselves."""
     dress = dress_of(config, frame)
     if dress.room(length) < config.least:
         raise RecipeError(
             f"{length} tokens are too few for a sequence of {config.__struct_config__.tag}; set a length of 8 or more"
         )
     pieces = config.plan(block, length=length, dress=dress, random=random)
-    order = random.permutation(pieces.count)
-    return assemble(block, pieces.in_order(order), dress)
+    return pieces.in_order(random.permutation(pieces.count))
 
 
 def dress_of(config: PackingConfig, frame: Frame) -> Dress:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from larvatus.arrays import Ints, repeated
+from larvatus.arrays import Bools, Ints, repeated
 from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch, edges, ranges
 from larvatus.corpus.block import Block
 from larvatus.text.frame import Dress
@@ -39,6 +39,13 @@ class Pieces:
         """Sequences (B)."""
         return int(self.sequences[-1]) + 1 if len(self.sequences) else 0
 
+    def part(self, first: int, last: int) -> Pieces:
+        """Sequences first … last − 1, counted from 0."""
+        low, high = np.searchsorted(self.sequences, [first, last]).tolist()
+        targets = {kind: t.cut(tokens=(0, 0), sequences=(first, last)) for kind, t in self.targets.items()}
+        taken = slice(low, high)
+        return Pieces(self.starts[taken], self.ends[taken], self.sequences[taken] - first, self.texts[taken], targets)
+
     def in_order(self, order: Ints) -> Pieces:
         """The same sequences in another order: `order[i]` is the sequence that comes i-th."""
         rank = np.empty_like(order)
@@ -49,15 +56,29 @@ class Pieces:
         return Pieces(self.starts[by], self.ends[by], new[by], self.texts[by], targets)
 
 
+class Sizes(NamedTuple):
+    """Of each piece with its special tokens."""
+
+    first: Bools  # [P] whether it opens its sequence
+    before: Ints  # [P] special tokens before it
+    sizes: Ints  # [P] all its tokens
+    lengths: Ints  # [B] of the sequences
+
+    @classmethod
+    def of(cls, pieces: Pieces, dress: Dress) -> Sizes:
+        taken = pieces.ends - pieces.starts
+        first = np.ones(len(taken), np.bool_)
+        first[1:] = pieces.sequences[1:] != pieces.sequences[:-1]
+        before = np.where(first, dress.opening, 0)
+        after = as_array([len(gap) for gap in dress.gaps[1:]])[pieces.texts]
+        sizes = before + taken + after
+        return cls(first, before, sizes, np.bincount(pieces.sequences, weights=sizes).astype(np.int64))
+
+
 def assemble(block: Block, pieces: Pieces, dress: Dress) -> TrainingBatch[Ints]:
     """Lay the sequences end to end, with special tokens, segments and words."""
     taken = pieces.ends - pieces.starts  # [P]
-    first = np.ones(len(taken), np.bool_)
-    first[1:] = pieces.sequences[1:] != pieces.sequences[:-1]
-    before = np.where(first, dress.opening, 0)  # [P] special tokens before and after each piece
-    after = as_array([len(gap) for gap in dress.gaps[1:]])[pieces.texts]
-    sizes = before + taken + after
-    lengths = np.bincount(pieces.sequences, weights=sizes).astype(np.int64)  # [B]
+    first, before, sizes, lengths = Sizes.of(pieces, dress)
     edge = edges(sizes)
     text_starts = edge[:-1] + before
 

@@ -85,6 +85,7 @@ class Keeper:
     say: Callable[[str], None] = lambda line: None
     """Told what is broken, or differs."""
     runtime: Runtime = field(default_factory=Runtime)
+    processes: int = 1
 
     @classmethod
     def open(
@@ -95,14 +96,15 @@ class Keeper:
         resume: bool,
         say: Callable[[str], None] = lambda line: None,
         runtime: Runtime | None = None,
+        processes: int = 1,
     ) -> Keeper:
         """With `resume`, from the newest sound checkpoint there; it must be of the same run."""
-        keeper = cls(directory, identity, say=say, runtime=runtime or Runtime())
+        keeper = cls(directory, identity, say=say, runtime=runtime or Runtime(), processes=processes)
         if not resume:
             return keeper
         checkpoint = keeper.checkpoints.resume(
             refuse=lambda newest: refuse_another(directory, newest.state.identity, identity),
-            made=Made.here(keeper.runtime),
+            made=Made.here(keeper.runtime, processes),
         )
         if checkpoint is not None:
             keeper.checkpoint, keeper.done = checkpoint, list(checkpoint.state.done)
@@ -177,7 +179,7 @@ class Keeper:
             microbatch=training.update.lowered,
         )
         name = f"seed-{seed}-step-{fit.step:08d}"
-        path = self.checkpoints.write(name, tensors, state, made=Made.here(self.runtime))
+        path = self.checkpoints.write(name, tensors, state, made=Made.here(self.runtime, self.processes))
         self.saved = time.monotonic()
         return path
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import with_head
+from larvatus.engine.distribution import Ranks
 from larvatus.engine.settings import Runtime
 from larvatus.errors import Preempted, UsageError
 from larvatus.heads.head import HeadConfig
@@ -77,6 +78,8 @@ class Job:
     """Saves the run under way; without it, a run that is stopped is lost."""
     beside: Beside | None = None
     """What is learnt beside the task from other texts."""
+    ranks: Ranks = field(default_factory=Ranks)
+    """The processes that share each step."""
 
     @property
     def what(self) -> What:
@@ -249,7 +252,7 @@ def _train(
     model, scoring = fresh.network, job.scoring
 
     def pause() -> None:
-        if job.keeper is not None and job.keeper.due():
+        if job.keeper is not None and job.ranks.main and job.keeper.due():
             job.keeper.save(training, seed)
 
     fitting = Fitting(
@@ -263,6 +266,7 @@ def _train(
         warn=job.say,
         pause=pause,
         beside=job.beside,
+        ranks=job.ranks,
     )
     training = FineTuning(model, data, fitting, features)
     if job.keeper is not None:
@@ -289,11 +293,12 @@ def _remarks(training: FineTuning) -> Iterator[str]:
 
 
 def _stopped(training: FineTuning, job: Job, seed: int) -> str:
-    where = f"{job.watch.stop.by} stopped it at step {training.fit.step:,} of {training.steps:,}"
+    where = f"{job.watch.stop.by or 'another rank'} stopped it at step {training.fit.step:,} of {training.steps:,}"
     if job.keeper is None:
         return f"{where}, which was not saved"
-    with job.watch.stop.noting():
-        job.keeper.save(training, seed)
+    if job.ranks.main:
+        with job.watch.stop.noting():
+            job.keeper.save(training, seed)
     return f"{where}, where it was saved; the same command with --resume goes on from there"
 
 

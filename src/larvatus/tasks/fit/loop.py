@@ -67,6 +67,8 @@ class Fitting:
     """Called now and then between two steps, where the state is whole and may be saved."""
     beside: Beside | None = None
     """What is learnt beside the task from other texts."""
+    ranks: Ranks = field(default_factory=Ranks)
+    """The processes that share each step."""
 
 
 @dataclass
@@ -106,7 +108,7 @@ class FineTuning:
             self.optimizer,
             [parameter for group in groups for parameter in group["params"]],
             runtime=fitting.runtime,
-            ranks=Ranks(),
+            ranks=fitting.ranks,
             clip=config.clip,
             seed=fitting.seed,
             warn=fitting.warn,
@@ -152,7 +154,7 @@ class FineTuning:
     def run(self) -> Fit:
         """Train until finished, or until asked to stop."""
         self.clock = Clock(self.fit.seconds)
-        run_loop(self, stop=self.fitting.stop)
+        run_loop(self, stop=self.fitting.stop, ranks=self.fitting.ranks)
         self.fit.seconds = self.clock.seconds
         return self.fit
 
@@ -216,8 +218,9 @@ class FineTuning:
 
     def _parts(self, batch: TrainingBatch[Ints], size: float, words: int, step: int, *, budget: int) -> list[Part]:
         """The microbatches of a step, of so many tokens at most; vectors that were computed before take little room."""
-        tokens = budget if self.features is None else batch.tokens.size
-        parts = [Part(micro, lambda part: self._share(part, size, words)) for micro in batch.split(tokens)]
+        whole = self.features is not None
+        micros = [batch] if whole else batch.split(budget, self.fitting.ranks.count)
+        parts = [Part(micro, lambda part: self._share(part, size, words)) for micro in micros]
         if self.fitting.beside is not None:
             parts += self._beside(self.fitting.beside, step, budget)
         return parts
@@ -233,7 +236,7 @@ class FineTuning:
                 loss = beside.loss(self.model, tensors, limit=int(micro.tokens.lengths.max()))
             return Share(loss=loss.total * scale, figures=torch.zeros(1, device=self.fitting.runtime.device))
 
-        return [Part(micro, share) for micro in batch.split(budget)]
+        return [Part(micro, share) for micro in batch.split(budget, self.fitting.ranks.count)]
 
     def read(self) -> None:
         """Read the losses of the last steps, refuse what is not finite, and show how far it is."""
@@ -250,7 +253,8 @@ class FineTuning:
         self.fitting.progress(self.fit.step, self.steps, self.losses[-1], done / max(self.clock.seconds, 1e-9))
 
     def evaluate(self) -> Scores | None:
-        return self.fitting.evaluate() if self.fitting.evaluate is not None else None
+        """By the main rank, for all: what is kept, and when to stop, must not differ."""
+        return self.fitting.ranks.share(self.fitting.evaluate) if self.fitting.evaluate is not None else None
 
     def record(self, scores: Scores | None) -> None:
         """Keep the best weights, count the evaluations without a gain, and say what came of it."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -22,8 +22,9 @@ from larvatus.bundle.contents import model_contents
 from larvatus.bundle.directory import CONFIG, Bundle, check_model_directory
 from larvatus.bundle.manifest import NAME as MANIFEST
 from larvatus.engine.checkpoint import FOLDER, names_in, refuse_other_kind, refuse_resume_with_overwrite
+from larvatus.engine.distribution import Ranks, ranks
 from larvatus.engine.snapshot import NEW_RUN
-from larvatus.errors import ArtefactError, Preempted
+from larvatus.errors import ArtefactError, Preempted, UsageError
 from larvatus.labelled.check import UNSEEN, check
 from larvatus.nn.memory import saying_what_to_lower
 from larvatus.outputs import check_outputs, remove_run
@@ -60,6 +61,9 @@ class Order:
     curve: tuple[float, ...] = ()
     """Shares of the training examples to train with as well."""
 
+    ranked: ClassVar[bool] = True
+    """Whether several processes can share it."""
+
     def finetune(self, train: Any, job: Job) -> Tuned:
         return finetune(self.task, self.bundle, train, self.dev, job)
 
@@ -74,32 +78,55 @@ class CurvePoint:
 
 
 def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda point: None) -> Tuned:
-    """Carry out an order; `point` is told of each share of a learning curve."""
+    """Carry out an order, of several processes together; `point` is told of each share of a learning curve."""
     with (
+        ranks(job.runtime.device) as group,
         listening() as stop,
         resumable(lambda: _way_on(order.out)),
-        files.locked(order.out),
-        _under_way(order, job.watch.say),
+        files.locked(order.out) if group.main else nullcontext(),
+        _under_way(order, job.watch.say) if group.main else nullcontext(),
         saying_what_to_lower(LOWER),
     ):
-        job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop))
+        _refuse_ranks(order, group)
+        group.wait()  # until the main rank has seen to the directory
+        if not group.main:
+            job, point = dataclasses.replace(job, watch=Watch()), lambda point: None
+        job = dataclasses.replace(job, watch=dataclasses.replace(job.watch, stop=stop), ranks=group)
         for line in doubts(order.train, order.dev):
             job.watch.say(line)
         identity = _identity(order, job)
         train, dev = parted(order.train, order.dev, job)
         order = dataclasses.replace(order, train=train, dev=dev)
-        keeper = Keeper.open(order.out, identity, resume=order.resume, say=job.watch.say, runtime=job.runtime)
+        keeper = Keeper.open(
+            order.out,
+            identity,
+            resume=order.resume,
+            say=job.watch.say,
+            runtime=job.runtime,
+            processes=group.count,
+        )
         points = _curve(order, job, identity, point)
         whole = dataclasses.replace(job, keeper=keeper)
         tuned = order.finetune(order.train, whole)
         with stop.noting():
-            save_tuned(order.out, tuned, parent=order.name)
-            if order.curve:
-                points.append(_point(tuned))
-                point(points[-1])
-                files.write_json(order.out / CURVE, [dataclasses.asdict(share) for share in points])
-            keeper.clear()
+            if group.main:
+                _save(order, tuned, points, point)
+                keeper.clear()
+            group.wait()  # the model is there for all
     return tuned
+
+
+def _save(order: Order, tuned: Tuned, points: list[CurvePoint], point: Callable[[CurvePoint], None]) -> None:
+    save_tuned(order.out, tuned, parent=order.name)
+    if order.curve:
+        points.append(_point(tuned))
+        point(points[-1])
+        files.write_json(order.out / CURVE, [dataclasses.asdict(share) for share in points])
+
+
+def _refuse_ranks(order: Order, group: Ranks) -> None:
+    if group.count > 1 and not order.ranked:
+        raise UsageError(f"this trains in one process, not in {group.count}; start it without torchrun")
 
 
 def _way_on(out: Path) -> str:
@@ -114,6 +141,8 @@ def _curve(order: Order, job: Job, identity: dict[str, Any], point: Callable[[Cu
     quiet = dataclasses.replace(job, watch=Watch(progress=job.watch.progress, stop=job.watch.stop))
 
     def keep() -> None:
+        if not job.ranks.main:
+            return
         write_vouched(path, {"identity": identity, "points": [dataclasses.asdict(share) for share in points]})
 
     for share in order.curve[len(points) :]:

@@ -1,0 +1,158 @@
+"""Small runs of pretraining, in this process or on several ranks: what they learnt, and what each rank corrupted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from larvatus.corpus.block_maker import BlockMaker
+from larvatus.engine import parallel
+from larvatus.engine.distribution import Ranks
+from larvatus.engine.gradients import Replicated
+from larvatus.engine.settings import Budget, Runtime
+from larvatus.engine.watch import Watcher
+from larvatus.pretraining.job import Job
+from larvatus.pretraining.monitor import Monitor
+from larvatus.pretraining.prepare import Prepared
+from larvatus.pretraining.run import Run
+from larvatus.recipes import read_recipe
+from larvatus.signals import Stop
+from tests.conftest import SMALL as SMALL_MODEL
+from tests.engine.test_out_of_memory import room_for, steps
+from tests.engine.test_step import stepper
+
+SMALL = ("model.layers=2", "model.hidden=32", "model.heads=2", "batch=16", "optimizer.rate=1e-3")
+RECIPES = {
+    "bert": (*SMALL, "phases.0.length=32", "phases.1.length=64", "model.max_positions=64"),
+    "electra": (*SMALL, "phases.0.length=32", "model.max_positions=64", "model.embedding=32"),
+    "gpt": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "gpt2": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "roberta": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "spanbert": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "albert": (*SMALL, "phases.0.length=32", "model.max_positions=64", "optimizer.type=adamw"),
+    "modern": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "t5": (*SMALL, "phases.0.length=32", "model.max_positions=64", "optimizer.type=adamw"),
+    "xlnet": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+}
+MICROBATCH = 128
+"""Tokens: a step has at least four microbatches, so that one process draws the dropout of four."""
+
+
+def job_of(given: dict[str, Any]) -> Job:
+    name = given["recipe"]
+    return Job(
+        recipe=read_recipe(name, settings=[*RECIPES[name], *given.get("settings", ())]),
+        out=Path(given["out"]),
+        runtime=Runtime(microbatch=given.get("microbatch", MICROBATCH), workers=given.get("workers", 0)),
+        budget=Budget(steps=given["steps"]),
+        parallel=given.get("parallel", "auto"),
+        resume=given.get("resume", False),
+        evaluate_every=given.get("evaluate_every"),
+        save_every=given.get("save_every"),
+    )
+
+
+def pretrain(group: Ranks, given: dict[str, Any]) -> dict[str, Any]:
+    """A run: the loss of each step, and the tokens that each rank laid out and corrupted."""
+    losses: list[float] = []
+    made = [0] * group.count
+    with pytest.MonkeyPatch.context() as patch:
+        step = Monitor.step
+
+        def noted(self: Monitor, report: Any) -> None:
+            losses.append(report.loss)
+            step(self, report)
+
+        def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+            def make(*arguments: Any) -> Any:
+                batch = real(*arguments)
+                made[group.rank] += batch.tokens.size
+                return batch
+
+            return make
+
+        patch.setattr(Monitor, "step", noted)
+        for name in ("make", "sequences"):
+            patch.setattr(BlockMaker, name, counted(getattr(BlockMaker, name)))
+        shards = Path(given["shards"])
+        prepared = Prepared(train=shards / "train", valid=shards / "valid" if given.get("valid") else None)
+        run = Run(job_of(given), prepared, ranks=group, stop=Stop(), watcher=Watcher())
+        run.execute()
+    return {"losses": losses, "made": group.totals(made), "sharded": run.sharded}
+
+
+def pretrain_several(group: Ranks, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [pretrain(group, each) for each in given]
+
+
+def out_of_memory(group: Ranks, _: Any) -> dict[str, Any]:
+    """Memory runs out on the last rank alone: what both come to, and what they come to with that microbatch given."""
+    recipe = read_recipe("bert", settings=[*SMALL_MODEL, "model.dropout=0.3"])
+    short, given = (stepper(recipe, microbatch=microbatch, ranks=group) for microbatch in (72, 36))
+    with room_for(50) if group.rank == group.count - 1 else nullcontext():
+        losses = steps(short, 0, 3)
+    return {"losses": losses, "given": steps(given, 0, 3), "microbatch": short.update.microbatch}
+
+
+class Tied(nn.Module):
+    """A weight used twice, one that only even inputs reach, and one that nothing does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tied, self.even, self.never = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.again = self.tied
+
+    def forward(self, number: int) -> Tensor:
+        x = self.again(self.tied(torch.arange(4.0) + number).relu())
+        return (self.even(x) if number % 2 == 0 else x).square().sum()
+
+
+def reduced(group: Ranks, _: Any) -> dict[str, Any]:
+    """Gradients of four passes dealt out to the ranks, and of all four here; those that there are."""
+    torch.manual_seed(0)
+    model = Tied()
+    alone = copy.deepcopy(model)
+    sum(alone(number) for number in range(4)).backward()
+    gradients = Replicated(list(model.parameters()), group)
+    gradients.begin()
+    mine = [number for number in range(4) if group.takes(number)]
+    for number in mine:
+        with gradients.last() if number == mine[-1] else nullcontext():
+            model(number).backward()
+    failed = gradients.finish(failed=False)
+    pairs = list(zip(model.parameters(), alone.parameters(), strict=True))
+    return {
+        "failed": failed,
+        "apart": max(float((a.grad - b.grad).abs().max()) for a, b in pairs if a.grad is not None),  # type: ignore[operator]
+        "with": [name for name, p in model.named_parameters() if p.grad is not None],
+        "alone": [name for name, p in alone.named_parameters() if p.grad is not None],
+        "flat": all(p.grad is None or p.grad._is_view() for p in model.parameters()),
+    }
+
+
+def chosen_by_memory(group: Ranks, _: Any) -> list[bool]:
+    """Where there is enough on all ranks, where there is too little on one, and for an optimizer that cannot."""
+    model = nn.Linear(100, 100)
+    sharded = []
+    for free, optimizer in ((10**9, "adamw"), (10**5 if group.main else 10**9, "adamw"), (1, "lamb")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parallel, "free_memory", lambda device, free=free: free)
+            sharded.append(parallel.chosen("auto", ranks=group, model=model, optimizer=optimizer, device="cpu"))
+    return sharded
+
+
+def everything(group: Ranks, given: Any) -> dict[str, Any]:
+    """All of the above in one start of processes."""
+    return {
+        "runs": pretrain_several(group, given["runs"]),
+        "memory": out_of_memory(group, None),
+        "reduced": reduced(group, None),
+        "chosen": chosen_by_memory(group, None),
+    }

@@ -1,0 +1,173 @@
+"""1, 2 and 4 processes, replicated and sharded, learn the same, dropout included; any number of them resumes a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from larvatus.api.tasks import finetune
+from larvatus.engine.distribution import Ranks
+from larvatus.engine.parallel import chosen
+from larvatus.errors import UsageError
+from larvatus.pretraining.job import Job
+from larvatus.pretraining.prepare import Prepared
+from larvatus.recipes import read_recipe
+from tests.made_up import classes
+from tests.ranks.processes import launch
+from tests.ranks.runs import pretrain
+
+STEPS, SAVED = 8, 4
+
+
+def order(recipe: str, out: Path, prepared: Prepared, **more: Any) -> dict[str, Any]:
+    return {"recipe": recipe, "out": str(out), "shards": str(prepared.train.parent), "steps": STEPS, **more}
+
+
+def back_at(run: Path, step: int, to: Path) -> Path:
+    """A copy of a run as it stood at a checkpoint."""
+    shutil.copytree(run / "checkpoints" / f"step-{step:08d}", to / "checkpoints" / f"step-{step:08d}")
+    return to
+
+
+@pytest.fixture(scope="module")
+def alone(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("alone")
+    runs = {
+        name: pretrain(Ranks(), order(name, folder / name, prepared, save_every=SAVED))
+        for name in ("bert", "electra", "gpt")
+    }
+    return folder, runs
+
+
+@pytest.fixture(scope="module")
+def two(
+    alone: tuple[Path, dict[str, Any]], prepared: Prepared, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """Two processes, started once for all tests of this file."""
+    folder = tmp_path_factory.mktemp("two")
+    back_at(alone[0] / "bert", SAVED, folder / "on")
+    runs = {
+        "bert": order("bert", folder / "bert", prepared, parallel="replicate", save_every=SAVED),
+        "bert sharded": order(
+            "bert", folder / "sharded", prepared, parallel="shard", save_every=SAVED, valid=True, evaluate_every=3
+        ),
+        "electra sharded": order("electra", folder / "electra", prepared, parallel="shard"),
+        "gpt": order("gpt", folder / "gpt", prepared, parallel="replicate"),
+        "on": order("bert", folder / "on", prepared, parallel="shard", resume=True),
+    }
+    result = launch(2, "tests.ranks.runs:everything", {"runs": list(runs.values())}, folder / "out.json")
+    return folder, {**result, "runs": dict(zip(runs, result["runs"], strict=True))}
+
+
+@pytest.mark.parametrize("name", ["bert", "bert sharded", "electra sharded", "gpt"])
+def test_two_processes_learn_what_one_does(alone: Any, two: Any, name: str) -> None:
+    expected, run = alone[1][name.partition(" ")[0]]["losses"], two[1]["runs"][name]
+    assert len(expected) == STEPS
+    assert run["losses"] == pytest.approx(expected, rel=1e-5)
+    assert run["sharded"] == ("sharded" in name)
+
+
+def test_each_rank_makes_its_share_alone(two: Any) -> None:
+    """What it reads ahead is some steps, not blocks of the corpus; neither rank makes much more than the other."""
+    first, second = two[1]["runs"]["bert"]["made"]
+    assert 0.8 < first / second < 1.25
+    assert first + second < (STEPS + 16) * 16 * 64
+
+
+def test_directories_are_those_of_one_process(alone: Any, two: Any) -> None:
+    for name in ("bert", "sharded"):
+        one, other = alone[0] / "bert", two[0] / name
+        assert {p.name for p in one.iterdir()} == {p.name for p in other.iterdir()}
+        assert (one / "config.json").read_text() == (other / "config.json").read_text()
+        weights, theirs = load_file(one / "model.safetensors"), load_file(other / "model.safetensors")
+        assert weights.keys() == theirs.keys()
+        for key, tensor in weights.items():
+            torch.testing.assert_close(theirs[key], tensor, rtol=1e-3, atol=1e-5)
+
+
+def test_one_process_goes_on_with_a_run_of_two(alone: Any, two: Any, prepared: Prepared, tmp_path: Path) -> None:
+    for name in ("bert", "sharded"):
+        back = back_at(two[0] / name, SAVED, tmp_path / name)
+        run = pretrain(Ranks(), order("bert", back, prepared, resume=True, valid=name == "sharded"))
+        assert run["losses"] == pytest.approx(alone[1]["bert"]["losses"][SAVED:], rel=1e-5)
+
+
+def test_two_processes_go_on_with_a_run_of_one(alone: Any, two: Any) -> None:
+    assert two[1]["runs"]["on"]["losses"] == pytest.approx(alone[1]["bert"]["losses"][SAVED:], rel=1e-5)
+
+
+def test_memory_that_runs_out_on_one_rank_halves_the_microbatch_of_all(two: Any) -> None:
+    memory = two[1]["memory"]
+    assert memory["losses"] == memory["given"]
+    assert memory["microbatch"] == 36
+
+
+def test_gradients_are_those_of_one_process_and_lie_in_buckets(two: Any) -> None:
+    """Of tied weights, of those that one rank alone reaches, and none of those that nobody does."""
+    reduced = two[1]["reduced"]
+    assert not reduced["failed"]
+    assert reduced["apart"] < 1e-4
+    assert reduced["with"] == reduced["alone"]
+    assert reduced["flat"]
+
+
+def test_weights_are_sharded_where_memory_is_short_on_any_rank(two: Any) -> None:
+    assert two[1]["chosen"] == [False, True, False]
+
+
+def test_what_cannot_be_sharded_is_refused_in_one_line() -> None:
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(UsageError, match=r"works with optimizer.type = adamw, not lamb; give --parallel replicate"):
+        chosen("shard", ranks=Ranks(0, 2), model=model, optimizer="lamb", device="cpu")
+    recipe = read_recipe("bert", size="tiny")
+    with pytest.raises(UsageError, match=r"--parallel is one of auto, replicate, shard, not 'both'"):
+        Job(recipe=recipe, out=Path("run"), parallel="both")  # type: ignore[arg-type]
+    assert not chosen("shard", ranks=Ranks(), model=model, optimizer="lamb", device="cpu")
+
+
+def test_fine_tuning_on_two_processes_equals_one(tiny_directory: Path, tmp_path: Path) -> None:
+    """Dropout included: the microbatch cuts a step into two for one process too."""
+    train, dev = classes(tmp_path / "train.jsonl", 40), classes(tmp_path / "dev.jsonl", 20, seed=1)
+    settings = {"epochs": 2, "batch": 8, "microbatch": 32}
+    finetune("classify", tiny_directory, train=train, dev=dev, out=tmp_path / "one", device="cpu", **settings)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "larvatus"]
+    options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    files = ["--model", tiny_directory, "--train", train, "--dev", dev, "--out", tmp_path / "two", "--device", "cpu"]
+    done = subprocess.run(
+        [*command, "finetune", "classify", *map(str, files), *options],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("held out") == 1, "one process shows"
+    runs = [json.loads((tmp_path / name / "finetuning.json").read_text())["runs"][0] for name in ("one", "two")]
+    losses = [[epoch["training_loss"] for epoch in run["history"]] for run in runs]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    weights, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    for key, tensor in weights.items():
+        torch.testing.assert_close(theirs[key], tensor, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", ["bert", "electra", "gpt"])
+def test_show_1_a_hundred_steps_on_one_two_and_four_processes(prepared: Prepared, tmp_path: Path, name: str) -> None:
+    expected = pretrain(Ranks(), order(name, tmp_path / "one", prepared, steps=100))["losses"]
+    for count in (2, 4):
+        runs = [
+            order(name, tmp_path / f"{count}-{parallel}", prepared, steps=100, parallel=parallel)
+            for parallel in ("replicate", "shard")
+        ]
+        for run in launch(count, "tests.ranks.runs:pretrain_several", runs, tmp_path / f"{count}.json", timeout_s=900):
+            assert len(run["losses"]) == 100
+            assert run["losses"] == pytest.approx(expected, rel=1e-5)
