@@ -10,9 +10,16 @@ import pytest
 from larvatus.batch import TrainingBatch
 from larvatus.corpus.block_maker import BlockMaker
 from larvatus.corpus.loader import Cursor, Deal, Loader, Reading, Share
-from larvatus.corpus.packing import ContiguousConfig, PackingConfig, SentencePairsConfig, SingleSegmentConfig
+from larvatus.corpus.packing import (
+    ContiguousConfig,
+    FullSentencesConfig,
+    PackingConfig,
+    SentencePairsConfig,
+    SingleSegmentConfig,
+)
 from larvatus.corpus.store import Corpus
 from larvatus.corrupt import Corruption, CorruptionConfig, MaskingConfig, MaskVocabulary, NoiseConfig, SampledConfig
+from larvatus.corrupt.sentinels import SentinelsConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.neighbours import NextTokens
 from tests.corpus.test_loader import same
@@ -21,6 +28,8 @@ KINDS: dict[str, tuple[PackingConfig, CorruptionConfig | None]] = {
     "bert": (SentencePairsConfig(), MaskingConfig(replacement="uniform")),
     "electra": (SingleSegmentConfig(), SampledConfig(replacement="uniform")),
     "spanbert": (SingleSegmentConfig(), SpansConfig(replacement="uniform")),
+    "t5": (ContiguousConfig(dressed=True), SentinelsConfig()),
+    "t5 over documents": (FullSentencesConfig(), SentinelsConfig()),
     "gpt": (ContiguousConfig(), None),
 }
 BUDGET, COUNT = 300, 3
@@ -32,7 +41,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loader(corpus: Corpus, packing: PackingConfig, config: CorruptionConfig | None, workers: int = 0) -> Loader:
-    vocabulary = MaskVocabulary(mask_id=4, size=corpus.tokenizer.size, special_ids={0, 1, 2, 3, 4})
+    sentinels = np.arange(60, 56, -1)  # few, so that long sequences have longer spans
+    special = {0, 1, 2, 3, 4}
+    vocabulary = MaskVocabulary(mask_id=4, size=corpus.tokenizer.size, special_ids=special, sentinels=sentinels)
     return Loader(
         corpus,
         packing=packing,

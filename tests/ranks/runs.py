@@ -40,6 +40,21 @@ RECIPES = {
     "modern": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
     "t5": (*SMALL, "phases.0.length=32", "model.max_positions=64", "optimizer.type=adamw"),
     "xlnet": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "elmo": (
+        "model.layers=2",
+        "model.hidden=16",
+        "model.cells=16",
+        "model.symbol=4",
+        "model.filters=[4, 4, 4]",
+        "model.highways=1",
+        "model.clip=0.0",
+        "batch=8",
+        "phases.0.length=64",
+        "optimizer.rate=1e-3",
+        "optimizer.type=adamw",
+        "objectives.forward-lm.samples=20",
+        "objectives.backward-lm.samples=20",
+    ),
 }
 MICROBATCH = 128
 """Tokens: a step has at least four microbatches, so that one process draws the dropout of four."""
@@ -50,7 +65,11 @@ def job_of(given: dict[str, Any]) -> Job:
     return Job(
         recipe=read_recipe(name, settings=[*RECIPES[name], *given.get("settings", ())]),
         out=Path(given["out"]),
-        runtime=Runtime(microbatch=given.get("microbatch", MICROBATCH), workers=given.get("workers", 0)),
+        runtime=Runtime(
+            microbatch=given.get("microbatch", MICROBATCH),
+            workers=given.get("workers", 0),
+            compile=given.get("compile", False),
+        ),
         budget=Budget(steps=given["steps"]),
         parallel=given.get("parallel", "auto"),
         resume=given.get("resume", False),

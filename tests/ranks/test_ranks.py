@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -15,15 +16,18 @@ import torch
 from safetensors.torch import load_file
 
 from larvatus.api.tasks import finetune
+from larvatus.corpus import build_corpus
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.parallel import chosen
 from larvatus.errors import UsageError
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.prepare import Prepared
 from larvatus.recipes import read_recipe
+from larvatus.text.embedded import embedded_documents
+from larvatus.text.vocabulary import CharactersConfig, UnigramConfig, train_vocabulary
 from tests.made_up import classes
 from tests.ranks.processes import launch
-from tests.ranks.runs import pretrain
+from tests.ranks.runs import RECIPES, pretrain
 
 STEPS, SAVED = 8, 4
 
@@ -171,3 +175,34 @@ def test_show_1_a_hundred_steps_on_one_two_and_four_processes(prepared: Prepared
         for run in launch(count, "tests.ranks.runs:pretrain_several", runs, tmp_path / f"{count}.json", timeout_s=900):
             assert len(run["losses"]) == 100
             assert run["losses"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def shards(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Prepared]:
+    """The vocabularies that some recipes need; the others take BERT's."""
+    kinds = {
+        "t5": UnigramConfig(size=400, frame="t5"),
+        "xlnet": UnigramConfig(size=400, frame="xlnet"),
+        "elmo": CharactersConfig(size=900),
+    }
+    documents = list(itertools.islice(embedded_documents("train"), 40))
+    made = dict.fromkeys(RECIPES, prepared)
+    for name, kind in kinds.items():
+        folder = tmp_path_factory.mktemp(name)
+        tokenizer = train_vocabulary((document.text for document in documents), kind)
+        build_corpus(documents, tokenizer, folder / "train")
+        made[name] = Prepared(train=folder / "train", valid=None)
+    return made
+
+
+@pytest.mark.proof
+def test_every_recipe_learns_the_same_on_two_processes(shards: dict[str, Prepared], tmp_path: Path) -> None:
+    runs = [
+        order(name, tmp_path / f"{name}-{parallel}", shards[name], steps=5, parallel=parallel)
+        for name in RECIPES
+        for parallel in ("replicate", "shard")
+    ]
+    done = launch(2, "tests.ranks.runs:pretrain_several", runs, tmp_path / "out.json", timeout_s=900)
+    alone = {name: pretrain(Ranks(), order(name, tmp_path / name, shards[name], steps=5))["losses"] for name in RECIPES}
+    for given, run in zip(runs, done, strict=True):
+        assert run["losses"] == pytest.approx(alone[given["recipe"]], rel=1e-5), given
