@@ -59,7 +59,7 @@ from larvatus.pretraining.held_out import corruption_of, held_out
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.loop import Pretraining
 from larvatus.pretraining.monitor import Monitor
-from larvatus.pretraining.placing import place_model, whole_model
+from larvatus.pretraining.placing import place_model, shared, whole_model
 from larvatus.pretraining.prepare import Prepared
 from larvatus.pretraining.size import memory_budget, must_recompute, refuse_what_cannot_fit
 from larvatus.pretraining.step import Stepper
@@ -208,7 +208,8 @@ class Run:
         step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
         self.news.say(
             f"{recipe.name}: {parameters / 1e6:.1f}M parameters · length {lengths} · {step} tokens a step · "
-            f"{self.job.runtime}{', layers computed again in the backward pass' if self.recomputes else ''}",
+            f"{self.job.runtime}{', layers computed again in the backward pass' if self.recomputes else ''}"
+            f"{shared(self.ranks, sharded=self.sharded)}",
         )
 
     def _languages_without(self) -> list[str]:
