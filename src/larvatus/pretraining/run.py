@@ -41,7 +41,7 @@ from larvatus.network import Network
 from larvatus.nn.memory import allow, saying_what_to_lower
 from larvatus.nn.recompute import set_recomputing
 from larvatus.outputs import remove_run
-from larvatus.pretraining.adapt import extension_of
+from larvatus.pretraining.adapt import extension_of, parent_of
 from larvatus.pretraining.budget import steps_of_minutes, steps_wanted
 from larvatus.pretraining.card import card_of, results_of, training_facts
 from larvatus.pretraining.checkpoint import (
@@ -396,15 +396,6 @@ class Run:
             objective_configs=recipe.objectives,
             tokenizer=self.tokenizer,
             recipe=recipe_table(recipe),
-            lineage={**facts, "corpus": self.corpus.fingerprint, **self._parent()},
+            lineage={**facts, "corpus": self.corpus.fingerprint, **parent_of(job.origin, job.out)},
             card=model_card(card),
         )
-
-    def _parent(self) -> dict[str, object]:
-        """Lineage: the model that the run went on from, and its own lineage."""
-        origin = self.job.origin
-        if origin is None:
-            return {}
-        added = len(extension_of(self.job.out)[1])
-        about = {"directory": str(origin.path), "sha256": origin.fingerprint, "lineage": origin.bundle.lineage}
-        return {"parent": {**about, "added pieces": added}}
