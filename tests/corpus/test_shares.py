@@ -10,7 +10,13 @@ import pytest
 from larvatus.batch import TrainingBatch
 from larvatus.corpus.block_maker import BlockMaker
 from larvatus.corpus.loader import Cursor, Deal, Loader, Reading, Share
-from larvatus.corpus.packing import ContiguousConfig, PackingConfig, SentencePairsConfig, SingleSegmentConfig
+from larvatus.corpus.packing import (
+    ContiguousConfig,
+    FullSentencesConfig,
+    PackingConfig,
+    SentencePairsConfig,
+    SingleSegmentConfig,
+)
 from larvatus.corpus.store import Corpus
 from larvatus.corrupt import (
     Corruption,
@@ -21,6 +27,7 @@ from larvatus.corrupt import (
     NoiseConfig,
     SampledConfig,
 )
+from larvatus.corrupt.sentinels import SentinelsConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.neighbours import NextTokens
 from tests.corpus.test_loader import same
@@ -30,6 +37,8 @@ KINDS: dict[str, tuple[PackingConfig, CorruptionConfig | None]] = {
     "electra": (SingleSegmentConfig(), SampledConfig(replacement="uniform")),
     "spanbert": (SingleSegmentConfig(), SpansConfig(replacement="uniform")),
     "falling": (SentencePairsConfig(), MaskingConfig(first_rate=0.4, replacement="uniform")),
+    "t5": (ContiguousConfig(dressed=True), SentinelsConfig()),
+    "t5 over documents": (FullSentencesConfig(), SentinelsConfig()),
     "gpt": (ContiguousConfig(), None),
 }
 BUDGET, COUNT = 300, 3
@@ -41,7 +50,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loader(corpus: Corpus, packing: PackingConfig, config: CorruptionConfig | None, workers: int = 0) -> Loader:
-    vocabulary = MaskVocabulary(mask_id=4, size=corpus.tokenizer.size, special_ids={0, 1, 2, 3, 4})
+    sentinels = np.arange(60, 56, -1)  # few, so that long sequences have longer spans
+    special = {0, 1, 2, 3, 4}
+    vocabulary = MaskVocabulary(mask_id=4, size=corpus.tokenizer.size, special_ids=special, sentinels=sentinels)
     course = Course(first=0, steps=60, tokens=1024)
     return Loader(
         corpus,

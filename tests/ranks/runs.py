@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,21 +13,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from larvatus.api.tasks import prepare_finetuning
 from larvatus.corpus.block_maker import BlockMaker
 from larvatus.engine import parallel
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.gradients import Replicated
+from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Budget, Runtime
 from larvatus.engine.watch import Watcher
+from larvatus.network import Network
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.monitor import Monitor
 from larvatus.pretraining.prepare import Prepared
 from larvatus.pretraining.run import Run
+from larvatus.pretraining.step import Stepper
 from larvatus.recipes import read_recipe
 from larvatus.signals import Stop
 from tests.conftest import SMALL as SMALL_MODEL
 from tests.engine.test_out_of_memory import room_for, steps
-from tests.engine.test_step import stepper
+from tests.engine.test_step import NO_DROPOUT, batch_of, stepper
 
 SMALL = ("model.layers=2", "model.hidden=32", "model.heads=2", "batch=16", "optimizer.rate=1e-3")
 RECIPES = {
@@ -40,6 +45,21 @@ RECIPES = {
     "modern": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
     "t5": (*SMALL, "phases.0.length=32", "model.max_positions=64", "optimizer.type=adamw"),
     "xlnet": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
+    "elmo": (
+        "model.layers=2",
+        "model.hidden=16",
+        "model.cells=16",
+        "model.symbol=4",
+        "model.filters=[4, 4, 4]",
+        "model.highways=1",
+        "model.clip=0.0",
+        "batch=8",
+        "phases.0.length=64",
+        "optimizer.rate=1e-3",
+        "optimizer.type=adamw",
+        "objectives.forward-lm.samples=20",
+        "objectives.backward-lm.samples=20",
+    ),
 }
 MICROBATCH = 128
 """Tokens: a step has at least four microbatches, so that one process draws the dropout of four."""
@@ -50,7 +70,11 @@ def job_of(given: dict[str, Any]) -> Job:
     return Job(
         recipe=read_recipe(name, settings=[*RECIPES[name], *given.get("settings", ())]),
         out=Path(given["out"]),
-        runtime=Runtime(microbatch=given.get("microbatch", MICROBATCH), workers=given.get("workers", 0)),
+        runtime=Runtime(
+            microbatch=given.get("microbatch", MICROBATCH),
+            workers=given.get("workers", 0),
+            compile=given.get("compile", False),
+        ),
         budget=Budget(steps=given["steps"]),
         parallel=given.get("parallel", "auto"),
         resume=given.get("resume", False),
@@ -137,6 +161,33 @@ def reduced(group: Ranks, _: Any) -> dict[str, Any]:
     }
 
 
+def uneven(group: Ranks, _: Any) -> dict[str, Any]:
+    """Steps of three microbatches on sharded weights, where a rank has one less; and the same in one process."""
+    recipe = read_recipe("bert", settings=[*SMALL_MODEL, *NO_DROPOUT])
+    losses = {}
+    for name, ranks in (("alone", Ranks()), ("sharded", group)):
+        model = Network.build(recipe.model, recipe.objectives, 50, seed=0)
+        if name == "sharded":
+            parallel.shard(model, "cpu")
+        runtime, optimizer = Runtime(microbatch=32), adamw(model, recipe.optimizer)
+        trained = Stepper(model, optimizer, recipe, runtime=runtime, ranks=ranks, seed=1, pad_id=0)
+        batches = [batch_of([30, 30, 30], seed=step) for step in range(3)]
+        assert len(list(batches[0].split(32, group.count))) == 3
+        losses[name] = [
+            trained(batch, step=step, rate=1e-3, limit=48).losses["masked-lm"] for step, batch in enumerate(batches)
+        ]
+    return losses
+
+
+def finetuned(group: Ranks, given: dict[str, str]) -> list[float]:
+    """The training losses of a classifier, dropout included: the microbatch cuts a step into two in one process too."""
+    settings = {"epochs": 2, "batch": 8, "microbatch": 32, "device": "cpu"}
+    files = {name: given[name] for name in ("train", "dev")}
+    asked, job = prepare_finetuning("classify", given["model"], **files, out=Path(), **settings)  # type: ignore[arg-type]
+    tuned = asked.finetune(asked.train, dataclasses.replace(job, ranks=group))
+    return [epoch.training_loss for epoch in tuned.runs[0].history]
+
+
 def chosen_by_memory(group: Ranks, _: Any) -> list[bool]:
     """Where there is enough on all ranks, where there is too little on one, and for an optimizer that cannot."""
     model = nn.Linear(100, 100)
@@ -155,4 +206,6 @@ def everything(group: Ranks, given: Any) -> dict[str, Any]:
         "memory": out_of_memory(group, None),
         "reduced": reduced(group, None),
         "chosen": chosen_by_memory(group, None),
+        "uneven": uneven(group, None),
+        "finetuned": finetuned(group, given["finetune"]),
     }

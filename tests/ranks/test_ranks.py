@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -15,17 +16,20 @@ import torch
 from safetensors.torch import load_file
 
 from larvatus.api.tasks import finetune
+from larvatus.corpus import build_corpus
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.parallel import chosen
 from larvatus.errors import UsageError
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.prepare import Prepared
 from larvatus.recipes import read_recipe
+from larvatus.text.embedded import embedded_documents
+from larvatus.text.vocabulary import CharactersConfig, UnigramConfig, train_vocabulary
 from tests.made_up import classes
 from tests.ranks.processes import launch
-from tests.ranks.runs import pretrain
+from tests.ranks.runs import RECIPES, finetuned, pretrain
 
-STEPS, SAVED = 8, 4
+STEPS, SAVED = 6, 3
 
 
 def order(recipe: str, out: Path, prepared: Prepared, **more: Any) -> dict[str, Any]:
@@ -49,8 +53,18 @@ def alone(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 @pytest.fixture(scope="module")
+def labelled(tiny_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("labelled")
+    train, dev = classes(folder / "train.jsonl", 40), classes(folder / "dev.jsonl", 20, seed=1)
+    return {"model": str(tiny_directory), "train": str(train), "dev": str(dev)}
+
+
+@pytest.fixture(scope="module")
 def two(
-    alone: tuple[Path, dict[str, Any]], prepared: Prepared, tmp_path_factory: pytest.TempPathFactory
+    alone: tuple[Path, dict[str, Any]],
+    labelled: dict[str, str],
+    prepared: Prepared,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, dict[str, Any]]:
     """Two processes, started once for all tests of this file."""
     folder = tmp_path_factory.mktemp("two")
@@ -64,7 +78,8 @@ def two(
         "gpt": order("gpt", folder / "gpt", prepared, parallel="replicate"),
         "on": order("bert", folder / "on", prepared, parallel="shard", resume=True),
     }
-    result = launch(2, "tests.ranks.runs:everything", {"runs": list(runs.values())}, folder / "out.json")
+    given = {"runs": list(runs.values()), "finetune": labelled}
+    result = launch(2, "tests.ranks.runs:everything", given, folder / "out.json")
     return folder, {**result, "runs": dict(zip(runs, result["runs"], strict=True))}
 
 
@@ -120,6 +135,14 @@ def test_gradients_are_those_of_one_process_and_lie_in_buckets(two: Any) -> None
     assert reduced["flat"]
 
 
+def test_a_rank_with_fewer_microbatches_takes_part_in_every_pass(two: Any) -> None:
+    assert two[1]["uneven"]["sharded"] == pytest.approx(two[1]["uneven"]["alone"], rel=1e-5)
+
+
+def test_fine_tuning_on_two_processes_learns_what_one_does(two: Any, labelled: dict[str, str]) -> None:
+    assert two[1]["finetuned"] == pytest.approx(finetuned(Ranks(), labelled), rel=1e-5)
+
+
 def test_weights_are_sharded_where_memory_is_short_on_any_rank(two: Any) -> None:
     assert two[1]["chosen"] == [False, True, False]
 
@@ -134,29 +157,38 @@ def test_what_cannot_be_sharded_is_refused_in_one_line() -> None:
     assert not chosen("shard", ranks=Ranks(), model=model, optimizer="lamb", device="cpu")
 
 
-def test_fine_tuning_on_two_processes_equals_one(tiny_directory: Path, tmp_path: Path) -> None:
-    """Dropout included: the microbatch cuts a step into two for one process too."""
-    train, dev = classes(tmp_path / "train.jsonl", 40), classes(tmp_path / "dev.jsonl", 20, seed=1)
+@pytest.mark.proof
+def test_the_command_fine_tunes_on_two_processes_as_on_one(labelled: dict[str, str], tmp_path: Path) -> None:
+    """One process shows and writes; the model is there for all; what was begun is refused as ever."""
     settings = {"epochs": 2, "batch": 8, "microbatch": 32}
-    finetune("classify", tiny_directory, train=train, dev=dev, out=tmp_path / "one", device="cpu", **settings)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "larvatus"]
-    options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    files = ["--model", tiny_directory, "--train", train, "--dev", dev, "--out", tmp_path / "two", "--device", "cpu"]
-    done = subprocess.run(
-        [*command, "finetune", "classify", *map(str, files), *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
+    finetune(
+        "classify",
+        **labelled,
+        out=tmp_path / "one",
+        device="cpu",
+        **settings,  # type: ignore[arg-type]
     )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "larvatus"]
+    given = {**labelled, "out": str(tmp_path / "two"), "device": "cpu", **settings}
+    options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+
+    def start() -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        call = [*command, "finetune", "classify", *options]
+        return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=300)
+
+    done = start()
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("held out") == 1, "one process shows"
+    assert done.stdout.count("held out") == 1
     runs = [json.loads((tmp_path / name / "finetuning.json").read_text())["runs"][0] for name in ("one", "two")]
     losses = [[epoch["training_loss"] for epoch in run["history"]] for run in runs]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     weights, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for key, tensor in weights.items():
         torch.testing.assert_close(theirs[key], tensor, rtol=1e-3, atol=1e-5)
+    again = start()
+    assert again.returncode != 0
+    assert again.stderr.count("already holds a model or a run") == 1
 
 
 @pytest.mark.proof
@@ -171,3 +203,34 @@ def test_show_1_a_hundred_steps_on_one_two_and_four_processes(prepared: Prepared
         for run in launch(count, "tests.ranks.runs:pretrain_several", runs, tmp_path / f"{count}.json", timeout_s=900):
             assert len(run["losses"]) == 100
             assert run["losses"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def shards(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Prepared]:
+    """The vocabularies that some recipes need; the others take BERT's."""
+    kinds = {
+        "t5": UnigramConfig(size=400, frame="t5"),
+        "xlnet": UnigramConfig(size=400, frame="xlnet"),
+        "elmo": CharactersConfig(size=900),
+    }
+    documents = list(itertools.islice(embedded_documents("train"), 40))
+    made = dict.fromkeys(RECIPES, prepared)
+    for name, kind in kinds.items():
+        folder = tmp_path_factory.mktemp(name)
+        tokenizer = train_vocabulary((document.text for document in documents), kind)
+        build_corpus(documents, tokenizer, folder / "train")
+        made[name] = Prepared(train=folder / "train", valid=None)
+    return made
+
+
+@pytest.mark.proof
+def test_every_recipe_learns_the_same_on_two_processes(shards: dict[str, Prepared], tmp_path: Path) -> None:
+    runs = [
+        order(name, tmp_path / f"{name}-{parallel}", shards[name], steps=5, parallel=parallel)
+        for name in RECIPES
+        for parallel in ("replicate", "shard")
+    ]
+    done = launch(2, "tests.ranks.runs:pretrain_several", runs, tmp_path / "out.json", timeout_s=900)
+    alone = {name: pretrain(Ranks(), order(name, tmp_path / name, shards[name], steps=5))["losses"] for name in RECIPES}
+    for given, run in zip(runs, done, strict=True):
+        assert run["losses"] == pytest.approx(alone[given["recipe"]], rel=1e-5), given

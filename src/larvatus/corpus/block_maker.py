@@ -22,7 +22,7 @@ from larvatus.batch import NO_WORD, TrainingBatch
 from larvatus.corpus.block import Block
 from larvatus.corpus.mixture import MixtureConfig, Part, epoch_tokens, mixed_plan
 from larvatus.corpus.packing import PackingConfig, dress_of, pack, planned
-from larvatus.corpus.packing.pieces import Pieces, Sizes, assemble
+from larvatus.corpus.packing.pieces import Pieces, Sizes, assemble, text_lengths
 from larvatus.corpus.store import Corpus
 from larvatus.neighbours import FromText, made_from_text, wants_lexicon
 from larvatus.text.characters import Lexicon
@@ -40,8 +40,11 @@ class CorruptsShares(Corruption, Protocol):
     """A corruption that can be asked for a few sequences of a block."""
 
     @property
-    def keeps_lengths(self) -> bool:
-        """Whether sequences stay as long as they are."""
+    def knows_lengths(self) -> bool:
+        """Whether `lengths` can be said before anything is corrupted."""
+
+    def lengths(self, lengths: Ints, texts: Ints) -> Ints:
+        """How long sequences will be, by how long they are with and without their special tokens."""
 
     def hide(self, batch: TrainingBatch[Ints], epoch: int, first: int) -> TrainingBatch[Ints]:
         """Corrupt a stretch of sequences, in which there may be nothing to hide."""
@@ -130,9 +133,9 @@ class BlockMaker:
 
     @property
     def knows_lengths(self) -> bool:
-        """Whether sequences are as long as they are packed, so that `outline` says it."""
+        """Whether `outline` can say how long sequences will be."""
         return self.corruption is None or (
-            isinstance(self.corruption, CorruptsShares) and self.corruption.keeps_lengths
+            isinstance(self.corruption, CorruptsShares) and self.corruption.knows_lengths
         )
 
     def _after(self, tokens: int) -> Corruption | None:
@@ -143,8 +146,11 @@ class BlockMaker:
         """The sequences of a block by their borders and lengths; nothing is laid out, nothing corrupted."""
         text, random = self._text(epoch, block, parts), self._random(epoch, block)
         pieces = planned(text, self.packing, length=self.length, frame=self.frame, random=random)
-        lengths = Sizes.of(pieces, dress_of(self.packing, self.frame)).lengths
-        return Outline(epoch, block, parts, pieces, lengths, passed(before, parts, int(lengths.sum())))
+        sizes = Sizes.of(pieces, dress_of(self.packing, self.frame))
+        lengths, packed = sizes.lengths, int(sizes.lengths.sum())
+        if isinstance(self.corruption, CorruptsShares):
+            lengths = self.corruption.lengths(lengths, text_lengths(pieces, sizes))
+        return Outline(epoch, block, parts, pieces, lengths, passed(before, parts, packed))
 
     def sequences(self, outline: Outline, first: int) -> TrainingBatch[Ints]:
         """A stretch of a block, cut out of its outline; `first` is the place in the block where the stretch begins."""

@@ -101,7 +101,7 @@ class Loader:
     ) -> Iterator[tuple[Share | TrainingBatch[Ints], Cursor]]:
         """The same steps, of each what one of several ranks reads, cut into microbatches of so many tokens.
 
-        Where a corruption changes how long sequences are, nobody knows where a step ends before all of it is
+        Where it is a matter of chance how long sequences are, nobody knows where a step ends before all of it is
         corrupted: then steps come whole.
         """
         self._refuse_too_little()

@@ -119,9 +119,13 @@ class Corruption:
         return whole
 
     @property
-    def keeps_lengths(self) -> bool:
-        """Whether all sequences stay as long as they are: then their lengths are known before they are corrupted."""
-        return self.config.keeps_lengths
+    def knows_lengths(self) -> bool:
+        """Whether it is known how long sequences will be before they are corrupted."""
+        return self.config.knows_lengths
+
+    def lengths(self, lengths: Ints, texts: Ints) -> Ints:
+        """How long sequences are once they are corrupted; `texts` counts what stands between their special tokens."""
+        return self.config.lengths(lengths, texts, self.vocabulary)
 
     def hide(self, batch: TrainingBatch[Ints], epoch: int, first: int) -> TrainingBatch[Ints]:
         """The same of a few sequences, in which there may be nothing to hide."""

@@ -41,7 +41,7 @@ from msgspec import Struct
 from larvatus.arrays import Bits, Bools, Ints
 from larvatus.batch import NO_WORD, MaskedTokens, TokenBatch, edges, ranges
 from larvatus.corrupt.masking import by_sequence_at_random
-from larvatus.corrupt.replacement import Text, draw
+from larvatus.corrupt.replacement import MaskVocabulary, Text, draw
 from larvatus.corrupt.units import Units, shuffled, take_while_they_fit
 from larvatus.errors import RecipeError
 from larvatus.ranges import Neighbours, Share, check_ranges
@@ -88,8 +88,8 @@ class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=Tr
         return self.mask + self.substitute + untouched * self.reorder
 
     @property
-    def keeps_lengths(self) -> bool:
-        """Whether every sequence stays as long as it is."""
+    def knows_lengths(self) -> bool:
+        """Whether `lengths` says how long sequences are afterwards: not where that is a matter of chance."""
         return not (self.insert or self.delete)
 
     @property
@@ -116,6 +116,10 @@ class NoiseConfig(Struct, tag_field="type", tag="noise", frozen=True, kw_only=Tr
         growth, spread = 1 + self.insert - self.delete, 2 * (self.insert + self.delete) ** 0.5
         root = 2 * length / (spread + (spread**2 + 4 * growth * length) ** 0.5)  # growth n + spread √n = length
         return max(min(8, length), min(length, int(root**2)))
+
+    def lengths(self, lengths_B: Ints, texts_B: Ints, vocabulary: MaskVocabulary) -> Ints:
+        """Without insertions and deletions none changes."""
+        return lengths_B
 
     def check(self, room: int) -> None:
         """Any length will do."""

@@ -35,7 +35,7 @@ from msgspec import Struct
 from larvatus.arrays import Ints, Mapped, grown
 from larvatus.batch import MaskedTokens, TokenBatch, Totals
 from larvatus.corrupt.masking import budgets, by_sequence_at_random
-from larvatus.corrupt.replacement import Text
+from larvatus.corrupt.replacement import MaskVocabulary, Text
 from larvatus.errors import RecipeError
 from larvatus.ranges import PositiveShare, check_ranges
 
@@ -79,7 +79,7 @@ class PermutationConfig(
 ):
     gives: ClassVar[tuple[type, ...]] = (PermutedTokens,)
     needs_mask: ClassVar[bool] = False
-    keeps_lengths: ClassVar[bool] = True
+    knows_lengths: ClassVar[bool] = True
     why_nothing: ClassVar[str] = "it has no ordinary tokens; give other text, or train a vocabulary on it"
 
     rate: PositiveShare = 1 / 6
@@ -97,6 +97,10 @@ class PermutationConfig(
     def text_length(self, length: int) -> int:
         """No sequence grows."""
         return length
+
+    def lengths(self, lengths_B: Ints, texts_B: Ints, vocabulary: MaskVocabulary) -> Ints:
+        """No length changes."""
+        return lengths_B
 
     def check(self, room: int) -> None:
         """Any length will do."""

@@ -153,8 +153,8 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             way_out = f"set corruption.keep = {rest:g}" if rest >= 0 else "lower corruption.mask or corruption.random"
             raise RecipeError(f"corruption.mask + random + keep = {total:g} must be 1; {way_out}")
 
-    keeps_lengths: ClassVar[bool] = True
-    """Whether every sequence stays as long as it is."""
+    knows_lengths: ClassVar[bool] = True
+    """Whether `lengths` says how long sequences are afterwards."""
 
     @property
     def shares(self) -> dict[str, float]:
@@ -187,6 +187,10 @@ class ReplacementConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def text_length(self, length: int) -> int:
         """How long sequences are packed so that they have at most `length` tokens afterwards: here none grows."""
         return length
+
+    def lengths(self, lengths_B: Ints, texts_B: Ints, vocabulary: MaskVocabulary) -> Ints:
+        """How long sequences are afterwards; `texts_B` counts what stands between special tokens. Here none changes."""
+        return lengths_B
 
     def check(self, room: int) -> None:
         """Refuse a recipe whose sequences, of at most `room` tokens of text, are too short for this corruption."""

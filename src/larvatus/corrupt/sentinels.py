@@ -26,7 +26,7 @@ from msgspec import Struct
 from larvatus.arrays import Bools, Ints
 from larvatus.batch import NO_WORD, TokenBatch, edges, ranges
 from larvatus.corrupt.masking import by_sequence_at_random
-from larvatus.corrupt.replacement import Text
+from larvatus.corrupt.replacement import MaskVocabulary, Text
 from larvatus.denoised import DenoisedText
 from larvatus.errors import RecipeError
 from larvatus.ranges import Factor, ShareBetween, check_ranges
@@ -35,7 +35,7 @@ from larvatus.rng import random_bits
 
 class SentinelsConfig(Struct, tag_field="type", tag="sentinels", frozen=True, kw_only=True, forbid_unknown_fields=True):
     gives: ClassVar[tuple[type, ...]] = (DenoisedText,)
-    keeps_lengths: ClassVar[bool] = False
+    knows_lengths: ClassVar[bool] = True
 
     rate: ShareBetween = 0.15
     """Share of the tokens that are hidden."""
@@ -75,6 +75,15 @@ class SentinelsConfig(Struct, tag_field="type", tag="sentinels", frozen=True, kw
         hidden, spans = self.counts(before)
         return int(before[before - hidden + spans + 1 <= max(length, 2)].max(initial=1)) + 1
 
+    def lengths(self, lengths_B: Ints, texts_B: Ints, vocabulary: MaskVocabulary) -> Ints:
+        """How long sequences are afterwards: a sentinel stands for each span."""
+        hidden_B, spans_B = self._planned(texts_B, vocabulary)
+        return lengths_B - hidden_B + spans_B
+
+    def _planned(self, texts_B: Ints, vocabulary: MaskVocabulary) -> tuple[Ints, Ints]:
+        hidden_B, spans_B = self.counts(texts_B)
+        return hidden_B, np.minimum(spans_B, len(vocabulary.sentinels) - 1)  # in long sequences, longer spans
+
     def written(self, length: int) -> int:
         """Tokens to write where `length` are read: sentinels, what they stand for, and the closing."""
         hidden, spans = self.counts(np.array([self.text_length(length) - 1]))
@@ -95,8 +104,7 @@ class SentinelsConfig(Struct, tag_field="type", tag="sentinels", frozen=True, kw
         """The tokens with sentinels in place of spans, and what they stand for."""
         self.check_sentinels(text.vocabulary.sentinels)
         firsts_B, lengths_B = _inner(text)
-        hidden_B, spans_B = self.counts(lengths_B)
-        spans_B = np.minimum(spans_B, len(text.vocabulary.sentinels) - 1)  # in long sequences, longer spans
+        hidden_B, spans_B = self._planned(lengths_B, text.vocabulary)
         hidden_N = np.zeros(text.tokens.size, np.bool_)
         places = np.repeat(firsts_B, lengths_B) + ranges(lengths_B)
         hidden_N[places] = drawn_spans(text, hidden_B, lengths_B - hidden_B, spans_B)

@@ -30,6 +30,7 @@ from larvatus.nn.stack import BlockStack
 
 BYTES_TRAINED = 16
 """Of a weight that learns: itself, its gradient and the two moments of Adam, 4 bytes each."""
+LEAST_TORCH = "2.13"
 ROOM = 0.5
 """Share of the free memory that these may take; the rest is for what a pass keeps."""
 SHARDED_OPTIMIZERS = ("adamw",)
@@ -41,6 +42,11 @@ def chosen(parallel: Parallel, *, ranks: Ranks, model: nn.Module, optimizer: str
     if ranks.count == 1:
         return False
     able = optimizer in SHARDED_OPTIMIZERS
+    if parallel == "shard" and able and not _torch_can():
+        raise UsageError(
+            f"--parallel shard needs torch {LEAST_TORCH}, and here is {torch.__version__}; update it, "
+            "or give --parallel replicate"
+        )
     if parallel == "shard" and not able:
         raise UsageError(
             f"--parallel shard works with optimizer.type = {' or '.join(SHARDED_OPTIMIZERS)}, not {optimizer}; "
@@ -49,7 +55,17 @@ def chosen(parallel: Parallel, *, ranks: Ranks, model: nn.Module, optimizer: str
     if parallel != "auto":
         return parallel == "shard"
     needed = BYTES_TRAINED * sum(p.numel() for p in model.parameters())
-    return able and ranks.any(needed > ROOM * free_memory(device))
+    return able and _torch_can() and ranks.any(needed > ROOM * free_memory(device))
+
+
+def _torch_can() -> bool:
+    """Whether FSDP sums gradients that came on some ranks alone: an objective may have no target on a rank.
+
+    Older versions would wait for each other for ever.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    return hasattr(FSDPModule, "set_reduce_scatter_unused_params")
 
 
 def free_memory(device: str) -> int:
@@ -73,10 +89,8 @@ def shard(model: nn.Module, device: str) -> None:
     for part in model.modules():
         if isinstance(part, FSDPModule):
             part.set_gradient_divide_factor(1.0)  # sums: the loss is divided by the counts of the whole step
-            if kind == "cpu":
-                part.set_force_sum_reduction_for_comms(True)  # gloo has no means
-            if hasattr(part, "set_reduce_scatter_unused_params"):
-                part.set_reduce_scatter_unused_params(True)  # an objective may have no target on a rank
+            part.set_force_sum_reduction_for_comms(True)  # gloo has no means
+            part.set_reduce_scatter_unused_params(True)
 
 
 def gathered(named: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:

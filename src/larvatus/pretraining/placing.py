@@ -32,6 +32,17 @@ def place_model(model: Network, job: Job, ranks: Ranks, warn: Callable[[str], No
     return True, job
 
 
+def shared(ranks: Ranks, *, sharded: bool) -> str:
+    """How processes share the work, for the first lines of a run; nothing where there is one.
+
+    >>> shared(Ranks(0, 8), sharded=True)
+    ' · 8 processes, each with a part of the weights'
+    """
+    if ranks.count == 1:
+        return ""
+    return f" · {ranks.count} processes, each with {'a part of the' if sharded else 'all'} weights"
+
+
 def whole_model(model: Network, job: Job, ranks: Ranks, vocabulary: int) -> Network | None:
     """The model with all its weights, on the main rank; every rank gives its part."""
     named = {name: parameter.detach() for name, parameter in model.named_parameters()}

@@ -41,7 +41,7 @@ from larvatus.network import Network
 from larvatus.nn.memory import allow, saying_what_to_lower
 from larvatus.nn.recompute import set_recomputing
 from larvatus.outputs import remove_run
-from larvatus.pretraining.adapt import extension_of
+from larvatus.pretraining.adapt import extension_of, parent_of
 from larvatus.pretraining.budget import steps_of_minutes, steps_wanted
 from larvatus.pretraining.card import card_of, results_of, training_facts
 from larvatus.pretraining.checkpoint import (
@@ -59,7 +59,7 @@ from larvatus.pretraining.held_out import corruption_of, held_out
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.loop import Pretraining
 from larvatus.pretraining.monitor import Monitor
-from larvatus.pretraining.placing import place_model, whole_model
+from larvatus.pretraining.placing import place_model, shared, whole_model
 from larvatus.pretraining.prepare import Prepared
 from larvatus.pretraining.size import memory_budget, must_recompute, refuse_what_cannot_fit
 from larvatus.pretraining.step import Stepper
@@ -208,7 +208,8 @@ class Run:
         step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
         self.news.say(
             f"{recipe.name}: {parameters / 1e6:.1f}M parameters · length {lengths} · {step} tokens a step · "
-            f"{self.job.runtime}{', layers computed again in the backward pass' if self.recomputes else ''}",
+            f"{self.job.runtime}{', layers computed again in the backward pass' if self.recomputes else ''}"
+            f"{shared(self.ranks, sharded=self.sharded)}",
         )
 
     def _languages_without(self) -> list[str]:
@@ -398,15 +399,6 @@ class Run:
             objective_configs=recipe.objectives,
             tokenizer=self.tokenizer,
             recipe=recipe_table(recipe),
-            lineage={**facts, "corpus": self.corpus.fingerprint, **self._parent()},
+            lineage={**facts, "corpus": self.corpus.fingerprint, **parent_of(job.origin, job.out)},
             card=model_card(card),
         )
-
-    def _parent(self) -> dict[str, object]:
-        """Lineage: the model that the run went on from, and its own lineage."""
-        origin = self.job.origin
-        if origin is None:
-            return {}
-        added = len(extension_of(self.job.out)[1])
-        about = {"directory": str(origin.path), "sha256": origin.fingerprint, "lineage": origin.bundle.lineage}
-        return {"parent": {**about, "added pieces": added}}

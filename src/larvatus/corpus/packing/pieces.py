@@ -75,6 +75,19 @@ class Sizes(NamedTuple):
         return cls(first, before, sizes, np.bincount(pieces.sequences, weights=sizes).astype(np.int64))
 
 
+def text_lengths(pieces: Pieces, sizes: Sizes) -> Ints:
+    """Tokens of each sequence from its first token of text to its last, without what stands around them: [B]."""
+    taken = pieces.ends - pieces.starts
+    starts = edges(sizes.sizes)[:-1] + sizes.before
+    filled = np.flatnonzero(taken > 0)
+    first, beyond = (np.searchsorted(pieces.sequences[filled], np.arange(pieces.count) + more) for more in (0, 1))
+    some = beyond > first
+    lengths = np.zeros(pieces.count, np.int64)
+    last = filled[beyond[some] - 1]
+    lengths[some] = starts[last] + taken[last] - starts[filled[first[some]]]
+    return lengths
+
+
 def assemble(block: Block, pieces: Pieces, dress: Dress) -> TrainingBatch[Ints]:
     """Lay the sequences end to end, with special tokens, segments and words."""
     taken = pieces.ends - pieces.starts  # [P]
