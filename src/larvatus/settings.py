@@ -16,7 +16,17 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.embed.passages import PassageOptions
-from larvatus.engine.settings import BUDGETS, MEMORY, MICROBATCH, WORKERS, Budget, Checkpointing, Runtime
+from larvatus.engine.settings import (
+    BUDGETS,
+    MEMORY,
+    MICROBATCH,
+    SILENCE,
+    SILENT_S,
+    WORKERS,
+    Budget,
+    Checkpointing,
+    Runtime,
+)
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.pretraining.prepare import TextOptions
@@ -121,6 +131,8 @@ class MachineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Compute layers again in the backward pass instead of keeping them: always, never, or where memory is short."""
     memory: Annotated[float, MEMORY] | None = None
     """GB that training may take of the device (all)."""
+    rank_timeout: Annotated[float, SILENCE] = SILENT_S
+    """Of several processes: seconds of silence after which one counts as lost."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import set_rate
+from larvatus.engine.rank_watch import at_step
 from larvatus.engine.settings import MICROBATCH, Runtime
 from larvatus.errors import is_out_of_memory
 from larvatus.rng import derive
@@ -63,6 +64,8 @@ class Update:
         self.draws, self.warn = draws, warn
         self.microbatch = runtime.microbatch
         """Tokens of one forward and backward pass: the runtime's, until memory runs out."""
+        self.mine: Tensor | None = None
+        """Figures of this rank alone, in the last step: whose are not finite is to blame for it."""
         self._bad: Tensor | None = None
 
     def __call__(
@@ -78,9 +81,11 @@ class Update:
 
         `split` cuts the step into microbatches of so many tokens.
         """
+        at_step(step)
         sums = self._backward_or_none(split, share, step=step, figures=figures)
         while sums is None:  # memory ran out, here or on another rank
             sums = self._backward_or_none(split, share, step=step, figures=figures)
+        self.mine = sums.clone() if self.ranks.count > 1 else sums
         sums = self.ranks.add(sums)
         self.ranks.add_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip or math.inf)

@@ -20,11 +20,12 @@ import msgspec
 from larvatus.arrays import Ints
 from larvatus.batch import TrainingBatch
 from larvatus.corpus.loader import Cursor, Loader
+from larvatus.engine.agreement import blamed
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.loop import Clock, run_loop
 from larvatus.engine.schedule import learning_rate
 from larvatus.engine.settings import Runtime
-from larvatus.errors import Preempted
+from larvatus.errors import NumericsError, Preempted
 from larvatus.pretraining.checkpoint import CurvePoint, Progress
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.monitor import Monitor
@@ -145,7 +146,10 @@ class Pretraining:
         """Check and show the step that was launched last."""
         while self._unread:
             report = self._unread.pop()
-            report.check()
+            try:
+                report.check()
+            except NumericsError as fault:  # on all ranks at once: losses are sums over them
+                raise blamed(fault, self.ranks, mine=not report.is_mine_finite) from None
             if self.monitor:
                 self.monitor.step(report)
 
@@ -165,10 +169,12 @@ class Pretraining:
     def _left(self) -> Preempted:
         """Save where it stands; what to end with."""
         self.save()
-        return Preempted(
+        left = Preempted(
             f"{self.stop.by or 'another rank'} stopped it; saved at step {self.progress.step:,} of "
             f"{self.progress.steps:,}; the same command with --resume goes on from there"
         )
+        left.of_all = True
+        return left
 
 
 def with_point(progress: Progress, result: HeldOut) -> Progress:

@@ -27,6 +27,7 @@ from larvatus.corpus.loader import Loader, Reading
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
 from larvatus.corrupt import packed_length
+from larvatus.engine.agreement import agree
 from larvatus.engine.checkpoint import FOLDER, Checkpoint
 from larvatus.engine.distribution import Ranks, ranks
 from larvatus.engine.optimizer import build_optimizer
@@ -56,6 +57,7 @@ from larvatus.pretraining.domains import Change, Comparison, Measured, changes, 
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.held_out import corruption_of, held_out
 from larvatus.pretraining.job import Job
+from larvatus.pretraining.joining import joined
 from larvatus.pretraining.loop import Pretraining
 from larvatus.pretraining.monitor import Monitor
 from larvatus.pretraining.prepare import Prepared
@@ -77,12 +79,13 @@ def train(job: Job, texts: Callable[[], Prepared], watcher: Watcher) -> dict[int
     """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
     refuse_what_cannot_fit(job.recipe, job.runtime)
     with (
-        ranks(job.runtime.device) as group,
+        ranks(job.runtime.device, job.runtime.rank_timeout) as group,
         listening() as stop,
         resumable(lambda: _way_on(job)),
         locked(job.out) if group.main else nullcontext(),
         saying_what_to_lower(LOWER),
     ):
+        job = joined(job, group)
         if group.main:
             only_regular(job.out, KEPT)
             inputs = [] if job.origin is None else [job.origin.path]
@@ -147,6 +150,7 @@ class Run:
         compared = self.job.origin is not None and self.ranks.main
         before = self._measure_origin() if compared else {}
         progress = self._begin()
+        agree(self.ranks, {**self._identity, "step": progress.step, "steps": progress.steps, "phase": progress.phase})
         with self.watcher.metrics(self.job.out, tensorboard=self.job.tensorboard) as metrics:
             with self.stop.noting():
                 progress = self._train(progress, metrics)

@@ -106,7 +106,9 @@ class Stepper:
             figures=len(ready.counts),
         )
         weights = {name: head.config.weight for name, head in self.model.heads.items()}
-        return StepReport(numbers, ready.counts, weights, step=step, tokens=ready.batch.tokens.size, rate=rate)
+        report = StepReport(numbers, ready.counts, weights, step=step, tokens=ready.batch.tokens.size, rate=rate)
+        report.mine = self.update.mine
+        return report
 
     def _staged(self, micro: TrainingBatch[Ints], limit: int) -> Staged:
         return self._stage(self._fixed_shape(micro, limit) if self.runtime.compile else self._read(micro))
