@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
 from larvatus.engine.launch import Launch, launch
+from larvatus.engine.meeting import Meeting, meet
 from larvatus.engine.rank_watch import RankWatch, busy, waiting, watching
 from larvatus.engine.settings import SILENT_S
 from larvatus.errors import UsageError
@@ -40,6 +41,8 @@ class Ranks:
 
     rank: int = 0
     count: int = 1
+    restarted: bool = False
+    """Whether a launcher started all of them anew, because one was lost."""
 
     @property
     def main(self) -> bool:
@@ -108,20 +111,17 @@ def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
     """
     launched = launch()
     if launched.count == 1:
-        yield Ranks()
+        yield Ranks(restarted=launched.restarts > 0)
         return
     launched.export()
     cuda = device.startswith("cuda")
     if cuda:
         own_gpu = launched.by == "SLURM" and torch.cuda.device_count() == 1  # srun shows a task no other
         torch.cuda.set_device(choose_device(f"cuda:{0 if own_gpu else launched.local}"))
-    store = _meeting(launched)
+    store, restarted = _met(launched)
     apart: Store = store.clone()  # type: ignore[attr-defined]
     watch = RankWatch(apart, rank=launched.rank, count=launched.count, timeout_s=timeout_s)
-    try:
-        watch.start(JOIN_S)
-    except (RuntimeError, OSError) as fault:
-        raise _not_met(launched, fault) from fault
+    watch.start()
     with watching(watch):
         try:
             dist.init_process_group(
@@ -133,18 +133,18 @@ def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
             )
         except (ValueError, OSError) as fault:
             raise _not_met(launched, fault) from fault
-        yield Ranks(launched.rank, launched.count)
+        yield Ranks(launched.rank, launched.count, restarted)
         with waiting():
             dist.destroy_process_group()  # where anything was raised, the process that ends does: this could hang
 
 
-def _meeting(launched: Launch) -> Store:
+def _met(launched: Launch) -> Meeting:
     """The store at which all ranks meet; each must come within `JOIN_S`."""
     try:
-        store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_S)))
+        store, rank, count = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_S)))
+        return meet(store, rank=rank, count=count, restarts=launched.restarts, limit_s=JOIN_S)
     except (RuntimeError, ValueError, OSError) as fault:  # nobody listens there, or the address cannot be
         raise _not_met(launched, fault) from fault
-    return PrefixStore("larvatus", store)
 
 
 def _not_met(launched: Launch, fault: Exception) -> UsageError:

@@ -1,7 +1,7 @@
 """Ranks that watch each other: one that dies, hangs or fails ends the run for all, by name, within a stated time.
 
     watch = RankWatch(store, rank=rank, count=count, timeout_s=60.0)
-    watch.start(join_s=600.0)
+    watch.start()
     with watching(watch):
         with waiting():                # where the others are waited for; outside of a watch these do nothing
             dist.all_reduce(tensor)
@@ -19,12 +19,12 @@ that fails by itself says why before it goes. Rank 0 tells it, once: rank 1, whe
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 
 import msgspec
 import torch.distributed as dist
@@ -133,19 +133,10 @@ class RankWatch:
             fault=self._fault,
         )
 
-    def start(self, join_s: float) -> None:
-        """Say that this rank is there; rank 0 waits until all have said so. Then the watch begins."""
+    def start(self) -> None:
+        """Begin to watch; all ranks must be about to."""
         if self.rank == 0:
             self._store.set("verdict", "")
-        self._store.set(f"rank/{self.rank}", msgspec.json.encode(self.state).decode())
-        deadline = time.monotonic() + join_s
-        for other in range(1, self.count) if self.rank == 0 else [0]:
-            left_s = max(0.1, deadline - time.monotonic())
-            try:
-                self._store.wait([f"rank/{other}"], timedelta(seconds=left_s))
-            except RuntimeError as fault:
-                raise TimeoutError(f"rank {other} did not come within {join_s:g} s") from fault
-        self._hear()
         for work in (self._beat, self._judge):
             threading.Thread(target=work, name=f"rank watch {work.__name__}", daemon=True).start()
 
@@ -178,12 +169,10 @@ class RankWatch:
             if told and self.verdict is None:
                 self.verdict = msgspec.json.decode(told, type=Fault)
         now = time.monotonic()
-        for other, bytes_ in zip(others, said, strict=True):
-            heard = msgspec.json.decode(bytes_, type=RankState)
-            before = self.states.get(other)
-            if before is None or heard.beat != before.beat:
+        before, self.states = self.states, dict(zip(others, map(_decode, said), strict=True))
+        for other, heard in self.states.items():
+            if other not in before or heard.beat != before[other].beat:
                 self._heard[other] = now
-            self.states[other] = heard
         with self._posted:
             self._answered = now
             self._told = verdict is not None or self.rank != 0
@@ -269,7 +258,7 @@ class RankWatch:
 
     def _store_lost(self) -> Fault:
         why = self._store_fault or f"no answer for {self.timeout_s:g} s"
-        whose = f"rank 0 on {self.states[0].where.host}, or its launcher," if self.rank else "the launcher"
+        whose = "rank 0, or of its launcher," if self.rank else "the launcher"
         line = f"the store of {whose} is gone {self.state.when} ({why}); the run ends for all ranks; {WAY_ON}"
         return Fault(line=line, code=RankLost.exit_code, rank=0 if self.rank else -1)
 
@@ -307,6 +296,7 @@ class RankWatch:
         if self.rank == 0:
             self._tell(verdict)
             self._post(lambda: self._told, GRACE_S)
+            time.sleep(2 * BEAT_S if self.count > 2 else 0)  # for the others to read it
         return lost
 
     def _confessed(self, fault: BaseException) -> BaseException:
@@ -343,17 +333,18 @@ class RankWatch:
         while self.verdict is None and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def close(self) -> None:
-        """Leave in order: rank 0, at which the others may look, once they have left."""
+    def close(self, *, in_order: bool = True) -> None:
+        """Leave; in order, rank 0 does so once the others have: they may still look at it."""
         self._left = True
         self._post(lambda: self._said_left, GRACE_S)
-        if self.rank == 0 and self.verdict is None and self._fault is None:
+        if self.rank == 0 and in_order:
             self._post(lambda: self._all_left or self.verdict is not None, self.timeout_s)
         self._over = True
         self._now.set()
         self._closed.set()
 
 
+_decode = msgspec.json.Decoder(RankState).decode
 _current: RankWatch | None = None
 """A process is one rank of one group at a time, as `torch.distributed` has it."""
 
@@ -366,13 +357,29 @@ def watching(watch: RankWatch) -> Iterator[RankWatch]:
     try:
         yield watch
     except BaseException as fault:
-        explained = watch.explained(fault)
+        with _deaf():
+            explained = watch.explained(fault)
+            watch.close(in_order=False)
         if explained is fault:
             raise
         raise explained from fault
-    finally:
+    else:
         watch.close()
+    finally:
         _current = None
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """In here SIGTERM is not heard: torchrun sends it to all as soon as one has failed, before they know which."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

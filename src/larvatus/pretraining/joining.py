@@ -13,7 +13,6 @@ import dataclasses
 
 from larvatus.engine.agreement import agree, programs
 from larvatus.engine.distribution import Ranks
-from larvatus.engine.launch import launch
 from larvatus.pretraining.job import Job
 from larvatus.recipes import recipe_table
 
@@ -24,7 +23,7 @@ OF_A_MACHINE = ("workers", "memory", "rank_timeout")
 def joined(job: Job, group: Ranks) -> Job:
     """The job that all ranks carry out; refused where they were told different things."""
     agree(group, _commanded(job))
-    if group.share(lambda: launch().restarts) == 0:
+    if not group.restarted:
         return job
     return dataclasses.replace(job, resume=True, overwrite=False)
 
