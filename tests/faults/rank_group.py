@@ -25,18 +25,19 @@ import torch
 
 from larvatus.__main__ import main
 from larvatus.corpus import Corpus
-from larvatus.engine import rank_watch
+from larvatus.engine import rank_pace, rank_watch, spikes
 from larvatus.engine.step import Share, Update
 from larvatus.errors import DataError
 from larvatus.network import Network
+from larvatus.pretraining.loop import Pretraining
 
 for name in ("larvatus.cli.train.pretrain", "torch._dynamo", "typer._adapters"):
     with suppress(ImportError):
         import_module(name)  # what each rank would take seconds for
 
 LIMIT_S = 100.0
-LEFT_S = 8.0
-"""For the last rank to end, after the first has; one that cannot is then killed."""
+LEFT_S = 2.0
+"""After which a rank that was stopped, or hangs, is killed when the other has ended."""
 ROOM = 150
 """Tokens of a pass for which there is memory."""
 
@@ -74,8 +75,26 @@ def misbehave(act: str, at: int) -> None:
 
     if act == "text":
         Corpus.fingerprint = "another"  # type: ignore[method-assign, assignment]
+    if act == "spike":
+        spoil(at)
     Update.__call__ = acting  # type: ignore[method-assign]
     Network.forward = limited  # type: ignore[method-assign]
+
+
+def spoil(at: int) -> None:
+    """The text that is read at a step ruins the weights, whenever it is read."""
+    step, ruinous = Pretraining.step, set()
+
+    def ruined(training: Pretraining) -> None:
+        step(training)
+        if training.progress.step == at and not ruinous:
+            ruinous.add(training.progress.cursor)
+        if training.progress.cursor in ruinous:
+            with torch.no_grad():
+                for parameter in training.stepper.model.parameters():
+                    parameter.mul_(60)
+
+    Pretraining.step = ruined  # type: ignore[method-assign]
 
 
 def _broken(share: Share) -> Share:
@@ -90,7 +109,8 @@ def begin(case: dict[str, Any], rank: int, folder: Path, port: int) -> None:
     for number in (1, 2):
         os.dup2(os.open(f"{number}-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     rank_watch.BEAT_S, rank_watch.GRACE_S, rank_watch.STUCK = 0.2, 0.5, 2
-    if rank == case.get("of"):
+    rank_pace.EVERY_S, spikes.LEAST = 0.0, 2
+    if case.get("of") in (rank, "both"):
         misbehave(case["act"], case.get("at", 3))
     more = case.get("rank_words", [[], []])[rank]
     sys.argv = ["larvatus", *case["words"], "--out", str(folder / "run"), *more]
@@ -115,18 +135,18 @@ def start(case: dict[str, Any], folder: Path) -> list[int]:
 def run_all(cases: list[dict[str, Any]], folder: Path) -> None:
     gc.freeze()
     groups = {case["name"]: start(case, folder / case["name"]) for case in cases}
+    hopeless = [groups[case["name"]][case["of"]] for case in cases if case.get("act") in ("stop", "hang")]
     codes: dict[int, int] = {}
-    ended: dict[str, float] = {}
+    ended: dict[int, float] = {}
     while any(pid not in codes for pids in groups.values() for pid in pids):
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
             codes[pid] = os.waitstatus_to_exitcode(status)
-        for name, pids in groups.items():
-            if any(each in codes for each in pids):
-                first = ended.setdefault(name, time.monotonic())
-                for each in pids:
-                    if each not in codes and time.monotonic() - first > LEFT_S:
-                        os.kill(each, signal.SIGKILL)
+        for each in hopeless:
+            (other,) = (set(pids) - {each} for pids in groups.values() if each in pids)
+            alone = other <= codes.keys() and each not in codes
+            if alone and time.monotonic() - ended.setdefault(each, time.monotonic()) > LEFT_S:
+                os.kill(each, signal.SIGKILL)
         time.sleep(0.01)
     for name, pids in groups.items():
         said = [(folder / name / f"2-{rank}.txt").read_text() for rank in (0, 1)]

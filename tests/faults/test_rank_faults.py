@@ -22,18 +22,23 @@ ROOT = Path(__file__).parents[2]
 HOST = platform.node()
 CASES: dict[str, dict[str, Any]] = {
     "rank 1 killed": {"act": "kill", "of": 1},
-    "rank 0 killed": {"act": "kill", "of": 0},
     "rank 1 stopped": {"act": "stop", "of": 1},
-    "rank 0 stopped": {"act": "stop", "of": 0},
     "rank 1 hangs": {"act": "hang", "of": 1},
     "rank 1 fails": {"act": "fail", "of": 1},
-    "rank 0 fails": {"act": "fail", "of": 0},
     "rank 1 nan": {"act": "nan", "of": 1},
     "rank 1 without memory": {"act": "memory", "of": 1, "words": ["--microbatch", "256"]},
     "little memory told": {},
+    "both spike": {"act": "spike", "of": "both", "at": 3},
+    "rank 1 slow": {"act": "slow", "of": 1, "at": 0},
     "other seed": {"rank_words": [[], ["--seed", "7"]]},
     "other text": {"act": "text", "of": 1},
 }
+OF_RANK_0: dict[str, dict[str, Any]] = {
+    "rank 0 killed": {"act": "kill", "of": 0},
+    "rank 0 stopped": {"act": "stop", "of": 0},
+    "rank 0 fails": {"act": "fail", "of": 0},
+}
+"""Rank 0 keeps the store at which they meet."""
 
 
 class Ended(NamedTuple):
@@ -48,20 +53,17 @@ class Ended(NamedTuple):
         return line
 
 
-@pytest.fixture(scope="module")
-def ended(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ended]:
-    folder = tmp_path_factory.mktemp("ranks")
+def run_cases(cases: dict[str, dict[str, Any]], prepared: Any, folder: Path) -> Callable[[str], Ended]:
     settings = [word for setting in SMALL for word in ("--set", setting)]
     words = ["pretrain", "bert", *settings, "--corpus", prepared.train, "--valid", prepared.valid, "--steps", 6]
     words += ["--save-every", 2, "--evaluate-every", 1000, "--device", "cpu", "--rank-timeout", 1.5]
-    cases = [
+    told = [
         {**case, "name": name, "words": [*map(str, words), "--microbatch", "128", *case.get("words", [])]}
-        for name, case in CASES.items()
+        for name, case in cases.items()
     ]
-    start = [sys.executable, "-m", "tests.faults.rank_group", str(folder)]
     done = subprocess.run(
-        start,
-        input=json.dumps(cases),
+        [sys.executable, "-m", "tests.faults.rank_group", str(folder)],
+        input=json.dumps(told),
         text=True,
         capture_output=True,
         env=environment(TORCH_CPP_LOG_LEVEL="ERROR"),  # as `larvatus` itself sets it, before torch is loaded
@@ -75,9 +77,26 @@ def ended(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
     return of
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_row_35_a_rank_that_is_killed_ends_the_run_by_name(ended: Callable[[str], Ended], rank: int) -> None:
-    result = ended(f"rank {rank} killed")
+@pytest.fixture(scope="module")
+def ended(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ended]:
+    return run_cases(CASES, prepared, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture(scope="module")
+def ended_by_rank_0(prepared: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ended]:
+    return run_cases(OF_RANK_0, prepared, tmp_path_factory.mktemp("ranks"))
+
+
+def test_row_35_a_rank_that_is_killed_ends_the_run_by_name(ended: Callable[[str], Ended]) -> None:
+    assert_killed(ended("rank 1 killed"), 1)
+
+
+@pytest.mark.proof
+def test_row_35_so_does_rank_0(ended_by_rank_0: Callable[[str], Ended]) -> None:
+    assert_killed(ended_by_rank_0("rank 0 killed"), 0)
+
+
+def assert_killed(result: Ended, rank: int) -> None:
     assert result.codes[rank] == -9
     assert result.codes[1 - rank] == 75, result.said
     assert result.line.startswith(f"larvatus: rank {rank} on {HOST} died (process ")
@@ -85,10 +104,18 @@ def test_row_35_a_rank_that_is_killed_ends_the_run_by_name(ended: Callable[[str]
     assert (result.folder / "run" / "checkpoints" / "step-00000002").is_dir()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_row_37_a_rank_that_is_stopped_ends_the_run_by_name(ended: Callable[[str], Ended], rank: int) -> None:
+def test_row_37_a_rank_that_is_stopped_ends_the_run_by_name(ended: Callable[[str], Ended]) -> None:
     """SIGSTOP: its connections stand, and a collective would wait for it for ever."""
-    result = ended(f"rank {rank} stopped")
+    assert_stopped(ended("rank 1 stopped"), 1)
+
+
+@pytest.mark.proof
+def test_row_37_so_does_rank_0(ended_by_rank_0: Callable[[str], Ended]) -> None:
+    """The store that it keeps no longer answers either."""
+    assert_stopped(ended_by_rank_0("rank 0 stopped"), 0)
+
+
+def assert_stopped(result: Ended, rank: int) -> None:
     assert result.codes[1 - rank] == 75, result.said
     assert result.line.startswith(f"larvatus: rank {rank} on {HOST} was stopped by a signal 2 s ago in step 4;")
 
@@ -100,11 +127,31 @@ def test_row_37_a_rank_that_hangs_ends_the_run_by_name(ended: Callable[[str], En
     assert result.line.startswith(f"larvatus: rank 1 on {HOST} has not got on in step 4 for 3 s;")
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_fails_by_itself_says_why_for_all(ended: Callable[[str], Ended], rank: int) -> None:
-    result = ended(f"rank {rank} fails")
+def test_a_rank_that_fails_by_itself_says_why_for_all(ended: Callable[[str], Ended]) -> None:
+    assert_failed(ended("rank 1 fails"), 1)
+
+
+@pytest.mark.proof
+def test_so_does_rank_0(ended_by_rank_0: Callable[[str], Ended]) -> None:
+    assert_failed(ended_by_rank_0("rank 0 fails"), 0)
+
+
+def assert_failed(result: Ended, rank: int) -> None:
     assert result.codes == [4, 4], result.said
     assert result.line == f"larvatus: rank {rank} on {HOST} in step 4: shard 7 cannot be read; build it again"
+
+
+def test_row_29_a_loss_that_leaps_rolls_both_ranks_back(ended: Callable[[str], Ended]) -> None:
+    """To the checkpoint of step 2; the text of steps 3 and 4 is left out, so that nothing leaps again."""
+    result = ended("both spike")
+    assert result.codes == [0, 0], result.said
+    said = (result.folder / "1-0.txt").read_text()
+    assert said.count("the loss leapt from ") == said.count("back to step 2, and on with the text after it") == 1
+    lines = [json.loads(line) for line in (result.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
+    steps = [line["step"] for line in lines if line["kind"] == "train"]
+    assert steps == [1, 2, 3, 4, 3, 4, 5, 6]
+    assert max(losses[4:]) < 9
 
 
 def test_row_30_nan_on_one_rank_stops_both_before_the_update_by_name(ended: Callable[[str], Ended]) -> None:
@@ -122,6 +169,17 @@ def test_row_36_memory_that_runs_out_on_one_rank_halves_the_microbatch_of_all(en
     assert "memory ran out with 256 tokens at once" in (short.folder / "1-0.txt").read_text()
     weights = [(result.folder / "run" / "model.safetensors").read_bytes() for result in (short, told)]
     assert weights[0] == weights[1]
+
+
+def test_a_slow_rank_is_seen_in_the_metrics_and_named_once(ended: Callable[[str], Ended]) -> None:
+    result = ended("rank 1 slow")
+    assert result.codes == [0, 0], result.said
+    records = map(json.loads, (result.folder / "run" / "metrics.jsonl").read_text().splitlines())
+    last = [record for record in records if record["kind"] == "ranks"][-1]
+    assert (last["slowest"], last["host"], set(last["each"])) == (1, HOST, {"0", "1"})
+    assert last["seconds"] > 0.2
+    assert last["behind"] > 1.5
+    assert (result.folder / "1-0.txt").read_text().count(f": rank 1 on {HOST} computes 0.") == 1
 
 
 def test_ranks_with_different_commands_are_refused_by_name(ended: Callable[[str], Ended]) -> None:

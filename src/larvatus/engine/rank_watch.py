@@ -67,6 +67,7 @@ class RankWatch:
         self.verdict: Fault | None = None
         self._mark = (-1, "starting", time.monotonic())
         self._steps_begun, self._waited, self._began, self._busy = 0, 0.0, 0.0, 0.0
+        self._computed: Callable[[], float | None] | None = None
         self._fault: Fault | None = None
         self._left = self._told = self._over = False
         self._beats = 0
@@ -84,12 +85,16 @@ class RankWatch:
     def at_step(self, step: int) -> None:
         """A step begins. The first may take as long as it likes: it compiles."""
         now = time.monotonic()
-        if self._steps_begun > 1:
-            took = max(0.0, now - self._began - self._waited)
-            self._busy = took if self._steps_begun == 2 else MEMORY * self._busy + (1 - MEMORY) * took
+        took = max(0.0, now - self._began - self._waited) if self._computed is None else self._computed()
+        if self._steps_begun > 1 and took is not None:
+            self._busy = MEMORY * self._busy + (1 - MEMORY) * took if self._busy else took
         self._steps_begun += 1
         self._began, self._waited = now, 0.0
         self._mark = (step, STEP if self._steps_begun > 1 else "the first step", now)
+
+    def computed(self, seconds: Callable[[], float | None]) -> None:
+        """Asked at the next step how long the device computed in this one; None where it still does."""
+        self._computed = seconds
 
     def finished(self) -> None:
         self._mark = (self._mark[0], "ending", time.monotonic())
@@ -116,6 +121,9 @@ class RankWatch:
         """Of rank 0: how long each rank computes in a step, on average; those that have said so."""
         told = {self.rank: self._busy, **{rank: state.busy for rank, state in self.states.items()}}
         return {rank: seconds for rank, seconds in sorted(told.items()) if seconds > 0}
+
+    def host(self, rank: int) -> str:
+        return self.where.host if rank == self.rank else self.states[rank].where.host
 
     # — the beat: the only one that talks to the store —
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import set_rate
+from larvatus.engine.rank_pace import own_time
 from larvatus.engine.rank_watch import at_step
 from larvatus.engine.settings import MICROBATCH, Runtime
 from larvatus.errors import is_out_of_memory
@@ -132,7 +133,7 @@ class Update:
     def _backward(self, micros: Sequence[Micro], share: Callable[[Micro], Share], *, step: int, figures: int) -> Tensor:
         """Add up the gradients of this rank's microbatches; the sums of their figures."""
         sums = torch.zeros(figures, device=self.runtime.device)
-        with self._generator():
+        with self._generator(), own_time(self.runtime.device):
             for item, micro in enumerate(micros):
                 if self.ranks.takes(item):
                     if self.draws:

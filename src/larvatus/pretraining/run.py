@@ -236,6 +236,7 @@ class Run:
             loader=self.loader,
             held_out=lambda phase: self._evaluate(phase, CURVE_TOKENS),
             checkpoint=lambda reached: self._save_checkpoint(reached, monitor),
+            back=self._back,
             monitor=monitor,
             stop=self.stop,
             evaluate_every=job.evaluate_every or max(1, progress.steps // 10),
@@ -268,6 +269,14 @@ class Run:
             progress = msgspec.structs.replace(progress, steps=self._steps_asked() or progress.steps)
         self.watcher.say(f"resumed from step {progress.step:,} of {progress.steps:,}")
         return progress
+
+    def _back(self) -> Progress | None:
+        """Weights and moments of the newest checkpoint, and how far it had come."""
+        checkpoint = checkpoints_of(self.job.out, self.watcher.warn).newest()
+        if checkpoint is None:
+            return None
+        restore(checkpoint, self.model, self.optimizer)
+        return checkpoint.state.progress
 
     def _refuse_another_run(self, checkpoint: Checkpoint[State]) -> None:
         if not self.job.fork:
