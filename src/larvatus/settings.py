@@ -9,6 +9,7 @@ Each keyword is a field of one of these structs, and so is each option; what sta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -139,7 +140,9 @@ class MachineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def runtime(self) -> Runtime:
-        return Runtime.here(**msgspec.structs.asdict(self))
+        chosen = msgspec.structs.asdict(self)
+        rank_timeout = chosen.pop("rank_timeout")
+        return replace(Runtime.here(**chosen), rank_timeout=rank_timeout)
 
 
 class PretrainSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ pass, so the sum over ranks is the gradient of the whole step, however it was cu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from larvatus.engine.launch import Launch, launch
 from larvatus.engine.meeting import Meeting, meet
-from larvatus.engine.rank_watch import RankWatch, busy, waiting, watching
+from larvatus.engine.rank_marks import busy, waiting, watching
+from larvatus.engine.rank_watch import RankWatch
 from larvatus.engine.settings import SILENT_S
 from larvatus.errors import UsageError
 from larvatus.nn.device import choose_device
@@ -116,6 +118,9 @@ def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
     launched.export()
     cuda = device.startswith("cuda")
     if cuda:
+        os.environ.setdefault(
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"
+        )  # else NCCL aborts before anyone knows who is lost
         own_gpu = launched.by == "SLURM" and torch.cuda.device_count() == 1  # srun shows a task no other
         torch.cuda.set_device(choose_device(f"cuda:{0 if own_gpu else launched.local}"))
     store, restarted = _met(launched)

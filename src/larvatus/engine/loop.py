@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Protocol, Self, TypeVar
 
 from larvatus.engine.distribution import Ranks
-from larvatus.engine.rank_watch import after_the_last, busy, waiting
+from larvatus.engine.rank_marks import after_the_last, busy, waiting
 from larvatus.signals import Stop, Stopped
 
 Scores = TypeVar("Scores")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 import torch
 
-from larvatus.engine.rank_watch import current
+from larvatus.engine.rank_marks import current
 from larvatus.engine.watch import Metrics
 
 EVERY_S = 10.0

@@ -2,11 +2,7 @@
 
     watch = RankWatch(store, rank=rank, count=count, timeout_s=60.0)
     watch.start()
-    with watching(watch):
-        with waiting():                # where the others are waited for; outside of a watch these do nothing
-            dist.all_reduce(tensor)
-        at_step(12)
-        with busy("saving"): …         # what one rank may do for long while the others wait
+    with watching(watch): …            # what this rank does, it says by the words of `rank_marks.py`
 
 Each rank says every second, through the store at which they met, that it lives and what it does (`rank_state.py`). Rank
 0 reads that of all, the others that of rank 0. A rank is lost when its process is gone (seen at once on the same
@@ -19,7 +15,6 @@ that fails by itself says why before it goes. Rank 0 tells it, once: rank 1, whe
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -210,7 +205,7 @@ class RankWatch:
             if now - last > 2.0:  # this process stood still itself: what it did not hear meanwhile says nothing
                 self._forgive(now - last)
             last = now
-            if self.verdict is None and not self._left:
+            if self.verdict is None and self._fault is None and not self._left:
                 self.verdict = self._lost(now)
             if self.verdict is not None and not self._left:
                 if not decided:
@@ -243,7 +238,8 @@ class RankWatch:
                 when = max(state, self.state, key=lambda known: known.step).when  # its last word may be a second old
                 line = f"{state.name(other)} {how} {when}; the run ends for all ranks; {WAY_ON}"
                 return Fault(line=line, code=RankLost.exit_code, rank=other)
-        if self._store_fault or now - self._answered > self.timeout_s + BEAT_S:
+        broken = bool(self._store_fault) and now - self._answered > 3 * BEAT_S  # by then one that died has been missed
+        if broken or now - self._answered > self.timeout_s + BEAT_S:
             return self._store_lost()
         held_up = who_holds_up({**self.states, self.rank: self.state}, STUCK * self.timeout_s)
         if held_up and self.rank == 0:
@@ -254,20 +250,20 @@ class RankWatch:
         seen = state.where.seen_from(self.where)
         if seen == "gone":  # unless it said good-bye, which the next beats would tell
             gone = self._missing.setdefault(other, now)
-            if self._store_fault or self._answered > gone + BEAT_S or now > gone + 3 * BEAT_S:
+            if now > gone + BEAT_S and (self._store_fault or self._answered > gone + BEAT_S or now > gone + 3 * BEAT_S):
                 return f"died (process {state.where.pid} is gone)"
             return None
         silent = now - self._heard.get(other, now)
         if silent > self.timeout_s:
-            return (
-                f"was stopped by a signal {silent:.0f} s ago" if seen == "stopped" else f"is silent for {silent:.0f} s"
-            )
+            stopped = seen == "stopped"
+            return f"was stopped by a signal {silent:.0f} s ago" if stopped else f"has been silent for {silent:.0f} s"
         return None
 
     def _store_lost(self) -> Fault:
         why = self._store_fault or f"no answer for {self.timeout_s:g} s"
-        whose = "rank 0, or of its launcher," if self.rank else "the launcher"
-        line = f"the store of {whose} is gone {self.state.when} ({why}); the run ends for all ranks; {WAY_ON}"
+        host = f" on {self.host(0)}" if self.rank == 0 or self.states else ""
+        gone = f"the store of rank 0{host}, or of its launcher, is gone {self.state.when} ({why})"
+        line = f"{gone}; the run ends for all ranks; {WAY_ON}"
         return Fault(line=line, code=RankLost.exit_code, rank=0 if self.rank else -1)
 
     def _stuck(self, held_up: dict[int, RankState]) -> Fault:
@@ -319,7 +315,10 @@ class RankWatch:
         if self.rank == 0:
             self.verdict = self.verdict or self._fault
             self._post(lambda: self._told and self._said_fault, GRACE_S)
-            time.sleep(0 if of_all else 2 * BEAT_S)  # for the others to read it, should the store go with this process
+            if of_all:
+                self._post(lambda: all(state.left or state.fault for state in self.states.values()), GRACE_S)
+            else:
+                time.sleep(2 * BEAT_S)  # for the others to read it, should the store go with this process
         else:
             self._post(lambda: self._said_fault, GRACE_S)
             if not of_all:
@@ -353,72 +352,3 @@ class RankWatch:
 
 
 _decode = msgspec.json.Decoder(RankState).decode
-_current: RankWatch | None = None
-"""A process is one rank of one group at a time, as `torch.distributed` has it."""
-
-
-@contextmanager
-def watching(watch: RankWatch) -> Iterator[RankWatch]:
-    """Watch over the other ranks; what is raised inside is told to them, or explained by what befell them."""
-    global _current
-    _current = watch
-    try:
-        yield watch
-    except BaseException as fault:
-        with _deaf():
-            explained = watch.explained(fault)
-            watch.close(in_order=False)
-        if explained is fault:
-            raise
-        raise explained from fault
-    else:
-        watch.close()
-    finally:
-        _current = None
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """In here SIGTERM is not heard: torchrun sends it to all as soon as one has failed, before they know which."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def waiting() -> Iterator[None]:
-    """Around what waits for other ranks."""
-    with busy(WAITING):
-        yield
-
-
-@contextmanager
-def busy(words: str) -> Iterator[None]:
-    """Around what one rank may do for long while others wait for it."""
-    if _current is None:
-        yield
-    else:
-        with _current.doing(words):
-            yield
-
-
-def at_step(step: int) -> None:
-    """A step begins, counted from 0."""
-    if _current is not None:
-        _current.at_step(step)
-
-
-def after_the_last() -> None:
-    """No step is under way any more: what is still done may take as long as it likes."""
-    if _current is not None:
-        _current.finished()
-
-
-def current() -> RankWatch | None:
-    """The watch of this process, where it is one of several."""
-    return _current

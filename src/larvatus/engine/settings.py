@@ -77,7 +77,6 @@ class Runtime:
         deterministic: bool = False,
         activation_checkpointing: Checkpointing = "auto",
         memory: float | None = None,
-        rank_timeout: float = SILENT_S,
     ) -> Runtime:
         """What suits this machine, where nothing else was asked for."""
         device = str(choose_device(device))
@@ -92,7 +91,6 @@ class Runtime:
             deterministic=deterministic,
             activation_checkpointing=activation_checkpointing,
             memory=memory,
-            rank_timeout=rank_timeout,
         )
 
     @property

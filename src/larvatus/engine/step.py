@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import set_rate
+from larvatus.engine.rank_marks import at_step
 from larvatus.engine.rank_pace import own_time
-from larvatus.engine.rank_watch import at_step
 from larvatus.engine.settings import MICROBATCH, Runtime
 from larvatus.errors import is_out_of_memory
 from larvatus.rng import derive

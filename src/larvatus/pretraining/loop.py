@@ -23,7 +23,7 @@ from larvatus.corpus.loader import Cursor, Loader
 from larvatus.engine.agreement import blamed
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.loop import Clock, run_loop
-from larvatus.engine.rank_watch import waiting
+from larvatus.engine.rank_marks import waiting
 from larvatus.engine.schedule import learning_rate
 from larvatus.engine.settings import Runtime
 from larvatus.engine.spikes import MOST_TRIES, Spikes
@@ -83,7 +83,9 @@ class Pretraining:
         try:
             if not run_loop(self, stop=self.stop, ranks=self.ranks, device=self.runtime.device):
                 with self.stop.noting():
-                    raise self._left()
+                    left = self._left()
+                    left.of_all = True
+                    raise left
         finally:
             self._close()
         return self.progress
@@ -173,8 +175,8 @@ class Pretraining:
         if (usual := self._spikes.look(report.loss)) is not None and self._spiked is None:
             self._spiked = f"step {report.step + 1:,}: the loss leapt from {usual:.3g} to {report.loss:.3g}"
 
-    def _roll_back(self, spike: str) -> None:
-        """Go on from the newest checkpoint, with the data after the leap; the third time it is no accident any more."""
+    def _roll_back(self, spike: str) -> bool:
+        """Go on from the newest checkpoint, if any, with the text after the leap; the third time it is no accident."""
         self._spiked = None
         self._close()
         self._unread.clear()
@@ -190,7 +192,7 @@ class Pretraining:
         reached, before = self.progress, self.back()
         if before is None:
             self._say(f"{spike}; there is no checkpoint yet to go back to")
-            return
+            return False
         self._rollbacks += 1
         self._skipped[reached.phase] = reached.cursor
         cursor = self._skipped.get(before.phase, before.cursor)
@@ -199,6 +201,7 @@ class Pretraining:
             f"{spike}; back to step {before.step:,}, and on with the text after it (rollback {self._rollbacks} of "
             f"{MOST_TRIES})"
         )
+        return True
 
     def _say(self, line: str) -> None:
         if self.monitor:
@@ -215,20 +218,16 @@ class Pretraining:
             self.progress = with_point(progress, scores)
 
     def save(self) -> None:
-        if self._spiked is not None:  # nobody wants these weights
-            self._roll_back(self._spiked)
-        else:
+        if self._spiked is None or not self._roll_back(self._spiked):  # nobody wants weights after a leap
             self.checkpoint(self.progress)
 
     def _left(self) -> Preempted:
         """Save where it stands; what to end with."""
         self.save()
-        left = Preempted(
+        return Preempted(
             f"{self.stop.by or 'another rank'} stopped it; saved at step {self.progress.step:,} of "
             f"{self.progress.steps:,}; the same command with --resume goes on from there"
         )
-        left.of_all = True
-        return left
 
 
 def with_point(progress: Progress, result: HeldOut) -> Progress:
