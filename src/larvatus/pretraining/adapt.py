@@ -168,6 +168,14 @@ def extension_of(out: Path) -> tuple[int, list[list[int]]]:
     return int(extension["first"]), [list(map(int, parts)) for parts in extension["parts"]]
 
 
+def parent_of(origin: Origin | None, out: Path) -> dict[str, object]:
+    """Lineage: the model that the run in `out` went on from, and its own lineage; nothing where there is none."""
+    if origin is None:
+        return {}
+    about = {"directory": str(origin.path), "sha256": origin.fingerprint, "lineage": origin.bundle.lineage}
+    return {"parent": {**about, "added pieces": len(extension_of(out)[1])}}
+
+
 def _number(given: str) -> int | None:
     try:
         return int(given)
