@@ -3,6 +3,8 @@
 Light on purpose: streams are put in order, and Ctrl-C and faults are answered, before anything large is imported.
 """
 
+import os
+
 from larvatus.cli.last_resort import last_resort, stopping_at_once
 from larvatus.cli.streams import take_over
 
@@ -10,6 +12,7 @@ from larvatus.cli.streams import take_over
 def main() -> None:
     """Entry point of the `larvatus` command."""
     take_over()
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost rank one line tells; torch has forty
     with last_resort():
         with stopping_at_once():
             from larvatus.cli.main import run

@@ -7,6 +7,7 @@
     ├── ArtefactError    exit 5    a model, checkpoint or output directory that cannot be used
     ├── NumericsError    exit 6    a loss or gradient that is not finite
     └── Preempted        exit 75   asked to stop; saved; `--resume` goes on from there
+        └── RankLost     exit 75   another process of the run died or hangs; `--resume` goes on from the last checkpoint
 
 The command line prints the message as ``larvatus: …`` and exits with the code; a traceback on bad input is a bug.
 What is none of these is unforeseen: one line, a report file and exit 70 (`cli/last_resort.py`).
@@ -23,6 +24,10 @@ class LarvatusError(Exception):
     """Base of all errors a user can cause."""
 
     exit_code = 1
+    said = False
+    """Whether another process of the same run has told it: one line is enough."""
+    of_all = False
+    """Whether all processes of the run have it, and not this one alone."""
 
 
 class UsageError(LarvatusError):
@@ -47,6 +52,10 @@ class NumericsError(LarvatusError):
 
 class Preempted(LarvatusError):
     exit_code = 75
+
+
+class RankLost(Preempted):
+    """Nothing was saved for it: the last checkpoint is what stands."""
 
 
 NO_MEMORY = (

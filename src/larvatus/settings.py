@@ -9,6 +9,7 @@ Each keyword is a field of one of these structs, and so is each option; what sta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,7 +17,18 @@ import msgspec
 from msgspec import Struct
 
 from larvatus.embed.passages import PassageOptions
-from larvatus.engine.settings import BUDGETS, MEMORY, MICROBATCH, WORKERS, Budget, Checkpointing, Parallel, Runtime
+from larvatus.engine.settings import (
+    BUDGETS,
+    MEMORY,
+    MICROBATCH,
+    SILENCE,
+    SILENT_S,
+    WORKERS,
+    Budget,
+    Checkpointing,
+    Parallel,
+    Runtime,
+)
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.pretraining.prepare import TextOptions
@@ -121,13 +133,17 @@ class MachineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Compute layers again in the backward pass instead of keeping them: always, never, or where memory is short."""
     memory: Annotated[float, MEMORY] | None = None
     """GB that training may take of the device (all)."""
+    rank_timeout: Annotated[float, SILENCE] = SILENT_S
+    """Of several processes: seconds of silence after which one counts as lost."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
 
     @property
     def runtime(self) -> Runtime:
-        return Runtime.here(**msgspec.structs.asdict(self))
+        chosen = msgspec.structs.asdict(self)
+        rank_timeout = chosen.pop("rank_timeout")
+        return replace(Runtime.here(**chosen), rank_timeout=rank_timeout)
 
 
 class PretrainSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

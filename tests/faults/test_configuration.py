@@ -47,8 +47,8 @@ KNOWN_FLAGS = {
     "larvatus pretrain": (
         "--activation-checkpointing --add-words --compile --corpus --deterministic --device --encoding --epochs "
         "--evaluate-every --fork --from --language --language-field --licence --memory --microbatch --minutes "
-        "--no-compile --old --on-bad --out --overwrite --parallel --precision --quiet --resume --save-every --seed "
-        "--sentences --set --size --split --steps --tensorboard --text-field --valid --workers"
+        "--no-compile --old --on-bad --out --overwrite --parallel --precision --quiet --rank-timeout --resume "
+        "--save-every --seed --sentences --set --size --split --steps --tensorboard --text-field --valid --workers"
     ),
     "larvatus fill": ("--beam --device --joint --json --marginals --model --quantise --runtime --top --words-only"),
     "larvatus generate": (

@@ -12,7 +12,7 @@ from typing import Any
 
 from larvatus.bundle.convert import Converted, convert_bundle
 from larvatus.bundle.convert import Precision as Number
-from larvatus.engine.distribution import main_process
+from larvatus.engine.launch import launch
 from larvatus.engine.settings import Budget
 from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
@@ -50,8 +50,8 @@ def pretrain(
             (a model to go on from), `add_words`, `old`, `seed`. How long, one of `steps`, `minutes`, `epochs`,
             `tokens`. The run: `valid`, `resume`, `overwrite`, `fork`, `evaluate_every`, `save_every`, `tensorboard`,
             `parallel`. The machine: `device`, `precision`, `compile`, `microbatch`, `workers`, `deterministic`,
-            `activation_checkpointing`, `memory`. The text: `language`, `sentences`, `split`, `on_bad`, `encoding`,
-            `text_field`, `language_field`, `licence`.
+            `activation_checkpointing`, `memory`, `rank_timeout`. The text: `language`, `sentences`, `split`, `on_bad`,
+            `encoding`, `text_field`, `language_field`, `licence`.
 
     Returns:
         The model, loaded from `out`.
@@ -71,7 +71,7 @@ def run_pretraining(
     """As `pretrain`; what was reached on held-out text, by the length of sequences. The model stays on disk."""
     kinds = (PretrainSettings, BudgetSettings, MachineSettings, TextSettings)
     chosen, time, machine, text = structs_of(settings, *kinds, of="pretrain")
-    watcher = Watcher.on_stream(quiet=quiet or not main_process())
+    watcher = Watcher.on_stream(quiet=quiet or not launch().main)
     where = Path(out)
     origin = _origin(chosen, where)
     read, budget = _recipe(recipe, origin, chosen, watcher), time.budget

@@ -19,16 +19,23 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
 
+from larvatus.engine.launch import Launch, launch
+from larvatus.engine.meeting import Meeting, meet
+from larvatus.engine.rank_marks import busy, waiting, watching
+from larvatus.engine.rank_watch import RankWatch
+from larvatus.engine.settings import SILENT_S
 from larvatus.errors import UsageError
 from larvatus.nn.device import choose_device
-from larvatus.ranges import whole
 
 T = TypeVar("T")
 
-NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-VARIABLES = (*NEEDED, "LOCAL_RANK")
-TORCHRUN = "start several processes with torchrun, which sets them all, or unset them: unset RANK WORLD_SIZE"
+JOIN_S = 600.0
+"""For all ranks to come: machines of a cluster do not start at once."""
+COLLECTIVE_DAYS = 30
+"""No limit of torch's: the watch knows who is alive, and how long one may build shards while the others wait."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Ranks:
 
     rank: int = 0
     count: int = 1
+    restarted: bool = False
+    """Whether a launcher started all of them anew, because one was lost."""
 
     @property
     def main(self) -> bool:
@@ -50,7 +59,8 @@ class Ranks:
     def add(self, tensor: Tensor) -> Tensor:
         """The sum over ranks, in place."""
         if self.count > 1:
-            dist.all_reduce(tensor)
+            with waiting():
+                dist.all_reduce(tensor)
         return tensor
 
     def totals(self, numbers: Sequence[int]) -> list[int]:
@@ -69,43 +79,25 @@ class Ranks:
         """Made by the main rank, given to all."""
         if self.count == 1:
             return make()
-        box: list[Any] = [make() if self.main else None]
-        dist.broadcast_object_list(box)
+        with busy("preparing"):
+            box: list[Any] = [make() if self.main else None]
+        with waiting():
+            dist.broadcast_object_list(box)
         made: T = box[0]
         return made
+
+    def gather(self, item: T) -> list[T]:
+        """What each rank has, in the order of the ranks, for all."""
+        if self.count == 1:
+            return [item]
+        items: list[Any] = [None] * self.count
+        with waiting():
+            dist.all_gather_object(items, item)
+        return items
 
     def agree(self, number: int) -> int:
         """The main rank's number, for all."""
         return self.totals([number if self.main else 0])[0]
-
-
-def main_process() -> bool:
-    """Whether this is the process that shows and writes, as far as is known before the processes have met."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def said_by_torchrun() -> tuple[int, int]:
-    """How many processes there are, and the number of this one on its machine; (1, 0) where nobody says anything.
-
-    Half a set of variables, left over from another program, would have a run wait for processes that do not exist.
-    """
-    given = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    if not given.keys() & {"RANK", "WORLD_SIZE"}:  # clusters set the others for programs of all kinds
-        return 1, 0
-    numbers: dict[str, int] = {}
-    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
-        if name in given:
-            most = 65_535 if name == "MASTER_PORT" else numbers.get("WORLD_SIZE", 100_001) - 1
-            limits = whole(1, 100_000) if name == "WORLD_SIZE" else whole(0, most)
-            try:
-                numbers[name] = limits.read(given[name])
-            except ValueError as fault:
-                raise UsageError(f"{name}={fault}; {TORCHRUN}") from None
-    if numbers.get("WORLD_SIZE") == 1 and numbers.get("RANK", 0) == 0:
-        return 1, 0
-    if missing := [name for name in NEEDED if name not in given]:
-        raise UsageError(f"{', '.join(given)} set, but not {', '.join(missing)}; {TORCHRUN}")
-    return numbers["WORLD_SIZE"], numbers.get("LOCAL_RANK", 0)
 
 
 def _first_line(fault: Exception) -> str:
@@ -113,22 +105,52 @@ def _first_line(fault: Exception) -> str:
 
 
 @contextmanager
-def ranks(device: str, timeout_s: float = 600.0) -> Iterator[Ranks]:
-    """Join the other processes when started by torchrun; alone otherwise."""
-    count, local = said_by_torchrun()
-    if count == 1:
-        yield Ranks()
+def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
+    """Join the other processes where a launcher started several; alone otherwise.
+
+    A rank that dies, is silent for `timeout_s`, or fails, ends it for all: see `rank_watch.py`.
+    """
+    launched = launch()
+    if launched.count == 1:
+        yield Ranks(restarted=launched.restarts > 0)
         return
+    launched.export()
     cuda = device.startswith("cuda")
     if cuda:
-        choose_device(f"cuda:{local}")
-        torch.cuda.set_device(local)
+        os.environ.setdefault(
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"
+        )  # else NCCL aborts before anyone knows who is lost
+        own_gpu = launched.by == "SLURM" and torch.cuda.device_count() == 1  # srun shows a task no other
+        torch.cuda.set_device(choose_device(f"cuda:{0 if own_gpu else launched.local}"))
+    store, restarted = _met(launched)
+    apart: Store = store.clone()  # type: ignore[attr-defined]
+    watch = RankWatch(apart, rank=launched.rank, count=launched.count, timeout_s=timeout_s)
+    watch.start()
+    with watching(watch):
+        try:
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if cuda else "gloo",
+                store=store,
+                rank=launched.rank,
+                world_size=launched.count,
+                timeout=timedelta(days=COLLECTIVE_DAYS),
+            )
+        except (ValueError, OSError) as fault:
+            raise _not_met(launched, fault) from fault
+        yield Ranks(launched.rank, launched.count, restarted)
+        with waiting():
+            dist.destroy_process_group()  # where anything was raised, the process that ends does: this could hang
+
+
+def _met(launched: Launch) -> Meeting:
+    """The store at which all ranks meet; each must come within `JOIN_S`."""
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=timeout_s))
+        store, rank, count = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_S)))
+        return meet(store, rank=rank, count=count, restarts=launched.restarts, limit_s=JOIN_S)
     except (RuntimeError, ValueError, OSError) as fault:  # nobody listens there, or the address cannot be
-        address = ":".join(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT"))
-        raise UsageError(f"the {count} processes did not meet at {address}: {_first_line(fault)}") from fault
-    try:
-        yield Ranks(dist.get_rank(), dist.get_world_size())
-    finally:
-        dist.destroy_process_group()
+        raise _not_met(launched, fault) from fault
+
+
+def _not_met(launched: Launch, fault: Exception) -> UsageError:
+    address = f"{launched.address}:{launched.port}"
+    return UsageError(f"the {launched.count} processes did not meet at {address}: {_first_line(fault)}")

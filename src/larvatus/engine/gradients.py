@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from larvatus.engine.distribution import Ranks
+from larvatus.engine.rank_marks import waiting
 
 BUCKET_BYTES = 25 << 20
 FIRST_BYTES = 1 << 20
@@ -164,8 +165,9 @@ class Replicated:
     def finish(self, *, failed: bool) -> bool:
         while len(self._sent) < len(self.buckets):
             self._send()
-        for work in self._sent:
-            work.wait()
+        with waiting():
+            for work in self._sent:
+                work.wait()
         flags = self.ranks.totals([int(failed), *(int(p in self._used) for p in self.parameters)])
         for parameter, used in zip(self.parameters, flags[1:], strict=True):
             if not used:

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from typing import Protocol, Self, TypeVar
 
 from larvatus.engine.distribution import Ranks
+from larvatus.engine.rank_marks import after_the_last, busy, waiting
 from larvatus.signals import Stop, Stopped
 
 Scores = TypeVar("Scores")
@@ -97,13 +98,15 @@ def run_loop(training: Training[Scores], *, stop: Stop, ranks: Ranks | None = No
                 break
             if training.save_due:
                 _read(training)
-                training.save()
+                with busy("saving"):
+                    training.save()
         _read(training)
+    after_the_last()
     return training.finished
 
 
 def _read(training: Training[Scores]) -> None:
-    with training.clock:  # waits for the steps that are under way
+    with training.clock, waiting():  # for the steps that are under way
         training.read()
 
 
@@ -111,7 +114,7 @@ def _evaluate(training: Training[Scores], stop: Stop, *, alone: bool) -> bool:
     """Evaluate, unless a signal comes first; whether to go on. Of several ranks none leaves while others wait."""
     _read(training)
     try:
-        with stop.at_once() if alone else nullcontext():
+        with busy("evaluating"), stop.at_once() if alone else nullcontext():
             scores = training.evaluate()
     except Stopped:
         return False

@@ -19,6 +19,9 @@ from larvatus.ranges import STEPS, Range, whole
 MICROBATCH = whole(8, 2**31)
 WORKERS = whole(0, 1024)
 MEMORY = Range(0, 1_000_000, above=True)
+SILENT_S = 60.0
+SILENCE = Range(1, 86_400)
+"""Seconds of silence after which a rank counts as lost."""
 Checkpointing = Literal["auto", "always", "never"]
 Parallel = Literal["auto", "replicate", "shard"]
 BUDGETS = {
@@ -47,6 +50,8 @@ class Runtime:
     """Whether layers are computed again in the backward pass instead of kept: slower, and far less memory."""
     memory: float | None = None
     """GB that training may take of the device; None: all."""
+    rank_timeout: float = SILENT_S
+    """Seconds of silence after which one of several ranks counts as lost, and the run ends for all."""
 
     def __post_init__(self) -> None:
         if self.precision not in ("fp32", "bf16"):
@@ -58,6 +63,7 @@ class Runtime:
             raise UsageError(f"--activation-checkpointing is one of {words}, not {self.activation_checkpointing!r}")
         MICROBATCH.check(self.microbatch, "--microbatch")
         MEMORY.check(1.0 if self.memory is None else self.memory, "--memory")
+        SILENCE.check(self.rank_timeout, "--rank-timeout")
         check_count(self.workers)
 
     @classmethod

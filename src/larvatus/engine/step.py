@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.gradients import gradients_of
 from larvatus.engine.optimizer import set_rate
+from larvatus.engine.rank_marks import at_step
+from larvatus.engine.rank_pace import own_time
 from larvatus.engine.settings import MICROBATCH, Runtime
 from larvatus.errors import RecipeError, is_out_of_memory
 from larvatus.rng import derive
@@ -65,6 +67,8 @@ class Update:
         self.gradients = gradients_of(parameters, ranks)
         self.microbatch = runtime.microbatch
         """Tokens of one forward and backward pass: the runtime's, until memory runs out."""
+        self.mine: Tensor | None = None
+        """Figures of this rank alone, in the last step: whose are not finite is to blame for it."""
         self._bad: Tensor | None = None
 
     def __call__(
@@ -80,9 +84,11 @@ class Update:
 
         `split` cuts the step into microbatches of so many tokens; those of other ranks may be None.
         """
+        at_step(step)
         sums = self._backward_or_none(split, share, step=step, figures=figures)
         while sums is None:  # memory ran out, here or on another rank
             sums = self._backward_or_none(split, share, step=step, figures=figures)
+        self.mine = sums.clone() if self.ranks.count > 1 else sums
         sums = self.ranks.add(sums)
         norm = self.gradients.clip(self.clip)
         numbers = torch.cat([sums, norm.float()[None]])
@@ -136,7 +142,7 @@ class Update:
         self.gradients.begin()
         mine = [(item, micro) for item, micro in enumerate(micros) if micro is not None and self.ranks.takes(item)]
         idle = self._idle(len(micros), len(mine))
-        with self._generator():
+        with self._generator(), own_time(self.runtime.device):
             for turn, (item, micro) in enumerate(mine + mine[:1] * idle):
                 if self.draws:
                     torch.manual_seed(derive(self.seed, "dropout", step, item))

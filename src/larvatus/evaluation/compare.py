@@ -30,7 +30,7 @@ import msgspec
 from larvatus.corpus import Corpus
 from larvatus.corpus.packing import check as check_packing
 from larvatus.engine.checkpoint import changed_fields
-from larvatus.engine.distribution import said_by_torchrun
+from larvatus.engine.launch import launch
 from larvatus.engine.settings import Budget, Runtime
 from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, DataError, LarvatusError, UsageError
@@ -93,7 +93,7 @@ class Comparison:
 
 def compare(plan: Comparison, watcher: Watcher) -> Results:
     """Train all, measure all, fine-tune all; the results are also written to `results.json`."""
-    if said_by_torchrun()[0] > 1:
+    if launch().count > 1:
         raise UsageError("a comparison runs in one process; start it without torchrun")
     clock = _Clock()
     with locked(plan.out):

@@ -18,11 +18,14 @@ from typing import TypeVar
 import msgspec
 
 from larvatus.corpus.loader import Cursor, Loader
+from larvatus.engine.agreement import blamed
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.loop import Clock, run_loop
+from larvatus.engine.rank_marks import waiting
 from larvatus.engine.schedule import learning_rate
 from larvatus.engine.settings import Runtime
-from larvatus.errors import Preempted
+from larvatus.engine.spikes import MOST_TRIES, Spikes
+from larvatus.errors import NumericsError, Preempted
 from larvatus.pretraining.checkpoint import CurvePoint, Progress
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.monitor import Monitor
@@ -49,6 +52,8 @@ class Pretraining:
     """Held-out scores at the length of a phase."""
     checkpoint: Callable[[Progress], None]
     """Writes a checkpoint."""
+    back: Callable[[], Progress | None]
+    """Puts weights and moments back to the newest checkpoint, and says where that stands; None where there is none."""
     monitor: Monitor | None
     """Only the main rank shows anything."""
     evaluates: bool
@@ -67,13 +72,20 @@ class Pretraining:
         self._ends = _ends(self.recipe, self.progress.steps)
         self._unread: list[StepReport] = []
         """The step that was launched and not yet looked at."""
+        self._spikes, self._rollbacks = Spikes(), 0
+        self._spiked: str | None = None
+        """What there is to say of a loss that leapt, until it is mended."""
+        self._skipped: dict[int, Cursor] = {}
+        """Where phases go on that were gone back from."""
 
     def run(self) -> Progress:
         """From wherever `progress` stands to the last step."""
         try:
             if not run_loop(self, stop=self.stop, ranks=self.ranks):
                 with self.stop.noting():
-                    raise self._left()
+                    left = self._left()
+                    left.of_all = True
+                    raise left
         finally:
             self._close()
         return self.progress
@@ -93,10 +105,14 @@ class Pretraining:
 
     def fetch(self) -> bool:
         """The batch of the next step; a phase reads the corpus from the start, in an order of its own."""
+        if self._spiked is not None:
+            self._roll_back(self._spiked)
         phase = next(number for number, end in enumerate(self._ends) if self.progress.step < end)
         if phase != self.progress.phase:
             self._close()
-            self.progress = msgspec.structs.replace(self.progress, phase=phase, cursor=Cursor())
+            self.progress = msgspec.structs.replace(
+                self.progress, phase=phase, cursor=self._skipped.get(phase, Cursor())
+            )
         if self._batches is None:
             loader = self.loader(phase)
             steps = self._ready(self.stepper.read(loader, self.progress.cursor), limit=self.recipe.phases[phase].length)
@@ -145,9 +161,51 @@ class Pretraining:
         """Check and show the step that was launched last."""
         while self._unread:
             report = self._unread.pop()
-            report.check()
+            self._check(report)
             if self.monitor:
                 self.monitor.step(report)
+
+    def _check(self, report: StepReport) -> None:
+        """Refuse what is not finite, on all ranks at once: losses are sums over them. Take note of one that leaps."""
+        try:
+            with waiting():
+                report.check()
+        except NumericsError as fault:
+            raise blamed(fault, self.ranks, mine=not report.is_mine_finite) from None
+        if (usual := self._spikes.look(report.loss)) is not None and self._spiked is None:
+            self._spiked = f"step {report.step + 1:,}: the loss leapt from {usual:.3g} to {report.loss:.3g}"
+
+    def _roll_back(self, spike: str) -> bool:
+        """Go on from the newest checkpoint, if any, with the text after the leap; the third time it is no accident."""
+        self._spiked = None
+        self._close()
+        self._unread.clear()
+        if self._rollbacks == MOST_TRIES:
+            raise blamed(
+                NumericsError(
+                    f"{spike}, after {MOST_TRIES} rollbacks; go on from the last checkpoint with a lower rate: "
+                    "--resume --fork --set optimizer.rate=…"
+                ),
+                self.ranks,
+                mine=False,
+            )
+        reached, before = self.progress, self.back()
+        if before is None:
+            self._say(f"{spike}; there is no checkpoint yet to go back to")
+            return False
+        self._rollbacks += 1
+        self._skipped[reached.phase] = reached.cursor
+        cursor = self._skipped.get(before.phase, before.cursor)
+        self.progress = msgspec.structs.replace(before, cursor=cursor, seconds=reached.seconds)
+        self._say(
+            f"{spike}; back to step {before.step:,}, and on with the text after it (rollback {self._rollbacks} of "
+            f"{MOST_TRIES})"
+        )
+        return True
+
+    def _say(self, line: str) -> None:
+        if self.monitor:
+            self.monitor.spike(self.progress.step, line)
 
     def evaluate(self) -> HeldOut | None:
         return self.held_out(self.progress.phase) if self.evaluates else None
@@ -160,7 +218,8 @@ class Pretraining:
             self.progress = with_point(progress, scores)
 
     def save(self) -> None:
-        self.checkpoint(self.progress)
+        if self._spiked is None or not self._roll_back(self._spiked):  # nobody wants weights after a leap
+            self.checkpoint(self.progress)
 
     def _left(self) -> Preempted:
         """Save where it stands; what to end with."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from larvatus.engine.pace import Speed
+from larvatus.engine.rank_pace import RankPaces
 from larvatus.engine.watch import Metrics, Watcher
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.report import StepReport
@@ -32,6 +33,7 @@ class Monitor:
         self.metrics, self.watcher, self.steps, self._brief = metrics, watcher, steps, brief
         self._flops, self._peak = flops, peak
         self._speed = Speed()
+        self._paces = RankPaces(metrics, watcher.warn)
         every_s = LINE_EVERY_S if brief is None else BRIEF_EVERY_S
         self._bar = watcher.bar(total=steps, done=start, every_s=every_s, goes=brief is not None)
 
@@ -62,6 +64,7 @@ class Monitor:
         words += f"step {step:,}/{self.steps:,}  loss {report.loss:.2f} ({parts})  {_thousands(speed)} tokens/s"
         words += f"  MFU {mfu:.2f}" if mfu else ""
         last = step == self.steps and self._brief is None
+        self._paces.look(step)
         self._bar.show(step, words, left=self._speed.left(self.steps - step), last=last)
 
     def held_out(self, step: int, result: HeldOut, *, seen: int, seconds: float) -> None:
@@ -71,6 +74,12 @@ class Monitor:
         self.metrics.write("valid", step, values)
         if self._brief is None:
             self.watcher.say(f"  held out at step {step:,}: {result}")
+
+    def spike(self, step: int, line: str) -> None:
+        """The loss leapt; the run now stands at that step."""
+        self._speed.pause()
+        self.metrics.write("spike", step, {"said": line})
+        self.watcher.warn(line)
 
     def saved(self, step: int, path: Path) -> None:
         self._speed.pause()

@@ -31,6 +31,8 @@ class StepReport:
         """`numbers` [objectives + 1]: the sum of each objective's losses, then the norm of the unclipped gradient."""
         self.step, self.tokens, self.rate = step, tokens, rate
         self.wait = self.wait_share = 0.0
+        self.mine: Tensor | None = None
+        """Sums of losses of this rank alone."""
         self._counts, self._weights, self._numbers = counts, weights, numbers
         self._arrived: torch.cuda.Event | None = None
         if numbers.is_cuda:
@@ -62,6 +64,11 @@ class StepReport:
     @property
     def gradient(self) -> float:
         return self._values[-1]
+
+    @property
+    def is_mine_finite(self) -> bool:
+        """Whether all that this rank computed is; to ask waits for the device."""
+        return self.mine is None or bool(torch.isfinite(self.mine).all())
 
     def check(self) -> None:
         """Stop the run if the step was not sound; the optimizer has already left the weights alone."""

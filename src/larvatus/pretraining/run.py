@@ -27,8 +27,10 @@ from larvatus.corpus.loader import Loader, Reading
 from larvatus.corpus.mixture import epoch_tokens
 from larvatus.corpus.report import language_rows
 from larvatus.corrupt import Course, packed_length
+from larvatus.engine.agreement import agree
 from larvatus.engine.checkpoint import FOLDER, Checkpoint
-from larvatus.engine.distribution import Ranks, ranks, said_by_torchrun
+from larvatus.engine.distribution import Ranks, ranks
+from larvatus.engine.launch import launch
 from larvatus.engine.optimizer import build_optimizer
 from larvatus.engine.parallel import evaluating
 from larvatus.engine.settings import Budget
@@ -57,6 +59,7 @@ from larvatus.pretraining.domains import Change, Comparison, Measured, changes, 
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.held_out import corruption_of, held_out
 from larvatus.pretraining.job import Job
+from larvatus.pretraining.joining import joined
 from larvatus.pretraining.loop import Pretraining
 from larvatus.pretraining.monitor import Monitor
 from larvatus.pretraining.placing import place_model, shared, whole_model
@@ -77,14 +80,15 @@ FINAL_TOKENS = 1_048_576
 
 def train(job: Job, texts: Callable[[], Prepared], watcher: Watcher) -> dict[int, HeldOut]:
     """Carry out a job. `texts` builds the shards; it is called once the run is known to own its directory."""
-    refuse_what_cannot_fit(job.recipe, job.runtime, shards=said_by_torchrun()[0] if job.may_shard else 1)
+    refuse_what_cannot_fit(job.recipe, job.runtime, shards=launch().count if job.may_shard else 1)
     with (
-        ranks(job.runtime.device) as group,
+        ranks(job.runtime.device, job.runtime.rank_timeout) as group,
         listening() as stop,
         resumable(lambda: _way_on(job)),
         locked(job.out) if group.main else nullcontext(),
         saying_what_to_lower(LOWER),
     ):
+        job = joined(job, group)
         if group.main:
             only_regular(job.out, KEPT)
             inputs = [] if job.origin is None else [job.origin.path]
@@ -111,7 +115,7 @@ class Run:
         if job.runtime.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS wants to be asked before it starts
             torch.use_deterministic_algorithms(True)
-        verify = said_by_torchrun()[1] == 0  # once on each machine
+        verify = launch().local == 0  # once on each machine
         self.corpus = Corpus.open(prepared.train, verify)
         self.valid = Corpus.open(prepared.valid, verify) if prepared.valid else None
         self.tokenizer = self.corpus.tokenizer
@@ -155,6 +159,7 @@ class Run:
         compared = job.origin is not None and self.ranks.main
         before = self._measure_origin() if compared else {}
         progress = self._begin()
+        agree(self.ranks, {**self._identity, "step": progress.step, "steps": progress.steps, "phase": progress.phase})
         with self.watcher.metrics(job.out, tensorboard=job.tensorboard) as metrics:
             with self.stop.noting():
                 progress = self._train(progress, metrics)
@@ -241,6 +246,7 @@ class Run:
             loader=functools.partial(self.loader, steps=progress.steps),
             held_out=lambda phase: self._evaluate(phase, CURVE_TOKENS),
             checkpoint=lambda reached: self._save_checkpoint(reached, monitor),
+            back=self._back,
             monitor=monitor,
             evaluates=self.ranks.main or self.sharded,
             stop=self.stop,
@@ -274,6 +280,14 @@ class Run:
             progress = msgspec.structs.replace(progress, steps=self._steps_asked() or progress.steps)
         self.watcher.say(f"resumed from step {progress.step:,} of {progress.steps:,}")
         return progress
+
+    def _back(self) -> Progress | None:
+        """Weights and moments of the newest checkpoint, and how far it had come."""
+        checkpoint = checkpoints_of(self.job.out, self.watcher.warn).newest()
+        if checkpoint is None:
+            return None
+        restore(checkpoint, self.model, self.optimizer)
+        return checkpoint.state.progress
 
     def _refuse_another_run(self, checkpoint: Checkpoint[State]) -> None:
         if not self.job.fork:

@@ -134,7 +134,9 @@ class Stepper:
 
         numbers = self.update(ready.split, share, step=step, rate=rate, figures=len(counts))
         weights = {name: head.config.weight for name, head in self.model.heads.items()}
-        return StepReport(numbers, counts, weights, step=step, tokens=ready.tokens, rate=rate)
+        report = StepReport(numbers, counts, weights, step=step, tokens=ready.tokens, rate=rate)
+        report.mine = self.update.mine
+        return report
 
     def _staged(self, micro: TrainingBatch[Ints], limit: int) -> Staged:
         return self._stage(self._fixed_shape(micro, limit) if self.runtime.compile else self._read(micro))

@@ -29,7 +29,7 @@ from larvatus.cli.quiet import Quiet, is_quiet
 from larvatus.cli.tasks.finetuning import Show, show_result
 from larvatus.cli.tasks.set_options import with_settings
 from larvatus.cli.tasks.task_command import TaskCommand
-from larvatus.engine.distribution import main_process
+from larvatus.engine.launch import launch
 from larvatus.errors import UsageError
 from larvatus.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
 from larvatus.labelled.reading import FileOptions
@@ -93,7 +93,7 @@ def command_of(task: AnyTask) -> Callable[..., None]:
         named |= {"options": with_settings(task.name, options, chosen.settings), "hold_out": not files.no_dev}
         asked = Asked(task=task, files=files, reading=reading, run=chosen, settings=named | {"group": files.group})
         asked.check()
-        console = Console(highlight=False, quiet=not main_process())
+        console = Console(highlight=False, quiet=not launch().main)
         if glue.glue_tasks is None:
             _on_files(asked, glue, console)
         else:
@@ -128,7 +128,7 @@ for kind in KINDS.values():
 def _on_files(asked: Asked, glue: GlueSettings, console: Console) -> None:
     files = asked.files
     read = [files.model, *files.train, *files.dev]
-    if main_process():  # the others would find what it has begun
+    if launch().main:  # the others would find what it has begun
         refuse_what_is_there(files.out, resume=asked.run.resume, overwrite=asked.run.overwrite, inputs=read)
     if not files.train or glue.glue is not None:
         other = ", or a task of GLUE with --task NAME --glue DIR" if asked.task.of_glue else ""
@@ -137,7 +137,7 @@ def _on_files(asked: Asked, glue: GlueSettings, console: Console) -> None:
 
 
 def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
-    with Show(Console(highlight=False, quiet=is_quiet() or not main_process()), order.out) as show:
+    with Show(Console(highlight=False, quiet=is_quiet() or not launch().main), order.out) as show:
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())

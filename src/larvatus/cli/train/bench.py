@@ -31,7 +31,7 @@ from larvatus.settings import BenchSettings, MachineSettings
 @from_structs
 def bench(
     chosen: Annotated[BenchSettings, Panel(None)],
-    machine: Annotated[MachineSettings, Panel(MACHINE)],
+    machine: Annotated[MachineSettings, Panel(MACHINE, without=("rank_timeout",))],
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: bench.png.")] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,

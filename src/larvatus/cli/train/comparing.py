@@ -30,7 +30,7 @@ _HELP = {
 
 Compared = Annotated[CompareSettings, Panel("The runs", first=("size", "seeds"))]
 EqualBudget = Annotated[BudgetSettings, Panel("How long", first=("minutes",), help=_HELP)]
-Machine = Annotated[MachineSettings, Panel(MACHINE, without=("deterministic",))]
+Machine = Annotated[MachineSettings, Panel(MACHINE, without=("deterministic", "rank_timeout"))]
 
 
 def show(results: Results, out: Path, *, as_json: bool) -> None:

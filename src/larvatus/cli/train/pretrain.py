@@ -7,7 +7,6 @@ larvatus pretrain --from bert-base/ --corpus my_texts/ --out runs/mine --add-wor
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +17,7 @@ from larvatus.api.pretraining import run_pretraining
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.options import MACHINE, MixedReading, MixedText
 from larvatus.cli.quiet import Quiet, chat, is_quiet
+from larvatus.engine.launch import launch
 from larvatus.errors import printable
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.settings import BudgetSettings, MachineSettings, PretrainSettings, keywords
@@ -47,7 +47,7 @@ def pretrain(
     given, how = text.read_with(reading)
     settings = keywords(chosen, time, machine, how)
     results = run_pretraining(recipe, corpus=given, out=out, quiet=is_quiet(), **settings)
-    if os.environ.get("RANK", "0") == "0":
+    if launch().main:
         _say(out, results)
 
 
