@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from larvatus.corpus.build import BuildOptions, CorpusSummary
 from larvatus.corpus.build import build_corpus as build_shards
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.errors import UsageError
 from larvatus.files import saying_what_is_full
-from larvatus.outputs import check_directory
+from larvatus.outputs import check_directory, check_outputs
+from larvatus.scale.set_aside import errors_to
+from larvatus.scale.settings import BulkSettings
 from larvatus.settings import Corpus, TextSettings, VocabularySettings, structs_of, text_given
 from larvatus.signals import resumable
 from larvatus.text.characters import CharactersConfig
@@ -45,7 +49,8 @@ def build_corpus(
         workers: Processes; one a core by default.
         watch: Who is told of progress: its `progress` and `notice` are called.
         **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text_field`,
-            `language_field`, `licence`.
+            `language_field`, `licence`; where it is encoded: `ray` (the address of a Ray cluster, or `"auto"`), and
+            `errors`, a file that bad rows go to while the build goes on.
 
     Returns:
         Counts of documents, sentences, words and tokens, by language too.
@@ -54,7 +59,9 @@ def build_corpus(
         >>> build_corpus(texts, tokenizer=vocabulary, out=folder / "corpus", workers=1).counts.documents
         60
     """
-    (text,) = structs_of(settings, TextSettings, of="build_corpus")
+    text, bulk = structs_of(settings, TextSettings, BulkSettings, of="build_corpus")
+    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
+    check_outputs(bulk.errors, overwrite=True, inputs=map(path_of, text_given(corpus)))
     watch = watch or BuildOptions()
     options = BuildOptions(
         language=text.language,
@@ -62,11 +69,13 @@ def build_corpus(
         reading=text.reading(),
         licence=text.licence,
         workers=workers,
+        executor=bulk.executor(workers=workers) if bulk.ray else None,
         progress=watch.progress,
         notice=watch.notice,
     )
     pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
-    with resumable("run the same command again: it goes on after the last finished shard"):
+    way = "run the same command again: it goes on after the last finished shard"
+    with resumable(way), errors_to(bulk.errors):
         return build_shards(text_given(corpus), pieces, Path(out), options)
 
 

@@ -60,6 +60,15 @@ def list_files(paths: Sequence[Source], *, skipped: Skipped | None = None) -> li
     return list(sources)
 
 
+def matching(names: Sequence[str]) -> list[str]:
+    """Names of files, with those that a pattern stands for in its place; anything else is left as it is."""
+    return [
+        os.fspath(file)
+        for name in names
+        for file in (list_files([name]) if glob.has_magic(name) and not os.path.exists(name) else [name])
+    ]
+
+
 def _local(name: str, skipped: Skipped) -> list[Source]:
     path = Path(name)
     if path.is_dir():

@@ -24,7 +24,7 @@ from rich.table import Table
 from larvatus import api
 from larvatus.cli.from_struct import from_structs
 from larvatus.cli.numbers import PROCESSES, ranged
-from larvatus.cli.options import Json, MixedReading, TextNames, text_of
+from larvatus.cli.options import Bulk, Json, MixedReading, TextNames, text_of
 from larvatus.cli.quiet import Quiet, chat, progress_console
 from larvatus.cli.text.counting import Counting
 from larvatus.corpus.build import BuildOptions, CorpusSummary
@@ -48,6 +48,7 @@ def build(
     tokenizer: Annotated[Path, typer.Option(metavar="DIR", help="The vocabulary to encode with.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
     reading: MixedReading,
+    bulk: Bulk,
     workers: Annotated[int | None, ranged(PROCESSES, help="Processes, up to 4 a core; one a core by default.")] = None,
     alpha: Shown = 0.3,
     as_json: Json = False,
@@ -55,7 +56,7 @@ def build(
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
     text, language = text_of(named.paths, named.languages, option="PATHS")
-    how = keywords(msgspec.structs.replace(reading, language=language))
+    how = keywords(msgspec.structs.replace(reading, language=language), bulk)
     mixture = MixtureConfig(alpha=alpha)
     console = progress_console(markup=False, emoji=False)
     with Counting("documents") as bar:
