@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from larvatus.corpus.remote import is_address, mirrored
 from larvatus.embed.passages import PassageOptions
 from larvatus.engine.settings import BUDGETS, MEMORY, MICROBATCH, WORKERS, Budget, Checkpointing, Runtime
 from larvatus.errors import UsageError, did_you_mean
@@ -280,9 +281,10 @@ def keywords(*structs: Struct) -> dict[str, Any]:
 
 
 def text_given(corpus: Corpus) -> list[Given]:
-    """Text in all the ways that it may be named."""
+    """Text in all the ways that it may be named; for a built corpus in remote storage, its mirror on this machine."""
     if isinstance(corpus, Mapping):
         return [LanguagePath.of(f"{language}={path}") for language, path in corpus.items()]
-    if isinstance(corpus, str | Path | LanguagePath):
-        return [corpus]
-    return list(corpus)
+    given = [corpus] if isinstance(corpus, str | Path | LanguagePath) else list(corpus)
+    if len(given) == 1 and isinstance(given[0], str) and is_address(given[0]):
+        return [mirrored(given[0]) or given[0]]
+    return given

@@ -15,6 +15,7 @@ from larvatus.errors import DataError
 from larvatus.files import as_text
 from larvatus.text.languages import Given, path_of, read_languages
 from larvatus.text.readers import Document, ReadOptions, Skipped, list_files
+from larvatus.text.storage import asking
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,9 @@ def contents(path: Given) -> str | None:
 
 
 def _as_stored(address: str) -> str:
-    try:
+    with asking(address):
         system, path = fsspec.core.url_to_fs(address)
         return str(system.ukey(path))
-    except (ImportError, ValueError, OSError) as fault:
-        raise DataError(f"{address} cannot be opened: {fault}") from fault
 
 
 def fingerprint(paths: Sequence[Given]) -> str | None:
