@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,81 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_here_and_there_are_one_contract() -> None:
     with Here().pool(lambda: 1, slow_square, what="a worker", fix="") as pool:
         assert [value for _, value in pool.map(range(3))] == [1, 2, 5]
+
+
+@pytest.mark.proof
+def test_embedding_goes_on_when_its_workers_are_killed(
+    cluster: str, larvatus: Any, tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "CHARACTERS", 400)
+    text = prose(tmp_path / "a.txt", 600)
+    shared = ["--model", tiny_directory, "--quiet"]
+    assert larvatus("embed", text, *shared, "--out", tmp_path / "here.parquet")[0] == 0
+    killed: list[int] = []
+    stopping = threading.Event()
+
+    def kill() -> None:
+        """Kill one worker a while after each has begun, twice."""
+        while len(killed) < 2 and not stopping.wait(0.3):
+            at_work = [pid for pid in workers() if pid not in killed]
+            if at_work and (tmp_path / "ray.parquet.parts" / f"{8 * len(killed) + 3:05d}.arrow").exists():
+                killed.append(at_work[0])
+                os.kill(at_work[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        code, _, complaint = larvatus("embed", text, *shared, "--out", tmp_path / "ray.parquet", "--ray", cluster)
+    finally:
+        stopping.set()
+        thread.join()
+    assert (code, len(killed)) == (0, 2), complaint
+    assert (tmp_path / "here.parquet").read_bytes() == (tmp_path / "ray.parquet").read_bytes()
+
+
+def workers() -> list[int]:
+    """Processes of our actors on this machine."""
+    pids = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes()
+        except OSError:
+            continue
+        if command.startswith(b"ray::_Worker"):
+            pids.append(int(path.parent.name))
+    return pids
+
+
+@pytest.mark.proof
+def test_memory_stays_flat_over_ten_times_the_data(
+    cluster: str, larvatus: Any, tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "CHARACTERS", 1 << 15)
+    peaks = []
+    for times in (1, 10):
+        text = prose(tmp_path / f"{times}.txt", 400 * times, words=200)
+        rest = ["--model", tiny_directory, "--out", tmp_path / f"{times}.npy", "--unit", "word", "--ray", cluster]
+        peak, stopping = [0], threading.Event()
+
+        def watch(peak: list[int] = peak, stopping: threading.Event = stopping) -> None:
+            while not stopping.wait(0.1):
+                peak[0] = max(peak[0], sum(map(own_memory, [os.getpid(), *workers()])))
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        assert larvatus("embed", text, *rest)[0] == 0
+        stopping.set()
+        thread.join()
+        peaks.append(peak[0])
+    written = (tmp_path / "10.npy").stat().st_size
+    assert written > 40e6  # more than the room that memory may grow by
+    assert peaks[1] - peaks[0] < 25e6, peaks
+
+
+def own_memory(pid: int) -> int:
+    """Bytes that a process has to itself: neither mapped from files nor shared."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))

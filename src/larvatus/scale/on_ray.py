@@ -160,8 +160,8 @@ class _Work(Generic[State, Task, Result]):
 class _Worker:
     """What runs in a process of the cluster."""
 
-    def __init__(self, state: Callable[[], Any], function: Callable[[Any, Any], Any], version: str) -> None:
-        self._make, self._function, self._version = state, function, version
+    def __init__(self, kept: list[Any], function: Callable[[Any, Any], Any], version: str) -> None:
+        self._kept, self._function, self._version = kept, function, version
         self._made: list[Any] = []
 
     def ready(self) -> int:
@@ -176,7 +176,9 @@ class _Worker:
                     f"{node} has Larvatus {VERSION}, this machine {self._version}; install the same on all nodes"
                 )
             if not self._made:
-                self._made.append(self._make())
+                import ray  # where this runs, it is there
+
+                self._made.append(ray.get(self._kept[0])())
             return True, self._function(self._made[0], task)
         except LarvatusError as fault:
             return False, fault
@@ -189,8 +191,8 @@ class _RayPool(Generic[State, Task, Result]):
         self._ray, self._work = ray, work
         count, each = self._shares(settings)
         kind = ray.remote(_Worker).options(max_restarts=-1, max_task_retries=TRIES - 1, **each)
-        kept = ray.put(work.state)  # once, however many workers read it
-        self._actors = [kind.remote(kept, work.function, VERSION) for _ in range(count)]
+        self._kept = ray.put(work.state)  # once, however many workers read it, and for those that come after a death
+        self._actors = [kind.remote([self._kept], work.function, VERSION) for _ in range(count)]
         self._starting = {actor.ready.remote(): actor for actor in self._actors}
         self._load: dict[Any, int] = {}  # workers that have started, and how many tasks each has
         self._at_work: dict[Any, Any] = {}  # tasks that are not known to be done, and the worker of each

@@ -116,7 +116,7 @@ def _write_parts(
     fix = "run the same command with --resume: it goes on from what was written"
     with carrying.executor.pool(state, embed_block, what="an embedding worker", fix=fix) as pool:
         for block in pool.map(blocks):
-            stand = block.after(stand)
+            stand = _after(stand, block.added)
             parts.add(block.rows, stand, block.faults)
             carrying.progress(stand)
     return stand
@@ -140,10 +140,6 @@ class EmbeddedBlock:
     rows: Any
     added: Stand
     faults: list[str]
-
-    def after(self, stand: Stand) -> Stand:
-        sums = {name: getattr(stand, name) + getattr(self.added, name) for name in Stand.__struct_fields__}
-        return Stand(**{**sums, "documents": self.added.documents})
 
 
 def embed_block(work: _Embedding, block: list[Piece]) -> EmbeddedBlock:
@@ -216,3 +212,8 @@ def _blocks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
             block, size = [], 0
     if block:
         yield block
+
+
+def _after(stand: Stand, added: Stand) -> Stand:
+    sums = {name: getattr(stand, name) + getattr(added, name) for name in Stand.__struct_fields__}
+    return Stand(**{**sums, "documents": added.documents})
