@@ -21,7 +21,7 @@ from larvatus.engine.settings import BUDGETS, MEMORY, MICROBATCH, WORKERS, Budge
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.pretraining.prepare import TextOptions
-from larvatus.ranges import Count, Length, Range, Seed, Share, Size, Steps, check_ranges
+from larvatus.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps, check_ranges
 from larvatus.text.documents import ReadOptions
 from larvatus.text.encodings import UTF_8, check_encoding
 from larvatus.text.languages import Given, LanguagePath
@@ -234,6 +234,8 @@ class VocabularySettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Fold case and accents; default: as the family does."""
     alpha: Share = 1.0
     """Exponent of the language mixture, 0 (all alike) to 1 (as they come)."""
+    sample: PositiveShare = 1.0
+    """Share of the documents that are counted, drawn at random."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
 

@@ -65,8 +65,8 @@ KNOWN_FLAGS = {
     "larvatus recipes show": "--json --set --size",
     "larvatus tokenizer": "",
     "larvatus tokenizer train": (
-        "--alpha --cased --encoding --json --language --language-field --lowercase --on-bad --out --overwrite "
-        "--quiet --size --split --text-field --type"
+        "--alpha --cased --encoding --errors --json --language --language-field --lowercase --on-bad --out "
+        "--overwrite --quiet --ray --sample --size --split --text-field --type"
     ),
     "larvatus tokenizer show": "--json",
     "larvatus corpus": "",

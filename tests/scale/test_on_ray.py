@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from larvatus.api import train_tokenizer
 from larvatus.corpus.build import BuildOptions, build_corpus
 from larvatus.embed.bulk import bulk
 from larvatus.errors import LarvatusError
@@ -216,3 +217,22 @@ def own_memory(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("alpha", [1.0, 0.3])
+def test_a_vocabulary_counted_on_a_cluster_is_the_same(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alpha: float
+) -> None:
+    monkeypatch.setattr("larvatus.text.counting.PORTION", 5_000)
+    texts = {"en": prose(tmp_path / "en.txt", 200), "sw": prose(tmp_path / "sw.txt", 60, seed=1)}
+    settings = {"size": 40, "alpha": alpha, "sample": 0.5}
+    whole = train_tokenizer(texts, size=40, alpha=alpha)
+    here = train_tokenizer(texts, **settings)
+    there = train_tokenizer(texts, **settings, ray=cluster)
+    assert here.pieces == there.pieces
+    assert here.counts is not None
+    assert there.counts is not None
+    assert whole.counts is not None
+    assert here.counts.tolist() == there.counts.tolist()
+    assert 0.3 < here.counts.sum() / whole.counts.sum() < 0.7  # of half of the documents

@@ -19,6 +19,7 @@ from larvatus.corpus.mixture import MixtureConfig
 from larvatus.errors import UsageError
 from larvatus.files import saying_what_is_full
 from larvatus.outputs import check_directory, check_outputs
+from larvatus.rng import stream
 from larvatus.scale.set_aside import errors_to
 from larvatus.scale.settings import BulkSettings
 from larvatus.settings import Corpus, TextSettings, VocabularySettings, structs_of, text_given
@@ -104,8 +105,8 @@ def train_tokenizer(
         out: A new directory to save it in.
         read: Counts what was read and what was left out.
         **settings: `kind` (`wordpiece`, `byte-bpe`, `bpe`, `unigram`, `characters`), `size` (pieces in all),
-            `lowercase`, `alpha` (exponent of the language mixture), `overwrite`; how text is read, as in
-            `build_corpus`.
+            `lowercase`, `alpha` (exponent of the language mixture), `sample` (share of the documents that are counted),
+            `overwrite`; how text is read and where words are counted, as in `build_corpus`.
 
     Returns:
         The tokenizer.
@@ -114,7 +115,8 @@ def train_tokenizer(
         >>> train_tokenizer(texts, kind="bpe", size=80).kind
         'bpe'
     """
-    chosen, text = structs_of(settings, VocabularySettings, TextSettings, of="train_tokenizer")
+    chosen, text, bulk = structs_of(settings, VocabularySettings, TextSettings, BulkSettings, of="train_tokenizer")
+    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
     given, mixture = text_given(corpus), MixtureConfig(alpha=chosen.alpha)
     config = _vocabulary(chosen)
     if out is not None:
@@ -122,12 +124,20 @@ def train_tokenizer(
         with saying_what_is_full(Path(out)):
             Path(out).mkdir(parents=True, exist_ok=True)  # what cannot be written is refused before text is read
     read = read or Read()
-    documents = read.count(read_languages(given, options=text.reading(), skipped=read.skipped))
+    documents = read.count(_drawn(read_languages(given, options=text.reading(), skipped=read.skipped), chosen.sample))
     repeats = mixture.repeats if mixture.alpha < 1 else None
-    tokenizer = train_mixed_vocabulary(documents, config, repeats, language=text.language)
+    with errors_to(bulk.errors):
+        tokenizer = train_mixed_vocabulary(documents, config, repeats, language=text.language, executor=bulk.executor())
     if out is not None:
         tokenizer.save(Path(out))
     return tokenizer
+
+
+def _drawn(documents: Iterable[Document], share: float) -> Iterator[Document]:
+    """Documents drawn at random, each with the same chance: the same ones every time."""
+    for number, document in enumerate(documents):
+        if share >= 1 or stream(0, "vocabulary sample", item=number).random() < share:
+            yield document
 
 
 def _vocabulary(chosen: VocabularySettings) -> TokenizerConfig:

@@ -160,14 +160,14 @@ class _Work(Generic[State, Task, Result]):
 class _Worker:
     """What runs in a process of the cluster."""
 
-    def __init__(self, kept: list[Any], function: Callable[[Any, Any], Any], version: str) -> None:
-        self._kept, self._function, self._version = kept, function, version
+    def __init__(self, function: Callable[[Any, Any], Any], version: str) -> None:
+        self._function, self._version = function, version
         self._made: list[Any] = []
 
     def ready(self) -> int:
         return os.getpid()
 
-    def run(self, task: Any) -> tuple[bool, Any]:
+    def run(self, task: Any, kept: list[Any]) -> tuple[bool, Any]:
         """A result, or the error that a user can cause; any other is a fault of ours, and Ray shows it whole."""
         try:
             if self._version != VERSION:
@@ -178,7 +178,7 @@ class _Worker:
             if not self._made:
                 import ray  # where this runs, it is there
 
-                self._made.append(ray.get(self._kept[0])())
+                self._made.append(ray.get(kept[0])())
             return True, self._function(self._made[0], task)
         except LarvatusError as fault:
             return False, fault
@@ -191,8 +191,8 @@ class _RayPool(Generic[State, Task, Result]):
         self._ray, self._work = ray, work
         count, each = self._shares(settings)
         kind = ray.remote(_Worker).options(max_restarts=-1, max_task_retries=TRIES - 1, **each)
-        self._kept = ray.put(work.state)  # once, however many workers read it, and for those that come after a death
-        self._actors = [kind.remote([self._kept], work.function, VERSION) for _ in range(count)]
+        self._kept = ray.put(work.state)  # once, for all workers, and for those that come after a death
+        self._actors = [kind.remote(work.function, VERSION) for _ in range(count)]
         self._starting = {actor.ready.remote(): actor for actor in self._actors}
         self._load: dict[Any, int] = {}  # workers that have started, and how many tasks each has
         self._at_work: dict[Any, Any] = {}  # tasks that are not known to be done, and the worker of each
@@ -213,7 +213,7 @@ class _RayPool(Generic[State, Task, Result]):
             while len(under_way) >= AHEAD * max(1, len(self._load)):
                 yield self._take(under_way.popleft())
             actor = self._idle()
-            reference = actor.run.remote(task)
+            reference = actor.run.remote(task, [self._kept])
             self._load[actor] += 1
             self._at_work[reference] = actor
             under_way.append(reference)
