@@ -9,38 +9,42 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from scale_simulation import FORWARD
 
 SIZES = (1e6, 4e6, 16e6)
 """Bytes that are reduced."""
-WIDTH, LAYERS, ROWS = 768, 6, 256
-"""Of the network whose steps are measured: 14 MB of gradients."""
-BUCKET_MB = 4
-TURNS = 30
-PROCESSES = (1, 2, 4)
+BUCKETS, BUCKET_BYTES = 4, 4e6
+"""Of a step's gradients."""
+COMPUTE_S = (0.005, 0.02, 0.08)
+"""Of steps that are measured; a rank sleeps so long, as it would wait for a GPU."""
+LOAD_S = 0.12
+"""Of the last step again, with a loader that needs longer than the step."""
+TURNS = 40
+PROCESSES = (2, 4)
 
 
 @dataclass(frozen=True)
 class Measured:
     reductions: dict[int, dict[float, float]]
     """Seconds by ranks and bytes."""
-    steps: dict[int, float]
-    """Seconds of a step by ranks."""
-    alone: dict[int, float]
-    """The same without reductions, while the other ranks do the same."""
-    gradient_bytes: float
+    steps: dict[int, list[tuple[float, float, float]]]
+    """By ranks: seconds of computing, of loading, and of the whole step."""
     build_bytes_s: float
     """Of text into shards, one core."""
     loader_tokens_s: float
@@ -63,17 +67,15 @@ def measure() -> Measured:
     answers = {ranks: _processes(ranks) for ranks in PROCESSES}
     build, load = _text()
     return Measured(
-        reductions={n: {float(size): s for size, s in told["reduce"].items()} for n, told in answers.items() if n > 1},
-        steps={n: told["step"] for n, told in answers.items()},
-        alone={n: told["alone"] for n, told in answers.items()},
-        gradient_bytes=answers[1]["bytes"],
+        reductions={n: {float(size): s for size, s in told["reduce"].items()} for n, told in answers.items()},
+        steps={n: [tuple(step) for step in told["steps"]] for n, told in answers.items()},
         build_bytes_s=build,
         loader_tokens_s=load,
         fsync_s=_fsync(),
     )
 
 
-def _processes(ranks: int) -> dict[str, dict[str, float]]:
+def _processes(ranks: int) -> dict[str, Any]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -88,7 +90,7 @@ def _processes(ranks: int) -> dict[str, dict[str, float]]:
 
 
 def serve(rank: int, ranks: int, port: int) -> None:
-    """A rank: reductions of some sizes, then training steps."""
+    """A rank: reductions of some sizes, then steps."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     reduce = {}
@@ -96,27 +98,41 @@ def serve(rank: int, ranks: int, port: int) -> None:
         tensor = torch.zeros(int(size) // 4)
         dist.barrier()
         reduce[size] = quickest(lambda tensor=tensor: dist.all_reduce(tensor))
-    network: nn.Module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
-    size = sum(parameter.numel() * 4 for parameter in network.parameters())
-    alone = _steps(network)
-    step = _steps(nn.parallel.DistributedDataParallel(network, bucket_cap_mb=BUCKET_MB)) if ranks > 1 else alone
+    steps = [(compute, 0.0, _step(compute, 0.0)) for compute in COMPUTE_S]
+    steps.append((COMPUTE_S[-1], LOAD_S, _step(COMPUTE_S[-1], LOAD_S)))
     if rank == 0:
-        print(json.dumps({"reduce": reduce, "step": step, "alone": alone, "bytes": size}))
+        print(json.dumps({"reduce": reduce, "steps": steps}))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def _steps(network: nn.Module) -> float:
-    x = torch.randn(ROWS, WIDTH)
+def _step(compute: float, load: float) -> float:
+    """Seconds of a step: forward, then a bucket after the other, reduced while the next is computed."""
+    buckets = [torch.zeros(int(BUCKET_BYTES) // 4) for _ in range(BUCKETS)]
+    ready: queue.Queue[int] = queue.Queue(maxsize=2)
 
-    def step() -> None:
-        network.zero_grad(set_to_none=True)
-        network(x).square().mean().backward()
+    def loading() -> None:
+        for number in range(TURNS):
+            time.sleep(load)
+            ready.put(number)
 
-    for _ in range(3):
-        step()
+    loader = threading.Thread(target=loading)
+    ends = []
     dist.barrier()
-    return quickest(step)
+    loader.start()
+    for _ in range(TURNS):
+        ready.get()
+        time.sleep(compute * FORWARD)
+        under_way = []
+        for bucket in buckets:
+            time.sleep(compute * (1 - FORWARD) / BUCKETS)
+            under_way.append(dist.all_reduce(bucket, async_op=True))
+        for work in under_way:
+            work.wait()
+        ends.append(time.perf_counter())
+    loader.join()
+    # the quicker half: others want the cores too
+    return statistics.mean(sorted(b - a for a, b in pairwise(ends[3:]))[: TURNS // 2])
 
 
 def _text() -> tuple[float, float]:

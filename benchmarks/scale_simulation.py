@@ -30,8 +30,7 @@ class Ring:
     latency_s: float
     """Of a hop."""
     cores: int | None = None
-    """Of the one machine that all ranks are on, whose cores compute and copy; None: a GPU and a network of its own for
-    each rank."""
+    """Of the one machine that all ranks are on, whose cores copy; None: a network card of its own for each rank."""
 
     def seconds(self, size: float, ranks: int) -> float:
         """To reduce `size` bytes over all ranks."""
@@ -40,17 +39,13 @@ class Ring:
         crowding = 1.0 if self.cores is None else max(1.0, ranks / self.cores)
         return 2 * (ranks - 1) * self.latency_s + 2 * (ranks - 1) / ranks * size / self.bandwidth * crowding
 
-    def overlaps(self, ranks: int) -> bool:
-        """Whether copying goes on beside computing: a core, or a network card, must be free for it."""
-        return self.cores is None or ranks < self.cores
-
 
 @dataclass(frozen=True)
 class Step:
     """What a rank does in a step."""
 
     compute_s: float
-    """Forward and backward, without reductions; on one machine, while as many other ranks do the same."""
+    """Forward and backward, without reductions."""
     gradient_bytes: float
     bucket_bytes: float = 25e6
     update_s: float = 0.0
@@ -78,7 +73,7 @@ def simulate(step: Step, ring: Ring, ranks: int, *, steps: int = STEPS, seed: in
         end = float((begins + took).max())
         sent = 0.0
         for share, seconds in zip(ready_share, reduce, strict=True):
-            ready = float((begins + took * (FORWARD + (1 - FORWARD) * share)).max()) if ring.overlaps(ranks) else end
+            ready = float((begins + took * (FORWARD + (1 - FORWARD) * share)).max())
             sent = max(sent, ready) + seconds
         ends.append(max(end, sent) + step.update_s)
     first = steps // 10
