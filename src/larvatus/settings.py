@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from larvatus.corpus.remote import is_address, mirrored
 from larvatus.embed.passages import PassageOptions
 from larvatus.engine.settings import (
     BUDGETS,
@@ -32,7 +33,7 @@ from larvatus.engine.settings import (
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.pretraining.prepare import TextOptions
-from larvatus.ranges import Count, Length, Range, Seed, Share, Size, Steps, check_ranges
+from larvatus.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps, check_ranges
 from larvatus.text.documents import ReadOptions
 from larvatus.text.encodings import UTF_8, check_encoding
 from larvatus.text.languages import Given, LanguagePath
@@ -251,6 +252,8 @@ class VocabularySettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Fold case and accents; default: as the family does."""
     alpha: Share = 1.0
     """Exponent of the language mixture, 0 (all alike) to 1 (as they come)."""
+    sample: PositiveShare = 1.0
+    """Share of the documents that are counted, drawn at random."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
 
@@ -298,9 +301,10 @@ def keywords(*structs: Struct) -> dict[str, Any]:
 
 
 def text_given(corpus: Corpus) -> list[Given]:
-    """Text in all the ways that it may be named."""
+    """Text in all the ways that it may be named; for a built corpus in remote storage, its mirror on this machine."""
     if isinstance(corpus, Mapping):
         return [LanguagePath.of(f"{language}={path}") for language, path in corpus.items()]
-    if isinstance(corpus, str | Path | LanguagePath):
-        return [corpus]
-    return list(corpus)
+    given = [corpus] if isinstance(corpus, str | Path | LanguagePath) else list(corpus)
+    if len(given) == 1 and isinstance(given[0], str) and is_address(given[0]):
+        return [mirrored(given[0]) or given[0]]
+    return given

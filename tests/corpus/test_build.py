@@ -18,6 +18,7 @@ import pytest
 
 from larvatus import files, rng
 from larvatus.corpus import build as build_module
+from larvatus.corpus import processes
 from larvatus.corpus.build import BuildOptions, build_corpus
 from larvatus.corpus.format import Counts
 from larvatus.corpus.store import Corpus
@@ -315,7 +316,7 @@ def test_a_killed_worker_is_named(
 ) -> None:
     started: list[int] = []
 
-    class Watched(build_module.Workers):  # type: ignore[type-arg]
+    class Watched(processes.Workers):  # type: ignore[type-arg]
         def __init__(self, *args: object, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)  # type: ignore[arg-type]
             started.extend(self.pids)
@@ -324,7 +325,7 @@ def test_a_killed_worker_is_named(
         while started:
             os.kill(started.pop(), signal.SIGKILL)
 
-    monkeypatch.setattr(build_module, "Workers", Watched)
+    monkeypatch.setattr(processes, "Workers", Watched)
     says = r"corpus worker \(pid \d+\) was killed \(SIGKILL.*run the same command again"
     with pytest.raises(LarvatusError, match=says):
         build_corpus([text_file], tokenizer, tmp_path / "corpus", with_(workers=2, progress=kill))

@@ -65,14 +65,14 @@ KNOWN_FLAGS = {
     "larvatus recipes show": "--json --set --size",
     "larvatus tokenizer": "",
     "larvatus tokenizer train": (
-        "--alpha --cased --encoding --json --language --language-field --lowercase --on-bad --out --overwrite "
-        "--quiet --size --split --text-field --type"
+        "--alpha --cased --encoding --errors --json --language --language-field --lowercase --on-bad --out "
+        "--overwrite --quiet --ray --sample --size --split --text-field --type"
     ),
     "larvatus tokenizer show": "--json",
     "larvatus corpus": "",
     "larvatus corpus build": (
-        "--alpha --encoding --json --language --language-field --licence --on-bad --out --quiet --sentences "
-        "--split --text-field --tokenizer --workers"
+        "--alpha --encoding --errors --json --language --language-field --licence --on-bad --out --quiet --ray "
+        "--sentences --split --text-field --tokenizer --workers"
     ),
     "larvatus corpus show": "--alpha --json",
     "larvatus corpus verify": "--json",
@@ -99,13 +99,13 @@ KNOWN_FLAGS = {
         "--truncate --word"
     ),
     "larvatus embed": (
-        "--device --dtype --encoding --json --language --layers --model --normalise --on-bad --out --overlap "
-        "--overwrite --pool --precision --quantise --quiet --resume --runtime --sentences --split "
-        "--standardise --text-field --unit"
+        "--device --dtype --encoding --errors --json --language --layers --model --normalise --on-bad --out --overlap "
+        "--overwrite --pool --precision --quantise --quiet --ray --resume --runtime --sentences --split --standardise "
+        "--text-field --unit"
     ),
     "larvatus score": (
-        "--device --encoding --file --json --method --model --normalise --out --overwrite --pairs --quantise "
-        "--quiet --resume --runtime"
+        "--device --encoding --errors --file --json --method --model --normalise --out --overwrite --pairs --quantise "
+        "--quiet --ray --resume --runtime"
     ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
@@ -155,8 +155,8 @@ KNOWN_FLAGS = {
         "--no-quoting --pair --quoting --separator --tag --target --task --text --word"
     ),
     "larvatus predict": (
-        "--batch-tokens --beams --device --encoding --ending --file --format --json --length --merge --out "
-        "--overlap --overwrite --pair --pair-column --probabilities --quantise --runtime --text --top "
+        "--batch-tokens --beams --device --encoding --ending --errors --file --format --json --length --merge --out "
+        "--overlap --overwrite --pair --pair-column --probabilities --quantise --ray --resume --runtime --text --top "
         "--truncate"
     ),
     "larvatus prompt": (

@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from larvatus.corpus.build import BuildOptions, CorpusSummary
 from larvatus.corpus.build import build_corpus as build_shards
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.errors import UsageError
 from larvatus.files import saying_what_is_full
-from larvatus.outputs import check_directory
+from larvatus.outputs import check_directory, check_outputs
+from larvatus.rng import stream
+from larvatus.scale.set_aside import errors_to
+from larvatus.scale.settings import BulkSettings
 from larvatus.settings import Corpus, TextSettings, VocabularySettings, structs_of, text_given
 from larvatus.signals import resumable
 from larvatus.text.characters import CharactersConfig
@@ -45,7 +50,8 @@ def build_corpus(
         workers: Processes; one a core by default.
         watch: Who is told of progress: its `progress` and `notice` are called.
         **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text_field`,
-            `language_field`, `licence`.
+            `language_field`, `licence`; where it is encoded: `ray` (the address of a Ray cluster, or `"auto"`), and
+            `errors`, a file that bad rows go to while the build goes on.
 
     Returns:
         Counts of documents, sentences, words and tokens, by language too.
@@ -54,7 +60,9 @@ def build_corpus(
         >>> build_corpus(texts, tokenizer=vocabulary, out=folder / "corpus", workers=1).counts.documents
         60
     """
-    (text,) = structs_of(settings, TextSettings, of="build_corpus")
+    text, bulk = structs_of(settings, TextSettings, BulkSettings, of="build_corpus")
+    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
+    check_outputs(bulk.errors, overwrite=True, inputs=map(path_of, text_given(corpus)))
     watch = watch or BuildOptions()
     options = BuildOptions(
         language=text.language,
@@ -62,11 +70,13 @@ def build_corpus(
         reading=text.reading(),
         licence=text.licence,
         workers=workers,
+        executor=bulk.executor(workers=workers) if bulk.ray else None,
         progress=watch.progress,
         notice=watch.notice,
     )
     pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
-    with resumable("run the same command again: it goes on after the last finished shard"):
+    way = "run the same command again: it goes on after the last finished shard"
+    with resumable(way), errors_to(bulk.errors):
         return build_shards(text_given(corpus), pieces, Path(out), options)
 
 
@@ -95,8 +105,8 @@ def train_tokenizer(
         out: A new directory to save it in.
         read: Counts what was read and what was left out.
         **settings: `kind` (`wordpiece`, `byte-bpe`, `bpe`, `unigram`, `characters`), `size` (pieces in all),
-            `lowercase`, `alpha` (exponent of the language mixture), `overwrite`; how text is read, as in
-            `build_corpus`.
+            `lowercase`, `alpha` (exponent of the language mixture), `sample` (share of the documents that are counted),
+            `overwrite`; how text is read and where words are counted, as in `build_corpus`.
 
     Returns:
         The tokenizer.
@@ -105,7 +115,8 @@ def train_tokenizer(
         >>> train_tokenizer(texts, kind="bpe", size=80).kind
         'bpe'
     """
-    chosen, text = structs_of(settings, VocabularySettings, TextSettings, of="train_tokenizer")
+    chosen, text, bulk = structs_of(settings, VocabularySettings, TextSettings, BulkSettings, of="train_tokenizer")
+    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
     given, mixture = text_given(corpus), MixtureConfig(alpha=chosen.alpha)
     config = _vocabulary(chosen)
     if out is not None:
@@ -113,12 +124,20 @@ def train_tokenizer(
         with saying_what_is_full(Path(out)):
             Path(out).mkdir(parents=True, exist_ok=True)  # what cannot be written is refused before text is read
     read = read or Read()
-    documents = read.count(read_languages(given, options=text.reading(), skipped=read.skipped))
+    documents = read.count(_drawn(read_languages(given, options=text.reading(), skipped=read.skipped), chosen.sample))
     repeats = mixture.repeats if mixture.alpha < 1 else None
-    tokenizer = train_mixed_vocabulary(documents, config, repeats, language=text.language)
+    with errors_to(bulk.errors):
+        tokenizer = train_mixed_vocabulary(documents, config, repeats, language=text.language, executor=bulk.executor())
     if out is not None:
         tokenizer.save(Path(out))
     return tokenizer
+
+
+def _drawn(documents: Iterable[Document], share: float) -> Iterator[Document]:
+    """Documents drawn at random, each with the same chance: the same ones every time."""
+    for number, document in enumerate(documents):
+        if share >= 1 or stream(0, "vocabulary sample", item=number).random() < share:
+            yield document
 
 
 def _vocabulary(chosen: VocabularySettings) -> TokenizerConfig:

@@ -9,15 +9,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Struct
 
-from larvatus.embed.bulk.bulk import BulkOptions, BulkSummary
+from larvatus.embed.bulk.bulk import BulkOptions, BulkSummary, Carrying
 from larvatus.embed.bulk.bulk import embed_files as write_vectors
 from larvatus.embed.bulk.parts import Stand
 from larvatus.embed.options import EmbedOptions, Pool, Precision, Unit
 from larvatus.flags import Flag
 from larvatus.model import Model, load
+from larvatus.outputs import check_outputs
 from larvatus.ranges import CountOrNone, check_ranges
+from larvatus.scale.set_aside import errors_to
+from larvatus.scale.settings import BulkSettings
 from larvatus.settings import TextSettings, structs_of
 
 
@@ -65,7 +69,8 @@ def embed_files(
         out: `vectors.parquet`, `.arrow`, `.safetensors` or `.npy`.
         progress: Called with how far it is.
         **settings: `unit`, `layers`, `pool`, `normalise`, `standardise`, `dtype`, `overlap`, `precision`, `overwrite`,
-            `resume`; how text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text_field`.
+            `resume`; how text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text_field`; where it
+            runs: `ray` (the address of a Ray cluster, or `"auto"`), and `errors`, a file for bad rows.
 
     Returns:
         How much was read and written.
@@ -74,7 +79,10 @@ def embed_files(
         >>> embed_files(model, texts, out=folder / "vectors.parquet", unit="document").stand.units
         60
     """
-    chosen, text = structs_of(settings, EmbedSettings, TextSettings, of="embed_files")
+    chosen, text, bulk = structs_of(settings, EmbedSettings, TextSettings, BulkSettings, of="embed_files")
+    text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
+    paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
+    check_outputs(bulk.errors, overwrite=True, inputs=paths)
     loaded = model if isinstance(model, Model) else load(model)
     options = BulkOptions(
         embed=EmbedOptions(
@@ -91,12 +99,11 @@ def embed_files(
         language=text.language,
         number=chosen.dtype,
     )
-    return write_vectors(
-        loaded,
-        [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus],
-        Path(out),
-        options,
+    carrying = Carrying(
         resume=chosen.resume,
         overwrite=chosen.overwrite,
         progress=progress,
+        executor=bulk.executor(device=loaded.wanted_device),
     )
+    with errors_to(bulk.errors):
+        return write_vectors(loaded, paths, Path(out), options, carrying)

@@ -14,6 +14,7 @@ import typer
 from larvatus.cli.commands import COMMANDS
 from larvatus.cli.last_resort import STOPPED, complain, known, stopping_at_once
 from larvatus.cli.lazy import Lazy
+from larvatus.cli.optional_address import with_address
 from larvatus.cli.quiet import hush
 from larvatus.cli.streams import ReaderGone, go_on_without_stdout
 from larvatus.errors import LarvatusError, UsageError
@@ -106,7 +107,7 @@ def _invoke(arguments: list[str]) -> int:
     if COMPLETION in os.environ:  # the shell asks what may stand here
         command._main_shell_completion({}, "larvatus", COMPLETION)
     try:
-        with command.make_context("larvatus", list(arguments)) as context:
+        with command.make_context("larvatus", with_address(arguments)) as context:
             command.invoke(context)
     except typer.Exit as ended:
         return ended.exit_code

@@ -12,6 +12,7 @@ from msgspec import Struct
 from larvatus.cli.from_struct import Panel
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
+from larvatus.scale.settings import BulkSettings
 from larvatus.settings import TextSettings
 from larvatus.text.encodings import UTF_8, check_encoding, reading_in
 from larvatus.text.languages import Given, LanguagePath
@@ -87,6 +88,10 @@ MixedText = Annotated[Texts, Panel(READING, first=("corpus",))]
 MixedReading = Annotated[TextSettings, Panel(READING, without=("language",))]
 Reading = Annotated[TextSettings, Panel(READING, without=("language_field", "licence"))]
 """How text in one language is read."""
+
+
+Bulk = Annotated[BulkSettings, Panel("Many machines, bad rows")]
+"""Where a long job runs."""
 
 
 class TextNames(Struct, frozen=True, kw_only=True):

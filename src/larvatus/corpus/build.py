@@ -32,13 +32,14 @@ from larvatus.corpus.format import (
     write_manifest,
 )
 from larvatus.corpus.journal import Entry, Journal
-from larvatus.corpus.processes import Workers, check_count
+from larvatus.corpus.processes import Processes, check_count
 from larvatus.corpus.shards import ShardWriter
 from larvatus.corpus.sources import Text, left_out
 from larvatus.corpus.standing import ELSE, finished, keep_tokenizer, refuse_what_is_not_ours, take_up
 from larvatus.corpus.units import UNIT_CHARACTERS, Piece, Unit, units
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.regular_files import only_regular
+from larvatus.scale.executor import Executor
 from larvatus.text.languages import Given
 from larvatus.text.readers import Document, ReadOptions
 from larvatus.text.tokenizer import Tokenizer
@@ -57,6 +58,8 @@ class BuildOptions:
     """Licence of the text, as given; it goes into the datasheet."""
     workers: int | None = None
     """Processes that encode; all cores by default. The result does not depend on it."""
+    executor: Executor | None = None
+    """Who encodes, where it is not processes of this machine: a Ray cluster. The result does not depend on it."""
     unit_characters: int = UNIT_CHARACTERS
     shard_bytes: int = 64 << 20
     progress: Callable[[Counts], None] = lambda counts: None
@@ -141,14 +144,15 @@ class _Build:
         self._skip_what_stands(stream, text)
         head = list(islice(stream, 2))
         given = self._options.workers or len(os.sched_getaffinity(0))
-        workers = given if len(head) == 2 else 0  # one unit is not worth a process
+        cores = Processes(given if len(head) == 2 else 0)  # one unit is not worth a process
+        executor = self._options.executor or cores
 
         def prepared() -> Encoder:
             return Encoder.of(tokenizer, self._options.sentences)
 
         what, fix = "a corpus worker", "run the same command again: it goes on after the last finished shard"
         try:
-            with Workers(workers, prepared, encode_unit, what=what, fix=fix) as pool:
+            with executor.pool(prepared, encode_unit, what=what, fix=fix) as pool:
                 for encoded in pool.map(self._tasks(chain(head, stream))):
                     self._take(encoded)
             self._finish_shard()

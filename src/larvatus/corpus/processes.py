@@ -30,6 +30,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
@@ -55,6 +56,18 @@ _START = (
 _PR_SET_PDEATHSIG = 1
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "ARROW_NUM_THREADS")
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}  # page faults cost more
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The executor (`scale/executor.py`) of this machine's cores."""
+
+    count: int
+
+    def pool(
+        self, state: Callable[[], State], function: Callable[[State, Task], Result], *, what: str, fix: str
+    ) -> Workers[State, Task, Result]:
+        return Workers(self.count, state, function, what=what, fix=fix)
 
 
 class Workers(Generic[State, Task, Result]):

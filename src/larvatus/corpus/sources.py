@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import fsspec
+
 from larvatus.corpus.format import Source
 from larvatus.errors import DataError
 from larvatus.files import as_text
 from larvatus.text.languages import Given, path_of, read_languages
 from larvatus.text.readers import Document, ReadOptions, Skipped, list_files
+from larvatus.text.storage import asking
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,15 @@ def describe(paths: Sequence[Given], licence: str) -> tuple[Source, ...]:
 def contents(path: Given) -> str | None:
     """SHA-256 of the files that a path stands for, names and bytes; None where they cannot be read twice.
 
-    Sizes and times would be quicker to look at, but an edit need not change them.
+    Sizes and times would be quicker to look at, but an edit need not change them. What lies at an address is not
+    fetched for that: its storage tells one version from another (ETag, size, time).
     """
     digest = hashlib.sha256(str(path).encode(errors="surrogateescape"))
     for file in list_files([path_of(path)]):
-        if not isinstance(file, Path) or not file.is_file():  # standard input, an address, a pipe
+        if isinstance(file, str) and "://" in file:
+            digest.update(f"\x00{file}\x00{_as_stored(file)}".encode(errors="surrogateescape"))
+            continue
+        if not isinstance(file, Path) or not file.is_file():  # standard input, a pipe
             return None
         try:
             with file.open("rb") as opened:
@@ -86,6 +93,12 @@ def contents(path: Given) -> str | None:
             raise DataError(f"{file} cannot be read: {fault.strerror}") from fault
         digest.update(f"\x00{file}\x00{content}".encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def _as_stored(address: str) -> str:
+    with asking(address):
+        system, path = fsspec.core.url_to_fs(address)
+        return str(system.ukey(path))
 
 
 def fingerprint(paths: Sequence[Given]) -> str | None:

@@ -12,6 +12,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +20,26 @@ import numpy as np
 import pyarrow as pa
 
 from larvatus.corpus.block import Block
-from larvatus.corpus.format import JOURNAL, MANIFEST, REBUILD, TOKENIZER, ChunkInfo, Manifest, read_manifest, schema
+from larvatus.corpus.format import (
+    JOURNAL,
+    MANIFEST,
+    REBUILD,
+    TOKENIZER,
+    ChunkInfo,
+    Manifest,
+    ShardInfo,
+    read_manifest,
+    schema,
+)
 from larvatus.corpus.mixture import Part
+from larvatus.corpus.remote import RemoteShards
 from larvatus.corpus.shards import check_shards, check_tokenizer
 from larvatus.errors import DataError
 from larvatus.regular_files import only_regular
 from larvatus.text.tokenizer import Tokenizer
 
 _OPEN_SHARDS = 64  # a file handle each
+_OPEN_REMOTE = 4  # one that makes room in the cache keeps its place on the disk while it is open
 
 
 def is_corpus(path: Path) -> bool:
@@ -49,11 +62,12 @@ class Corpus:
         return corpus
 
     def verify(self) -> None:
-        """Check the tokenizer and every shard against the manifest."""
+        """Check the tokenizer and every shard against the manifest; those that are elsewhere, when they are fetched."""
         check_tokenizer(self.path, self.manifest.settings)
-        check_shards(self.path, self.manifest.shards)
-        for number in range(len(self.manifest.shards)):
-            self._shard(number)
+        if self._remote is None:
+            check_shards(self.path, self.manifest.shards)
+            for number in range(len(self.manifest.shards)):
+                self._shard(number)
         counted = sum(chunk.tokens for chunk in self.chunks)
         if counted != self.tokens or not self.chunks:
             raise DataError(
@@ -134,13 +148,18 @@ class Corpus:
         return self.path / self.manifest.shards[shard].file
 
     @functools.cached_property
+    def _remote(self) -> RemoteShards | None:
+        return RemoteShards.of(self.path)
+
+    @functools.cached_property
     def _shard(self) -> functools._lru_cache_wrapper[pa.ipc.RecordBatchFileReader]:
-        return functools.lru_cache(maxsize=_OPEN_SHARDS)(self._open_shard)
+        most = _OPEN_SHARDS if self._remote is None else _OPEN_REMOTE
+        return functools.lru_cache(maxsize=most)(self._open_shard)
 
     def _open_shard(self, number: int) -> pa.ipc.RecordBatchFileReader:
         path, info = self._path(number), self.manifest.shards[number]
         try:
-            reader = pa.ipc.open_file(pa.memory_map(os.fsencode(path), "r"))
+            reader = pa.ipc.open_file(self._mapped(path, info))
         except (pa.ArrowException, OSError) as fault:
             raise DataError(f"{path} is not a shard ({fault}); {REBUILD}") from fault
         wanted = schema(self.manifest.settings.vocabulary)
@@ -152,3 +171,10 @@ class Corpus:
             count = f"{reader.num_record_batches} record batches instead of {len(info.chunks)}"
             raise DataError(f"{path} has {count}; {REBUILD}")
         return reader
+
+    def _mapped(self, path: Path, info: ShardInfo) -> pa.MemoryMappedFile:
+        """The shard in memory; one that is elsewhere is fetched, again where it made room before it was opened."""
+        while self._remote is not None:
+            with suppress(FileNotFoundError):
+                return pa.memory_map(os.fsencode(self._remote.fetched(info)), "r")
+        return pa.memory_map(os.fsencode(path), "r")

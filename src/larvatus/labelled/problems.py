@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from larvatus.errors import DataError
 from larvatus.labelled.records import Place
+from larvatus.scale.set_aside import set_aside
 
 KEPT = 20
 """Faults of one kind whose places are kept; more are counted."""
@@ -56,7 +57,9 @@ def cause(problems: Problems | None) -> str:
 
 
 def fault(problems: Problems | None, kind: str, place: Place, message: str) -> None:
-    """Note a fault, or raise it where nobody collects."""
+    """Note a fault, or raise it where nobody collects; a long job may set bad rows aside (`scale/set_aside.py`)."""
     if problems is None:
+        if set_aside(f"{place}: {message}"):
+            return
         raise DataError(f"{place}: {message}")
     problems.add(kind, place, message)

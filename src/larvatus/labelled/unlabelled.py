@@ -17,6 +17,7 @@ from larvatus.errors import DataError, UsageError
 from larvatus.labelled.column_names import WORDS, first_of
 from larvatus.labelled.columns import Columns, find_columns
 from larvatus.labelled.guess import guess_task
+from larvatus.labelled.problems import fault
 from larvatus.labelled.records import Place, TaggedExample, TextExample, shown
 from larvatus.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
 from larvatus.labelled.tagged import format_of, list_rows, read_tagged
@@ -114,6 +115,7 @@ def _rows(
             text = cell_text(row, chosen.text)
             second = None if pair is None else cell_text(row, pair)
         except BadCell as bad:
-            raise DataError(f"{place}: {bad}") from bad
+            fault(None, bad.kind, place, str(bad))
+            continue
         identifier = row.get(chosen.id) if chosen.id else None
         yield TextExample(text, second, None, place, None if identifier is None else str(identifier))

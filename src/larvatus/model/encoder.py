@@ -32,6 +32,7 @@ from larvatus.embed.standardise.standardise import Standardiser, find_standardis
 from larvatus.embed.units import PARTS, Unit
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError, did_you_mean
+from larvatus.model.elsewhere import Origin, loaded_elsewhere
 from larvatus.nn.encoder import Encoder
 from larvatus.probe.attention import TextAttention, attend
 from larvatus.text.documents import ReadOptions, Skipped
@@ -42,12 +43,24 @@ from larvatus.text.tokenizer import Tokenizer
 class EncoderModel:
     """A loaded network in evaluation mode, with its vocabulary. It holds no state that a call could change."""
 
-    def __init__(self, bundle: Bundle, device: torch.device, *, number: str = "") -> None:
-        """`number` is what its weights were rounded to, where they were: int8."""
+    def __init__(self, bundle: Bundle, device: torch.device, *, number: str = "", origin: Origin | None = None) -> None:
+        """`number` is what its weights were rounded to, where they were: int8; `origin` how it is loaded elsewhere."""
         self.bundle = bundle
+        self.origin = origin
         self.device = device
         self.number = number
         self.network = bundle.network.to(device).eval()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker on another machine loads the model there: weights are never pickled."""
+        if self.origin is None:
+            raise UsageError("a model that was made in memory cannot be sent to a cluster; save it, and load it")
+        return loaded_elsewhere, (self.origin, self.fingerprint)
+
+    @property
+    def wanted_device(self) -> str:
+        """As it was asked for: auto, cpu or cuda."""
+        return str(self.device) if self.origin is None else self.origin.device
 
     @property
     def tokenizer(self) -> Tokenizer:

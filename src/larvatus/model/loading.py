@@ -5,6 +5,8 @@ model = load("runs/law", device="cpu", quantise="int8")
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,12 +71,34 @@ class Running(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The same as a model."""
         place = self.place()
         with saying_what_to_lower("take a smaller model, or end other programs"):
-            return Model(self.bundle(path, **settings), place, number=self.number)
+            bundle = self.bundle(path, **settings)
+            return Model(bundle, place, number=self.number, origin=_Origin(_anywhere(path), self, settings))
 
     @property
     def number(self) -> str:
         """What makes its vectors differ from those of the same weights in float32; nothing where they do not."""
         return self.quantise or ""
+
+
+def _anywhere(path: str | Path) -> str:
+    """The path as another process may be told it; a hub name stays as it is."""
+    return os.path.abspath(path) if os.path.isdir(path) else str(path)
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a model was loaded from, and how: all that another process needs to load it too."""
+
+    path: str
+    running: Running
+    settings: dict[str, Any]
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.running.on_cpu else self.running.device
+
+    def load(self) -> Model:
+        return self.running.load(self.path, **self.settings)
 
 
 def load(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -22,12 +22,24 @@ from larvatus.bundle.directory import Bundle
 from larvatus.errors import UsageError
 from larvatus.labelled.records import AnyExample
 from larvatus.nn.memory import saying_what_to_lower
+from larvatus.scale.set_aside import sifted
 from larvatus.tasks.inputs import Given, Input, PredictOptions
 from larvatus.tasks.registry import task_of
 from larvatus.tasks.results import Prediction
 from larvatus.tasks.scoring import Scoring, head_of
 
-__all__ = ["Given", "Input", "PredictOptions", "Predicted", "Predictor", "Totals", "blocks"]
+__all__ = [
+    "Given",
+    "Input",
+    "PredictOptions",
+    "Predicted",
+    "PredictedBlock",
+    "Predicting",
+    "Predictor",
+    "Totals",
+    "blocks",
+    "predict_block",
+]
 
 TEXTS_AT_ONCE = 4_096
 CHARACTERS_AT_ONCE = 1 << 20
@@ -98,10 +110,57 @@ class Predictor:
     def answers(self, examples: Iterable[Any]) -> Iterator[Predicted]:
         """As `predict`, for examples that know where they come from."""
         for block in blocks(examples):
-            with saying_what_to_lower("lower --batch-tokens or --length, or take a smaller --model"):
-                predictions = self.task.predict(self.bundle, block, self.options, self.scoring)
-            pairs = zip(block, predictions, strict=True)
-            yield from (Predicted(example=example, found=prediction) for example, prediction in pairs)
+            yield from predict_block(Predicting(self), block).answers
+
+    def answer(self, block: list[AnyExample]) -> list[Prediction]:
+        """The answers of a block."""
+        with saying_what_to_lower("lower --batch-tokens or --length, or take a smaller --model"):
+            return list(self.task.predict(self.bundle, block, self.options, self.scoring))
+
+
+class Loaded(Protocol):
+    """A model, as it is run."""
+
+    @property
+    def bundle(self) -> Bundle: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Predicting:
+    """What a worker must have."""
+
+    predictor: Predictor
+    aside: bool = False
+    """Whether examples that cannot be read are set aside."""
+
+    @classmethod
+    def of(cls, model: Loaded, options: PredictOptions, *, aside: bool) -> Predicting:
+        return cls(Predictor(model.bundle, options, model.device), aside)
+
+
+@dataclass(frozen=True)
+class PredictedBlock:
+    answers: list[Predicted]
+    faults: list[str]
+    """Of examples that were set aside, each with its place."""
+
+
+def predict_block(work: Predicting, block: list[AnyExample]) -> PredictedBlock:
+    """What is done with a block, wherever that is."""
+    predictor = work.predictor
+    examples, faults = block, list[str]()
+    if work.aside:
+        examples, predictions, faults = sifted(predictor.answer, block, lambda example: str(example.place))
+    else:
+        predictions = predictor.answer(block)
+    pairs = zip(examples, predictions, strict=True)
+    return PredictedBlock([Predicted(example=example, found=prediction) for example, prediction in pairs], faults)
 
 
 def blocks(examples: Iterable[AnyExample]) -> Iterator[list[AnyExample]]:

@@ -8,13 +8,14 @@ spirit of lossy counting, Manku & Motwani 2002), so memory depends on neither th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 
 import msgspec
 import tokenizers
 from tokenizers import models, trainers
 
+from larvatus.scale.executor import Executor, Here
 from larvatus.text.surrogates import refuse_surrogates
 
 PORTION = 16 * 2**20
@@ -27,23 +28,26 @@ LONGEST_WORD = 256
 """Characters of a word that are looked at; the rest of a longer one is dropped (base64, DNA, a scan gone wrong)."""
 
 
-def count_words(texts: Iterable[str], library: tokenizers.Tokenizer) -> list[tuple[str, int]]:
-    """(word, count), ordered by the word: the same list for the same text, whatever the threads."""
+def count_words(
+    texts: Iterable[str], library: tokenizers.Tokenizer, executor: Executor = Here()
+) -> list[tuple[str, int]]:
+    """(word, count), ordered by the word: the same list for the same text, whoever counts."""
     total: Counter[str] = Counter()
-    for portion in _portions(texts):
-        add_words(total, portion, library)
-        while len(total) > MOST_WORDS:
-            total = commoner_half(total)
+    with executor.pool(lambda: library, count_portion, what="a counting worker", fix="run the command again") as pool:
+        for counts in pool.map(_portions(texts)):
+            add_words(total, counts)
+            while len(total) > MOST_WORDS:
+                total = commoner_half(total)
     return sorted(total.items())
 
 
-def add_words(total: Counter[str], portion: list[str], library: tokenizers.Tokenizer) -> None:
-    """Add the words of some texts to a table."""
-    for word, count in _count(portion, library).items():
+def add_words(total: Counter[str], counts: Mapping[str, int]) -> None:
+    """Add the words of a portion to a table."""
+    for word, count in counts.items():
         total[word[:LONGEST_WORD]] += count
 
 
-def _count(portion: list[str], library: tokenizers.Tokenizer) -> dict[str, int]:
+def count_portion(library: tokenizers.Tokenizer, portion: list[str]) -> dict[str, int]:
     """Words of a portion. The library's word-level trainer counts them in Rust and shows the counts in its state."""
     counter = tokenizers.Tokenizer(models.WordLevel())
     if library.normalizer is not None:

@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from larvatus.scale.set_aside import set_aside
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -59,6 +61,7 @@ class Skipped:
 
     def add(self, reason: str, message: str) -> None:
         self.bad[reason] += 1
+        set_aside(message)
         if len(self.examples) < 5:
             self.examples.append(message)
 

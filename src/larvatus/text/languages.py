@@ -20,6 +20,7 @@ import numpy as np
 import tokenizers
 
 from larvatus.errors import DataError, UsageError
+from larvatus.scale.executor import Executor, Here
 from larvatus.text import counting
 from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.readers import list_files, read_documents
@@ -104,20 +105,33 @@ def train_mixed_vocabulary(
     *,
     language: str = "en",
     sentences: Mode = "library",
+    executor: Executor = Here(),
 ) -> Tokenizer:
     """Learn a vocabulary from documents whose languages count as often as `repeats` says (none: as they come).
 
     Shares are by sentences, as in the training mixture. `language` is that of documents for which none is given.
-    Deterministic.
+    Deterministic, whoever counts.
     """
     if repeats is None:
-        return train_vocabulary((document.text for document in documents), config)
+        return train_vocabulary((document.text for document in documents), config, executor=executor)
     bare = pipeline(config)
     counted = LanguageCounts(bare)
-    for number, document in enumerate(documents, start=1):
-        refuse_surrogates(document.text, f"document {number}")
-        counted.add(replace(document, language=document.language or language), sentences)
+
+    def portions() -> Iterator[tuple[str, list[str]]]:
+        for number, document in enumerate(documents, start=1):
+            refuse_surrogates(document.text, f"document {number}")
+            yield from counted.due(replace(document, language=document.language or language), sentences)
+        yield from counted.left()
+
+    with executor.pool(lambda: bare, _count, what="a counting worker", fix="run the command again") as pool:
+        for named, counts in pool.map(portions()):
+            counted.take(named, counts)
     return learn_vocabulary(counted.words(repeats), bare, config)
+
+
+def _count(library: tokenizers.Tokenizer, portion: tuple[str, list[str]]) -> tuple[str, dict[str, int]]:
+    language, texts = portion
+    return language, counting.count_portion(library, texts)
 
 
 @dataclass
@@ -131,18 +145,28 @@ class LanguageCounts:
     _tables: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, document: Document, mode: Mode) -> None:
+        for language, portion in self.due(document, mode):
+            self.take(language, counting.count_portion(self.library, portion))
+
+    def due(self, document: Document, mode: Mode) -> Iterator[tuple[str, list[str]]]:
+        """Take a document up; texts that are many enough to be counted, with their language."""
         language = document.language or ""
         self.sentences[language] += len(split_sentences(document.text, language, mode))
         for part in counting.parts(document.text):
             self._waiting.setdefault(language, []).append(part)
             self._sizes[language] += len(part)
             while self._sizes.total() >= counting.PORTION:
-                self._count(max(self._sizes, key=lambda name: self._sizes[name]))
+                yield self._portion(max(self._sizes, key=lambda name: self._sizes[name]))
+
+    def left(self) -> Iterator[tuple[str, list[str]]]:
+        """Texts that still wait to be counted."""
+        for language in list(self._waiting):
+            yield self._portion(language)
 
     def words(self, repeats: Repeats) -> Words:
         """(word, count) over all languages, each scaled, ordered by the word."""
-        for language in list(self._waiting):
-            self._count(language)
+        for language, portion in self.left():
+            self.take(language, counting.count_portion(self.library, portion))
         total: Counter[str] = Counter()
         factors = repeats(self.sentences) if len(self.sentences) > 1 else {}
         for language, table in self._tables.items():
@@ -150,10 +174,13 @@ class LanguageCounts:
                 total[word] += count
         return sorted(total.items())
 
-    def _count(self, language: str) -> None:
+    def _portion(self, language: str) -> tuple[str, list[str]]:
         del self._sizes[language]
-        table = self._tables.setdefault(language, Counter())
-        counting.add_words(table, self._waiting.pop(language), self.library)
+        return language, self._waiting.pop(language)
+
+    def take(self, language: str, counts: Mapping[str, int]) -> None:
+        """Add what was counted; where the tables are too large, the largest is cut back."""
+        counting.add_words(self._tables.setdefault(language, Counter()), counts)
         while sum(map(len, self._tables.values())) > counting.MOST_WORDS:
             largest = max(self._tables, key=lambda name: len(self._tables[name]))
             self._tables[largest] = counting.commoner_half(self._tables[largest])

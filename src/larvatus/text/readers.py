@@ -26,6 +26,7 @@ from larvatus.errors import DataError
 from larvatus.text import records
 from larvatus.text.archives import COMPRESSIONS
 from larvatus.text.documents import Document, ReadOptions, Skipped
+from larvatus.text.storage import asking
 
 __all__ = ["Document", "ReadOptions", "Skipped", "list_files", "read_documents"]
 
@@ -58,6 +59,15 @@ def list_files(paths: Sequence[Source], *, skipped: Skipped | None = None) -> li
     if not sources:
         raise DataError("no text was named; give files, directories, globs, or - for standard input")
     return list(sources)
+
+
+def matching(names: Sequence[str]) -> list[str]:
+    """Names of files, with those that a pattern stands for in its place; anything else is left as it is."""
+    return [
+        os.fspath(file)
+        for name in names
+        for file in (list_files([name]) if glob.has_magic(name) and not os.path.exists(name) else [name])
+    ]
 
 
 def _local(name: str, skipped: Skipped) -> list[Source]:
@@ -145,7 +155,7 @@ def _but(skipped: Skipped) -> str:
 
 def _remote(name: str, skipped: Skipped) -> list[Source]:
     """Files behind a URL, by `fsspec`, where the driver of its protocol is installed."""
-    try:
+    with asking(name):
         system, path = fsspec.core.url_to_fs(name)
         if glob.has_magic(path):
             return [system.unstrip_protocol(match) for match in sorted(system.glob(path))]
@@ -154,8 +164,6 @@ def _remote(name: str, skipped: Skipped) -> list[Source]:
         if not system.isdir(path):
             return [name]
         below = [system.unstrip_protocol(match) for match in sorted(system.find(path))]
-    except (ImportError, ValueError, OSError) as fault:
-        raise DataError(f"{name} cannot be opened: {fault}") from fault
     return _known(name, below, skipped)
 
 

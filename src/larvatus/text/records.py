@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -27,6 +27,7 @@ from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.encodings import HINT, UTF_8, recoded
 from larvatus.text.json_records import json_records
 from larvatus.text.sentences import is_language
+from larvatus.text.storage import asking
 from larvatus.text.surrogates import refuse_surrogates
 
 LONGEST_LINE = 256 * 2**20
@@ -89,8 +90,9 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
         return
     try:
-        raw = fsspec.open(name, "rb").open() if "://" in name else open(name, "rb")  # noqa: SIM115
-    except (OSError, ImportError, ValueError) as fault:
+        with asking(name) if "://" in name else nullcontext():
+            raw = fsspec.open(name, "rb").open() if "://" in name else open(name, "rb")  # noqa: SIM115
+    except (OSError, ValueError) as fault:
         raise DataError(f"{name} cannot be opened: {fault}") from fault
     with raw:
         yield unpacked(raw, name)

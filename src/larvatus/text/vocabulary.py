@@ -22,6 +22,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from larvatus.errors import DataError, RecipeError
 from larvatus.ranges import Count, PositiveShare, Size, check_ranges
+from larvatus.scale.executor import Executor, Here
 from larvatus.text.boundaries import byte_alphabet
 from larvatus.text.bpe import Merges, learn_merges
 from larvatus.text.characters import CharactersConfig, character_decoder, character_pipeline, learn_words, word_counts
@@ -108,10 +109,12 @@ TokenizerConfig = WordPieceConfig | ByteBPEConfig | BPEConfig | UnigramConfig | 
 VocabularyConfig = TokenizerConfig
 
 
-def train_vocabulary(texts: Iterable[str], config: TokenizerConfig, *, allow_smaller: bool = False) -> Tokenizer:
+def train_vocabulary(
+    texts: Iterable[str], config: TokenizerConfig, *, allow_smaller: bool = False, executor: Executor = Here()
+) -> Tokenizer:
     """Learn a vocabulary from texts. A size that the text cannot fill is refused, unless a smaller one will do."""
     bare = pipeline(config)
-    return learn_vocabulary(count_words(texts, bare), bare, config, allow_smaller=allow_smaller)
+    return learn_vocabulary(count_words(texts, bare, executor), bare, config, allow_smaller=allow_smaller)
 
 
 def learn_vocabulary(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,11 +22,13 @@ from rich.text import Text
 from larvatus.api.pairs import score_pairs
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.machine import Machine
-from larvatus.cli.options import Encoding, Json, ModelName
+from larvatus.cli.options import Bulk, Encoding, Json, ModelName
 from larvatus.cli.quiet import Quiet, progress_console
+from larvatus.cli.text.counting import Counting
+from larvatus.cloze.bulk import Labelled, Scoring
 from larvatus.cloze.masked_copies import Method
-from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Score, Totals
+from larvatus.corpus.sources import fingerprint
 from larvatus.errors import DataError, UsageError
 from larvatus.evaluation.minimal_pairs import Normalise
 from larvatus.evaluation.pair_files import GROUPS
@@ -34,7 +37,11 @@ from larvatus.metrics.accuracy import Accuracy
 from larvatus.metrics.minimal_pairs import PairAccuracies
 from larvatus.model import Model
 from larvatus.outputs import check_outputs
+from larvatus.scale.lines import LineJob, Lines
+from larvatus.scale.set_aside import collecting, errors_to, set_aside
+from larvatus.signals import resumable
 from larvatus.text.lines import numbered_lines
+from larvatus.text.readers import matching
 
 LINES_AT_ONCE = 256
 
@@ -51,7 +58,7 @@ class ScoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     normalise: Normalise = "none"
     """With --pairs: divide each sentence's score by its tokens or words."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """With --pairs: the scores of all pairs, as JSONL."""
+    """Scores of --pairs or of --file, as JSONL."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
@@ -63,6 +70,7 @@ def score(
     model: ModelName,
     machine: Machine,
     chosen: Annotated[ScoreSettings, Panel()],
+    bulk: Bulk,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; - reads lines from standard input.")] = None,
     encoding: Encoding = None,  # holds while the command runs
     as_json: Json = False,
@@ -70,24 +78,52 @@ def score(
 ) -> None:
     """Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon."""
     _check(texts, chosen)
-    check_outputs(chosen.out, overwrite=chosen.overwrite, inputs=[model, *chosen.pairs])
+    check_outputs(chosen.out, overwrite=chosen.overwrite or chosen.resume, inputs=[model, *chosen.pairs, *chosen.file])
+    check_outputs(bulk.errors, overwrite=True, inputs=[model, *chosen.pairs, *chosen.file])
     loaded = machine.load(model)
     if chosen.pairs:
         _pairs(loaded, chosen, as_json=as_json)
         return
-    totals = Totals()
-    for labels, lines in _blocks(texts or [], chosen.file):
-        name = str(loaded.bundle.path)
-        for score in score_texts(
-            loaded.network, loaded.tokenizer, lines, method=chosen.method, labels=labels, name=name
-        ):
-            totals = totals.plus(score)
-            if as_json:
-                print(json.dumps(score.to_dict(), ensure_ascii=False))
-            else:
-                _show(score)
+    scoring = Scoring(loaded, chosen.method, bulk.executor(device=loaded.wanted_device))
+    with errors_to(bulk.errors):
+        if chosen.out is not None:
+            _to_file(scoring, chosen)
+            return
+        totals = Totals()
+        for block in scoring(_blocks(texts or [], matching(chosen.file))):
+            for score in block.scores:
+                totals = totals.plus(score)
+                if as_json:
+                    print(json.dumps(score.to_dict(), ensure_ascii=False))
+                else:
+                    _show(score)
+            for line in block.faults:
+                set_aside(line)
     if totals.texts > 1 and not as_json:
         print(f"all {totals.texts:,} texts: {totals.line()}")
+
+
+def _to_file(scoring: Scoring, chosen: ScoreSettings) -> None:
+    """Scores of files, a line of JSON each, in a file that can be gone on with after a kill."""
+    assert chosen.out is not None
+    inputs = fingerprint(chosen.file)
+    if inputs is None:
+        raise UsageError("standard input cannot be read again; --out wants files")
+    settings = {"model": scoring.model.fingerprint, "inputs": inputs, "method": chosen.method, "errors": collecting()}
+    job = LineJob(chosen.out, settings, resume=chosen.resume, overwrite=chosen.overwrite)
+
+    def answered(blocks: Iterator[list[Labelled]]) -> Iterator[Lines]:
+        for block in scoring(blocks):
+            lines = [json.dumps(score.to_dict(), ensure_ascii=False) for score in block.scores]
+            tokens = sum(len(score.pieces) for score in block.scores)
+            sums = {"texts": len(lines), "tokens": tokens, "total": math.fsum(score.total for score in block.scores)}
+            yield Lines(lines, block.faults, sums)
+
+    way = "the same command with --resume goes on from what was written"
+    with Counting("texts") as bar, resumable(way):
+        counts = job.write(_blocks([], matching(chosen.file)), answered, lambda counts: bar(int(counts["texts"])))
+    loss = -counts["total"] / max(1, counts["tokens"])
+    print(f"{counts['texts']:,.0f} texts · {counts['tokens']:,.0f} tokens · {loss:.3f} nats a token · {chosen.out}")
 
 
 def _check(texts: Sequence[str] | None, chosen: ScoreSettings) -> None:
@@ -96,27 +132,31 @@ def _check(texts: Sequence[str] | None, chosen: ScoreSettings) -> None:
         raise UsageError("--pairs is scored by itself; leave out the texts")
     if not (pairs or texts or file):
         raise UsageError("nothing to score; give texts, - for standard input, --file or --pairs")
-    if not pairs and (out is not None or resume or chosen.normalise != "none"):
-        raise UsageError("--out, --resume and --normalise are for --pairs; scores of texts go to standard output")
+    to_file = (out is not None or resume) and bool(texts or not file)
+    if not pairs and (to_file or chosen.normalise != "none"):
+        raise UsageError(
+            "--out, --resume and --normalise are for --pairs, the first two for --file as well; scores of texts go to "
+            "standard output"
+        )
     if resume and out is None:
         raise UsageError("--resume needs --out, the file of the run that was interrupted")
     if resume and pairs and "-" in pairs:
         raise UsageError("standard input cannot be read again; --resume wants files")
 
 
-def _blocks(texts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+def _blocks(texts: Sequence[str], names: Sequence[str]) -> Iterator[list[Labelled]]:
     """Texts as given, then lines that are not blank, some at a time, each with what messages call it."""
     given = [text for text in texts if text != "-"]
     if given:
-        yield [f"text {number} of {len(given)}" for number in range(1, len(given) + 1)], given
+        yield [Labelled(f"text {number} of {len(given)}", text) for number, text in enumerate(given, start=1)]
     for name in [*(text for text in texts if text == "-"), *names]:
         shown = "standard input" if name == "-" else name
-        lines = ((f"{shown}:{number}", line) for number, line in numbered_lines(name) if line.strip())
+        lines = (Labelled(f"{shown}:{number}", line) for number, line in numbered_lines(name) if line.strip())
         block = list(islice(lines, LINES_AT_ONCE))
         if not block:
             raise DataError(f"{shown} has no text to score; give one text a line")
         while block:
-            yield [label for label, _ in block], [line for _, line in block]
+            yield block
             block = list(islice(lines, LINES_AT_ONCE))
 
 

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
@@ -23,8 +24,9 @@ from rich.text import Text
 from larvatus.api.task_settings import PredictSettings
 from larvatus.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.cli.machine import Machine
-from larvatus.cli.options import EXAMPLES, Encoding
+from larvatus.cli.options import EXAMPLES, Bulk, Encoding
 from larvatus.cli.text.counting import Counting
+from larvatus.corpus.sources import fingerprint
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.labelled.columns import Columns
@@ -33,10 +35,15 @@ from larvatus.labelled.squad import unique_id
 from larvatus.labelled.squad_file import write_predictions
 from larvatus.labelled.unlabelled import TextFormat
 from larvatus.outputs import check_outputs, new_output
+from larvatus.scale.lines import LineJob
+from larvatus.scale.set_aside import collecting, errors_to, set_aside
+from larvatus.signals import resumable
+from larvatus.tasks.bulk import Answering, write_answers
 from larvatus.tasks.inputs import PlainTexts
-from larvatus.tasks.predict import Given, Input, Predicted, Predictor, Totals
+from larvatus.tasks.predict import Given, Input, Predicted, PredictedBlock, Predictor, Totals, blocks
 from larvatus.tasks.registry import TASKS, AnyTask
 from larvatus.tasks.results import Prediction, best
+from larvatus.text.readers import matching
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
@@ -54,6 +61,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Write JSONL here, or answers by id to .json; it appears when whole."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
+    resume: bool = False
+    """Keep what is done beside --out while it is not whole, and go on with a run that was interrupted."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
     text: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
@@ -81,7 +90,9 @@ class Wanted(Struct, frozen=True, kw_only=True):
             raise UsageError("--text, --pair-column and --format are for files; leave them out")
         if self.pair_column is not None and self.text is None:
             raise UsageError("--pair-column goes with --text, the column of the first text")
-        check_outputs(self.out, overwrite=self.overwrite, inputs=[self.model, *self.file])
+        if self.resume and (self.out is None or not self.file or self.texts):
+            raise UsageError("--resume goes with --out and files alone: what it goes on with is read again from --file")
+        check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
 
 
 INPUTS = tuple(dict.fromkeys(task.Inputs for task in TASKS.values()))
@@ -93,35 +104,71 @@ def predict(
     machine: Machine,
     beside: Annotated[Mapping[str, Any], AnyOf(INPUTS)],
     chosen: Annotated[PredictSettings, Panel()],
+    bulk: Bulk,
     encoding: Encoding = None,  # holds while the command runs
 ) -> None:
     """Classify texts, tag words, find spans, answer questions, choose endings: labels, probabilities, characters, and
     how much of each text was read."""
     wanted.check()
+    check_outputs(bulk.errors, overwrite=True, inputs=[wanted.model, *wanted.file])
     for kind in INPUTS:  # what is wrong whatever the model, before it is loaded
         if beside and beside.keys() <= set(kind.__struct_fields__):
             _inputs(kind, beside, wanted)
     loaded = machine.load(wanted.model)
     predictor = Predictor(loaded.bundle, chosen.options, loaded.device)
-    labels = predictor.head.config.labels
-    _refuse_foreign(predictor.task, wanted, beside, chosen)
-    inputs = _inputs(predictor.task.Inputs, beside, wanted)
+    task, labels = predictor.task, predictor.head.config.labels
+    _refuse_foreign(task, wanted, beside, chosen)
+    inputs = _inputs(task.Inputs, beside, wanted)
     examples = chain(
-        (predictor.task.example(given, Given("text", number)) for number, given in enumerate(inputs, start=1)),
+        (task.example(given, Given("text", number)) for number, given in enumerate(inputs, start=1)),
         chain.from_iterable(
-            predictor.task.read_plain(name, wanted.columns, wanted.format, _say) for name in wanted.names
+            task.read_plain(name, wanted.columns, wanted.format, _say) for name in matching(wanted.names)
         ),
     )
-    totals, begun = Totals(), time.monotonic()
-    top = len(labels) if chosen.probabilities else chosen.top
-    by_id = wanted.out is not None and wanted.out.suffix == ".json" and predictor.task.answers_by_id
-    with _writer(wanted.out, as_json=wanted.as_json, top=top, labels=labels, by_id=by_id) as (write, bar):
-        for answer in predictor.answers(examples):
-            totals.add(answer.found)
-            write(answer)
-            if bar is not None:
-                bar(totals.texts)
+    begun, top = time.monotonic(), len(labels) if chosen.probabilities else chosen.top
+    by_id = wanted.out is not None and wanted.out.suffix == ".json" and task.answers_by_id
+    answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+    with errors_to(bulk.errors):
+        if wanted.out is not None and wanted.resume:
+            totals = _resumable(wanted, chosen, answering, examples, top=top, by_id=by_id)
+        else:
+            totals = Totals()
+            with _writer(wanted.out, as_json=wanted.as_json, top=top, labels=labels, by_id=by_id) as (write, bar):
+                for answer in _noting(answering(blocks(examples))):
+                    totals.add(answer.found)
+                    write(answer)
+                    if bar is not None:
+                        bar(totals.texts)
     _summary(totals, time.monotonic() - begun, wanted.out)
+
+
+def _noting(answered: Iterator[PredictedBlock]) -> Iterator[Predicted]:
+    """All answers; examples that failed in their block are noted."""
+    for block in answered:
+        yield from block.answers
+        for line in block.faults:
+            set_aside(line)
+
+
+def _resumable(
+    wanted: Wanted,
+    chosen: PredictSettings,
+    answering: Answering,
+    examples: Iterator[Any],
+    *,
+    top: int | None,
+    by_id: bool,
+) -> Totals:
+    """Answers to a file that can be gone on with after a kill."""
+    inputs = fingerprint(wanted.file)
+    if by_id or inputs is None:
+        raise UsageError("--resume is for lines of files that can be read again; name --out answers.jsonl and --file")
+    settings = {**msgspec.to_builtins(chosen), "inputs": inputs, "columns": [wanted.text, wanted.pair_column]}
+    settings |= {"format": wanted.format, "model": answering.model.fingerprint, "errors": collecting()}
+    assert wanted.out is not None
+    job = LineJob(wanted.out, settings, resume=True, overwrite=wanted.overwrite)
+    with Counting("texts") as bar, resumable("the same command goes on from what was written"):
+        return write_answers(job, answering, blocks(examples), lambda answer: json_line(answer, top), bar)
 
 
 def _inputs(kind: type[PlainTexts], beside: Mapping[str, Any], wanted: Wanted) -> list[Input]:

@@ -24,21 +24,23 @@ from rich.table import Table
 from larvatus import api
 from larvatus.cli.from_struct import from_structs
 from larvatus.cli.numbers import PROCESSES, ranged
-from larvatus.cli.options import Json, MixedReading, TextNames, text_of
+from larvatus.cli.options import Bulk, Json, MixedReading, TextNames, text_of
 from larvatus.cli.quiet import Quiet, chat, progress_console
 from larvatus.cli.text.counting import Counting
 from larvatus.corpus.build import BuildOptions, CorpusSummary
 from larvatus.corpus.format import Counts
 from larvatus.corpus.mixture import MixtureConfig
+from larvatus.corpus.remote import is_address, mirrored
 from larvatus.corpus.report import language_rows
 from larvatus.corpus.store import Corpus
+from larvatus.errors import DataError
 from larvatus.ranges import SHARE
 from larvatus.settings import keywords
 
 app = typer.Typer(help="Build, show and verify token shards.", no_args_is_help=True)
 
 Shown = Annotated[float, ranged(SHARE, help="Exponent of the language mixture whose shares q are shown.")]
-Where = Annotated[Path, typer.Argument(metavar="DIR", help="A built corpus.")]
+Where = Annotated[str, typer.Argument(metavar="DIR", help="A built corpus; s3://… and the like are read from there.")]
 
 
 @app.command()
@@ -48,6 +50,7 @@ def build(
     tokenizer: Annotated[Path, typer.Option(metavar="DIR", help="The vocabulary to encode with.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
     reading: MixedReading,
+    bulk: Bulk,
     workers: Annotated[int | None, ranged(PROCESSES, help="Processes, up to 4 a core; one a core by default.")] = None,
     alpha: Shown = 0.3,
     as_json: Json = False,
@@ -55,7 +58,7 @@ def build(
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
     text, language = text_of(named.paths, named.languages, option="PATHS")
-    how = keywords(msgspec.structs.replace(reading, language=language))
+    how = keywords(msgspec.structs.replace(reading, language=language), bulk)
     mixture = MixtureConfig(alpha=alpha)
     console = progress_console(markup=False, emoji=False)
     with Counting("documents") as bar:
@@ -76,7 +79,7 @@ def build(
 def show(path: Where, alpha: Shown = 0.3, as_json: Json = False) -> None:
     """Counts, languages, sources and the first few sentences of a corpus."""
     mixture = MixtureConfig(alpha=alpha)
-    corpus = Corpus.open(path)
+    corpus = _opened(path)
     m = corpus.manifest
     samples = first_sentences(corpus, 5)
     if as_json:
@@ -98,7 +101,7 @@ def show(path: Where, alpha: Shown = 0.3, as_json: Json = False) -> None:
 @app.command()
 def verify(path: Where, as_json: Json = False) -> None:
     """Check every shard against its checksum, and look inside each chunk."""
-    corpus = Corpus.open(path)
+    corpus = _opened(path)
     for chunk in range(len(corpus.chunks)):
         corpus.block([chunk])
     counts = corpus.manifest.counts
@@ -106,6 +109,13 @@ def verify(path: Where, as_json: Json = False) -> None:
         _print_json({"path": str(path), "shards": len(corpus.manifest.shards), **msgspec.to_builtins(counts)})
     else:
         print(f"{path}: {len(corpus.manifest.shards)} shards are whole · {_counted(counts)}")
+
+
+def _opened(path: str) -> Corpus:
+    mirror = mirrored(path) if is_address(path) else None
+    if is_address(path) and mirror is None:
+        raise DataError(f"{path} holds no corpus; build one with larvatus corpus build, and copy it there")
+    return Corpus.open(mirror or Path(path))
 
 
 def first_sentences(corpus: Corpus, count: int) -> list[str]:

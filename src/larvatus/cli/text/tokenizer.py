@@ -19,7 +19,7 @@ from rich.table import Table
 from larvatus import api
 from larvatus.api.text import Read
 from larvatus.cli.from_struct import Panel, from_structs
-from larvatus.cli.options import READING, Json, TextNames, text_of
+from larvatus.cli.options import READING, Bulk, Json, TextNames, text_of
 from larvatus.cli.quiet import Quiet, chat, is_quiet
 from larvatus.errors import printable
 from larvatus.settings import TextSettings, VocabularySettings, keywords
@@ -35,6 +35,7 @@ def train(
     out: Annotated[Path, typer.Option(help="New directory for the vocabulary.")],
     chosen: Annotated[VocabularySettings, Panel()],
     reading: Annotated[TextSettings, Panel(READING, without=("language", "sentences", "licence"))],
+    bulk: Bulk,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -46,7 +47,7 @@ def train(
     console = Console(stderr=as_json, markup=False, emoji=False, quiet=is_quiet())
     read = Read()
     with console.status("learning the vocabulary …"):
-        tokenizer = api.train_tokenizer(given, out=out, read=read, **keywords(chosen, how))
+        tokenizer = api.train_tokenizer(given, out=out, read=read, **keywords(chosen, how, bulk))
     counts = {"documents": read.documents, "characters": read.characters}
     left = {"skipped": read.skipped.total, "left_out": len(read.skipped.left)}
     _report(tokenizer, out, counts | left, str(read.skipped), as_json=as_json)

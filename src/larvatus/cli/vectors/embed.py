@@ -14,7 +14,7 @@ import typer
 from larvatus.api.vectors import EmbedSettings, embed_files
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.machine import Machine
-from larvatus.cli.options import Json, ModelName, Reading
+from larvatus.cli.options import Bulk, Json, ModelName, Reading
 from larvatus.cli.quiet import Quiet
 from larvatus.cli.text.counting import Counting
 from larvatus.embed.bulk.bulk import BulkSummary
@@ -34,6 +34,7 @@ def embed(
     out: Annotated[Path, typer.Option(metavar="FILE", help="vectors.parquet, .arrow, .safetensors or .npy.")],
     chosen: Annotated[EmbedSettings, Panel(OF_VECTORS, first=("unit", "layers", "pool", "resume"))],
     reading: Reading,
+    bulk: Bulk,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -42,7 +43,7 @@ def embed(
     loaded = machine.load(model)
     with Counting(chosen.unit) as bar, resumable(lambda: _way_on(out)):
         progress = _Rate(bar.say)
-        summary = embed_files(loaded, paths, out=out, progress=progress, **keywords(chosen, reading))
+        summary = embed_files(loaded, paths, out=out, progress=progress, **keywords(chosen, reading, bulk))
     if as_json:
         print(json.dumps(msgspec.to_builtins(summary), ensure_ascii=False, indent=2))
     else:

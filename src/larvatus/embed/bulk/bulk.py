@@ -3,20 +3,21 @@
     embed_files(lv.load("runs/mine"), ["texts/"], Path("vectors.parquet"), BulkOptions(…))
 
 Text streams through the model in blocks of some hundred thousand characters, cut by the text alone, so a run that was
-killed and goes on computes the same batches and ends with the same file. Memory holds one block (or one document, where
-its words or tokens are wanted and it is longer).
+killed and goes on computes the same batches and ends with the same file, and so does one on a Ray cluster. Memory holds
+one block for each worker (or one document, where its words or tokens are wanted and it is longer).
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from larvatus import files
 from larvatus.corpus.sources import fingerprint, left_out
@@ -33,6 +34,8 @@ from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
 from larvatus.nn.memory import saying_what_to_lower
 from larvatus.outputs import check_outputs
+from larvatus.scale.executor import Executor, Here
+from larvatus.scale.set_aside import collecting, set_aside, sifted
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.text.sentences import Mode, sentence_spans
 
@@ -51,6 +54,16 @@ class BulkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Type of the numbers in the file."""
 
 
+@dataclass(frozen=True)
+class Carrying:
+    """How a run is carried out; what it writes does not depend on it."""
+
+    resume: bool = False
+    overwrite: bool = False
+    progress: Callable[[Stand], None] = lambda _: None
+    executor: Executor = field(default_factory=Here)
+
+
 class BulkSummary(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     stand: Stand
@@ -62,14 +75,7 @@ class BulkSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def embed_files(
-    model: Embedder,
-    paths: Sequence[str],
-    out: Path,
-    options: BulkOptions,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: Callable[[Stand], None] = lambda _: None,
+    model: Embedder, paths: Sequence[str], out: Path, options: BulkOptions, carrying: Carrying = Carrying()
 ) -> BulkSummary:
     """Write the vectors of all units of all files."""
     encoder, tokenizer = model.encoder, model.tokenizer
@@ -77,41 +83,90 @@ def embed_files(
     if LayerMix.read(options.embed.layers, layers=encoder.depth).stacked:
         raise UsageError("a file holds one vector a unit, and layers = all gives several; name one layer or a mix")
     directory = out.with_name(out.name + ".parts")
+    resume, overwrite = carrying.resume, carrying.overwrite
     ended = resume and not overwrite and directory.exists() and out.exists()  # killed after its last step but one
     check_outputs(out, overwrite=overwrite or ended)
     inputs = fingerprint(paths)
     if inputs is None and resume:
-        raise UsageError("only local files can be gone on with: standard input and addresses cannot be read again")
+        raise UsageError("only local files can be gone on with, and addresses: standard input cannot be read again")
     parts = Parts(directory, _settings(options, model.fingerprint, inputs) | {"tokenizer": settings_hash(tokenizer)})
-    kind = schema(encoder.width, options.number)
-    skipped = Skipped()
-    with files.locked(directory), _removed_when_empty(directory):
+    with files.locked(directory), parts.removed_when_empty():
         if ended:
             stand = parts.removed()
             return BulkSummary(path=str(out), stand=stand, size=encoder.width, resumed=stand.units, skipped={})
-        begun = stand = parts.open(resume=resume)
-        for block in _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)):
-            with saying_what_to_lower("take a smaller --model or one layer; --resume goes on from here"):
-                embedded = list(embed_texts(encoder, tokenizer, [piece.text for piece in block], options.embed))
-            stand = _after(stand, block, embedded)
-            parts.add(rows(block, embedded, kind), stand)
-            progress(stand)
+        begun, skipped = parts.open(resume=resume), Skipped()
+        stand = _write_parts(
+            parts, model, _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)), options, carrying
+        )
+        for line in parts.faults():
+            set_aside(line)
         if not stand.pieces:
             raise DataError(f"no text to embed in {', '.join(paths[:3])} ({skipped}); name files with text")
-        assemble(parts, out, kind, stand.units)
+        assemble(parts, out, schema(encoder.width, options.number), stand.units)
         parts.remove()
     return BulkSummary(path=str(out), stand=stand, size=encoder.width, resumed=begun.units, skipped=left_out(skipped))
 
 
-@contextmanager
-def _removed_when_empty(directory: Path) -> Iterator[None]:
-    """A run that fails before its first part leaves nothing behind."""
-    try:
-        yield
-    except BaseException:
-        if not any(directory.glob("*.arrow")):
-            shutil.rmtree(directory, ignore_errors=True)
-        raise
+def _write_parts(
+    parts: Parts, model: Embedder, blocks: Iterator[list[Piece]], options: BulkOptions, carrying: Carrying
+) -> Stand:
+    """Have the blocks embedded, and keep each; how far the run has come."""
+    stand = parts.stand()
+    state = partial(_Embedding, model, options.embed, options.number, aside=collecting())
+    fix = "run the same command with --resume: it goes on from what was written"
+    with carrying.executor.pool(state, embed_block, what="an embedding worker", fix=fix) as pool:
+        for block in pool.map(blocks):
+            stand = _after(stand, block.added)
+            parts.add(block.rows, stand, block.faults)
+            carrying.progress(stand)
+    return stand
+
+
+@dataclass(frozen=True)
+class _Embedding:
+    """What a worker must have."""
+
+    model: Embedder
+    options: EmbedOptions
+    number: Number
+    aside: bool
+    """Whether texts that cannot be embedded are set aside."""
+
+
+@dataclass(frozen=True)
+class EmbeddedBlock:
+    """The vectors of a block, and what it adds to how far the run has come."""
+
+    rows: Any
+    added: Stand
+    faults: list[str]
+
+
+def embed_block(work: _Embedding, block: list[Piece]) -> EmbeddedBlock:
+    """What is done with a block, wherever that is."""
+    encoder, tokenizer = work.model.encoder, work.model.tokenizer
+
+    def embed(pieces: list[Piece]) -> list[Vectors]:
+        with saying_what_to_lower("take a smaller --model or one layer; --resume goes on from here"):
+            return list(embed_texts(encoder, tokenizer, [piece.text for piece in pieces], work.options))
+
+    good, faults = block, list[str]()
+    if work.aside:
+        good, embedded, faults = sifted(embed, block, lambda piece: f"{piece.source}:{piece.line}")
+    else:
+        embedded = embed(block)
+    added = Stand(
+        pieces=len(block),
+        documents=block[-1].document + 1,
+        units=sum(map(len, embedded)),
+        missing=sum(len(vectors.missing) for vectors in embedded),
+        tokens=sum(vectors.tokens for vectors in embedded),
+        windows=sum(vectors.windows for vectors in embedded),
+    )
+    kind = schema(encoder.width, work.number)
+    return EmbeddedBlock(
+        rows(good, embedded, kind) if good else pa.RecordBatch.from_pylist([], schema=kind), added, faults
+    )
 
 
 def _settings(options: BulkOptions, model: str, inputs: str | None) -> dict[str, Any]:
@@ -140,6 +195,8 @@ def _pieces(paths: Sequence[str], options: BulkOptions, skipped: Skipped) -> Ite
             try:
                 read_marks(text)
             except UsageError as fault:
+                if set_aside(f"{source}:{line}: {fault}"):
+                    continue
                 raise DataError(f"{source}:{line}: {fault}") from fault
         yield Piece(text, number, source, line, lines=lines)
 
@@ -157,12 +214,6 @@ def _blocks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
         yield block
 
 
-def _after(stand: Stand, block: Sequence[Piece], embedded: Sequence[Vectors]) -> Stand:
-    return Stand(
-        pieces=stand.pieces + len(block),
-        documents=block[-1].document + 1,
-        units=stand.units + sum(map(len, embedded)),
-        missing=stand.missing + sum(len(vectors.missing) for vectors in embedded),
-        tokens=stand.tokens + sum(vectors.tokens for vectors in embedded),
-        windows=stand.windows + sum(vectors.windows for vectors in embedded),
-    )
+def _after(stand: Stand, added: Stand) -> Stand:
+    sums = {name: getattr(stand, name) + getattr(added, name) for name in Stand.__struct_fields__}
+    return Stand(**{**sums, "documents": added.documents})

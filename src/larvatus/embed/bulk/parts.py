@@ -1,16 +1,13 @@
-"""Vectors on their way to a file: a folder of Arrow parts, each whole or absent, so that a killed run goes on.
+"""Vectors on their way to a file: a folder of Arrow parts (`scale/parts.py`), some thousand units in each.
 
-OUT.parts/run.json        what is being computed; a run with other settings may not go on with it
-OUT.parts/parts.jsonl     a line for each part: its checksum, and how far the run had come
-OUT.parts/00000.arrow     the first few thousand units with their vectors
-
-All of it is vouched for (`vouched.py`): a part that is missing or changed is refused by name before anything is added.
+parts = Parts(Path("vectors.parquet.parts"), settings)
+stand = parts.open(resume=True)
+parts.add(rows(block, embedded, kind), stand)
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +17,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from larvatus import files
 from larvatus.embed.results import Vectors
 from larvatus.errors import ArtefactError
-from larvatus.regular_files import only_regular
-from larvatus.vouched import Ledger, check_file, read_vouched, write_vouched
+from larvatus.scale.parts import PartsFolder
 
 Number = Literal["float32", "float16"]
-RUN, LEDGER = "run.json", "parts.jsonl"
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,91 +108,18 @@ def rows(pieces: Sequence[Piece], embedded: Sequence[Vectors], kind: Any) -> Any
     return pa.RecordBatch.from_arrays(columns, schema=kind)
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line of the ledger."""
-
-    sha256: str
-    stand: Stand
-
-
-class Parts:
-    """The folder of one run; what stands in it is read by `open`, and grows with `add`."""
+class Parts(PartsFolder[Stand]):
+    """The folder of one run; see `scale/parts.py`."""
 
     def __init__(self, directory: Path, settings: dict[str, Any]) -> None:
-        self.directory, self.settings = directory, settings
-        self._way = f"remove {directory} to begin anew"
-        self._ledger: Ledger | None = None
-        self._parts: list[_Part] = []
+        super().__init__(directory, settings, kind=Stand, suffix=".arrow")
 
-    def open(self, *, resume: bool) -> Stand:
-        """Begin, or go on: where the run stands. What another run left is neither mixed in nor overwritten."""
-        only_regular(self.directory)
-        files.sweep(self.directory)
-        self._ledger = Ledger(self.directory / LEDGER, way=self._way)
-        if not self._ledger.records:
-            if self._path(1).exists():  # the first may stand unlisted after a kill, another may not
-                raise ArtefactError(f"{self._ledger.path} lists no parts, but there are some; {self._way}")
-            write_vouched(self.directory / RUN, self.settings)
-            self._ledger.begin([])
-            return Stand()
-        if not resume:
-            raise ArtefactError(
-                f"{self.directory} holds an unfinished run; go on with --resume, or remove it to begin anew"
-            )
-        before = read_vouched(self.directory / RUN, way=self._way)
-        changed = [
-            f"{name} was {before.get(name)!r}, now {self.settings.get(name)!r}"
-            for name in sorted({*before, *self.settings})
-            if before.get(name) != self.settings.get(name)
-        ]
-        if changed:
-            raise ArtefactError(
-                f"{self.directory} was begun with other settings ({'; '.join(changed)}); "
-                "use the same, or remove it to begin anew"
-            )
-        try:
-            self._parts = [msgspec.json.decode(record, type=_Part) for record in self._ledger.records]
-        except msgspec.MsgspecError as fault:
-            raise ArtefactError(f"{self._ledger.path} lists no parts ({fault}); {self._way}") from fault
-        for path, part in zip(self.paths(), self._parts, strict=True):
-            check_file(path, part.sha256, way=self._way)
-        self._ledger.begin(self._ledger.records)
-        return self.stand()
+    def add(self, batch: Any, stand: Stand, faults: Sequence[str] = ()) -> None:
+        def part(aside: Path) -> None:
+            with pa.OSFile(os.fsencode(aside), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+                writer.write_batch(batch)
 
-    def paths(self) -> list[Path]:
-        """The parts in order."""
-        return [self._path(number) for number in range(len(self._parts))]
-
-    def _path(self, number: int) -> Path:
-        return self.directory / f"{number:05d}.arrow"
-
-    def stand(self) -> Stand:
-        return self._parts[-1].stand if self._parts else Stand()
-
-    def add(self, batch: Any, stand: Stand) -> None:
-        path = self._path(len(self._parts))
-        with (
-            files.new_file(path, batch.nbytes) as aside,
-            pa.OSFile(os.fsencode(aside), "wb") as sink,
-            pa.ipc.new_file(sink, batch.schema) as writer,
-        ):
-            writer.write_batch(batch)
-        part = _Part(sha256=files.sha256(path), stand=stand)
-        assert self._ledger is not None, "opened before anything is added"
-        self._ledger.append(part)
-        self._parts.append(part)
-
-    def remove(self) -> None:
-        """The run is done. The ledger goes last, so that `removed` can still say how far it came after a kill."""
-        for path in self.directory.glob("*.arrow"):
-            path.unlink(missing_ok=True)
-        shutil.rmtree(self.directory)
-
-    def removed(self) -> Stand:
-        """Where the result stands already, only what was left to remove is removed."""
-        records = Ledger(self.directory / LEDGER, way=self._way).records
-        self.remove()
-        return msgspec.json.decode(records[-1], type=_Part).stand if records else Stand()
+        self.write(part, stand, size=batch.nbytes, faults=faults)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """All rows, a part at a time, mapped from the disk."""

@@ -1,0 +1,57 @@
+"""Answers for files of any size, block by block, in this process or on a Ray cluster; to a file that can be resumed.
+
+answering = Answering(model, PredictOptions(), OnRay("10.0.0.4:6379"))
+for block in answering(blocks(examples)):
+    block.answers, block.faults
+totals = write_answers(job, answering, blocks(examples), lambda answer: json.dumps(answer.found.to_dict()))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from larvatus.labelled.records import AnyExample
+from larvatus.scale.executor import Executor
+from larvatus.scale.lines import LineJob, Lines
+from larvatus.scale.set_aside import collecting
+from larvatus.tasks.predict import Loaded, Predicted, PredictedBlock, Predicting, PredictOptions, Totals, predict_block
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Blocks of examples to blocks of answers, in order."""
+
+    model: Loaded
+    options: PredictOptions
+    executor: Executor
+
+    def __call__(self, examples: Iterable[list[AnyExample]]) -> Iterator[PredictedBlock]:
+        state = partial(Predicting.of, self.model, self.options, aside=collecting())
+        fix = "run the same command again; with --resume what was written stands"
+        with self.executor.pool(state, predict_block, what="a predicting worker", fix=fix) as pool:
+            yield from pool.map(examples)
+
+
+def write_answers(
+    job: LineJob,
+    answering: Answering,
+    examples: Iterable[list[AnyExample]],
+    line: Callable[[Predicted], str],
+    progress: Callable[[int], None] = lambda texts: None,
+) -> Totals:
+    """A line for each answer in the file of the job."""
+
+    def answered(todo: Iterator[list[AnyExample]]) -> Iterator[Lines]:
+        for block in answering(todo):
+            totals = Totals()
+            for answer in block.answers:
+                totals.add(answer.found)
+            yield Lines([line(answer) for answer in block.answers], block.faults, asdict(totals))
+
+    def counted(counts: Mapping[str, float]) -> None:
+        progress(int(counts["texts"]))
+
+    counts = job.write(examples, answered, counted)
+    return Totals(**{name: int(count) for name, count in counts.items()})
