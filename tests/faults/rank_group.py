@@ -92,7 +92,7 @@ def spoil(at: int) -> None:
         if training.progress.cursor in ruinous:
             with torch.no_grad():
                 for parameter in training.stepper.model.parameters():
-                    parameter.mul_(60)
+                    parameter.mul_(300)
 
     Pretraining.step = ruined  # type: ignore[method-assign]
 
