@@ -74,7 +74,10 @@ class Ranks:
 
     def any(self, flag: bool, device: str) -> bool:
         """Whether any rank says so: a signal to one stops all at the same step."""
-        return flag if self.count == 1 else bool(self.add(torch.tensor(float(flag), device=device)).item())
+        if self.count == 1:
+            return flag
+        with waiting():
+            return bool(self.add(torch.tensor(float(flag), device=device)).item())
 
     def share(self, make: Callable[[], T]) -> T:
         """Made by the main rank, given to all."""
@@ -98,7 +101,8 @@ class Ranks:
 
     def agree(self, number: int, device: str) -> int:
         """The main rank's number, for all."""
-        return int(self.add(torch.tensor(number if self.main else 0, device=device)).item())
+        with waiting():
+            return int(self.add(torch.tensor(number if self.main else 0, device=device)).item())
 
 
 def _first_line(fault: Exception) -> str:
@@ -125,7 +129,9 @@ def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
         torch.cuda.set_device(choose_device(f"cuda:{0 if own_gpu else launched.local}"))
     store, restarted = _met(launched)
     apart: Store = store.clone()  # type: ignore[attr-defined]
-    watch = RankWatch(apart, rank=launched.rank, count=launched.count, timeout_s=timeout_s)
+    watch = RankWatch(
+        apart, rank=launched.rank, count=launched.count, timeout_s=timeout_s, first_here=launched.local == 0
+    )
     watch.start()
     with watching(watch):
         try:
