@@ -92,7 +92,7 @@ def spoil(at: int) -> None:
         if training.progress.cursor in ruinous:
             with torch.no_grad():
                 for parameter in training.stepper.model.parameters():
-                    parameter.mul_(60)
+                    parameter.mul_(300)
 
     Pretraining.step = ruined  # type: ignore[method-assign]
 
@@ -104,7 +104,7 @@ def _broken(share: Share) -> Share:
 def begin(case: dict[str, Any], rank: int, folder: Path, port: int) -> None:
     """In the child: what a launcher and the start of Python would have done."""
     os.chdir(folder)
-    world = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in world.items()})
     for number in (1, 2):
         os.dup2(os.open(f"{number}-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)

@@ -30,7 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
     "little memory told": {},
     "both spike": {"act": "spike", "of": "both", "at": 3},
     "rank 1 slow": {"act": "slow", "of": 1, "at": 0},
-    "other seed": {"rank_words": [[], ["--seed", "7"]]},
+    "other command": {"rank_words": [[], ["--seed", "7", "--microbatch", "64"]]},
     "other text": {"act": "text", "of": 1},
 }
 OF_RANK_0: dict[str, dict[str, Any]] = {
@@ -183,9 +183,10 @@ def test_a_slow_rank_is_seen_in_the_metrics_and_named_once(ended: Callable[[str]
 
 
 def test_ranks_with_different_commands_are_refused_by_name(ended: Callable[[str], Ended]) -> None:
-    result = ended("other seed")
+    result = ended("other command")
     assert result.codes == [2, 2], result.said
-    assert result.line.startswith(f"larvatus: rank 1 on {HOST} differs from rank 0 on {HOST}: seed: 0 → 7; start all")
+    differs = f"larvatus: rank 1 on {HOST} differs from rank 0 on {HOST}: microbatch: 128 → 64; seed: 0 → 7; start all"
+    assert result.line.startswith(differs)
 
 
 def test_ranks_with_different_text_are_refused_by_name(ended: Callable[[str], Ended]) -> None:

@@ -124,7 +124,9 @@ def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
         torch.cuda.set_device(choose_device(f"cuda:{0 if own_gpu else launched.local}"))
     store, restarted = _met(launched)
     apart: Store = store.clone()  # type: ignore[attr-defined]
-    watch = RankWatch(apart, rank=launched.rank, count=launched.count, timeout_s=timeout_s)
+    watch = RankWatch(
+        apart, rank=launched.rank, count=launched.count, timeout_s=timeout_s, first_here=launched.local == 0
+    )
     watch.start()
     with watching(watch):
         try:

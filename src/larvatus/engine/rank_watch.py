@@ -9,7 +9,8 @@ Each rank says every second, through the store at which they met, that it lives 
 machine), when it was silent for `timeout_s` (stopped, cut off, its machine down), or when no rank has got on in a step
 for ten times as long (a hung collective: those that do not wait for others are named). Whoever waits for a lost rank
 cannot be woken, so its process is ended from here, with exit code 75; who can still raise, raises `RankLost`. A rank
-that fails by itself says why before it goes. Rank 0 tells it, once: rank 1, where rank 0 is the one that is lost.
+that fails by itself says why before it goes. Rank 0 tells it, once; where rank 0 is lost, rank 1, and one rank on each
+other machine.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ GRACE_S = 3.0
 """For a rank to notice by itself, and leave in order, that another is lost."""
 STUCK = 10
 """Times the limit of silence, after which a step in which no rank gets on is given up."""
+FIRST = "the first step"
 UNFORESEEN = 70
 """Exit code of what is no fault of a user (`cli/last_resort.py`)."""
 MEMORY = 0.9
@@ -52,9 +54,14 @@ class RankWatch:
         rank: int,
         count: int,
         timeout_s: float,
+        first_here: bool = False,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        """`store` is this watch's alone: whoever else waits at it would hold it up."""
+        """`store` is this watch's alone: whoever else waits at it would hold it up.
+
+        `first_here`: whether it is the first rank of its machine, and tells of rank 0, should that be lost.
+        """
+        self.first_here = first_here
         self.rank, self.count, self.timeout_s, self._store, self._end = rank, count, timeout_s, store, end
         self.where = Where.here()
         self.states: dict[int, RankState] = {}
@@ -85,7 +92,7 @@ class RankWatch:
             self._busy = MEMORY * self._busy + (1 - MEMORY) * took if self._busy else took
         self._steps_begun += 1
         self._began, self._waited = now, 0.0
-        self._mark = (step, STEP if self._steps_begun > 1 else "the first step", now)
+        self._mark = (step, STEP if self._steps_begun > 1 else FIRST, now)
 
     def computed(self, seconds: Callable[[], float | None]) -> None:
         """Asked at the next step how long the device computed in this one; None where it still does."""
@@ -218,14 +225,14 @@ class RankWatch:
     def _forgive(self, seconds: float) -> None:
         self._answered += seconds
         for times in (self._heard, self._missing):
-            for other in times:
+            for other in list(times):
                 times[other] += seconds
 
     def _must_end(self, now: float, decided: float) -> bool:
         """Whether the main thread will not come to itself: it waits for others, or has not got on in its step."""
         _, doing, since = self._mark
         still = now - max(since, decided)
-        return still > GRACE_S if self.waits else doing == STEP and still > self.timeout_s
+        return still > GRACE_S if self.waits else doing in (STEP, FIRST) and still > self.timeout_s
 
     def _lost(self, now: float) -> Fault | None:
         """The first rank that is lost or has failed, as this rank sees it."""
@@ -277,8 +284,9 @@ class RankWatch:
     # — the end —
 
     def _tell(self, verdict: Fault) -> None:
-        """One line from one rank: rank 0, unless that is the one that is lost."""
-        mine = self.rank == 0 or (self.rank == 1 and verdict.rank == 0 and not verdict.told)
+        """One line from one rank: rank 0, or where that is lost rank 1 and, should it be lost too, one a machine."""
+        instead = self.rank == 1 or self.first_here
+        mine = self.rank == 0 or (instead and verdict.rank == 0 and not verdict.told)
         if mine and self._word.acquire(blocking=False):
             sys.stderr.write(f"larvatus: {printable(verdict.line)}\n")
             sys.stderr.flush()

@@ -18,10 +18,10 @@ from typing import TypeVar
 import msgspec
 
 from larvatus.corpus.loader import Cursor, Loader
-from larvatus.engine.agreement import blamed
+from larvatus.engine.agreement import agree, blamed
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.loop import Clock, run_loop
-from larvatus.engine.rank_marks import waiting
+from larvatus.engine.rank_marks import busy, waiting
 from larvatus.engine.schedule import learning_rate
 from larvatus.engine.settings import Runtime
 from larvatus.engine.spikes import MOST_TRIES, Spikes
@@ -178,8 +178,6 @@ class Pretraining:
     def _roll_back(self, spike: str) -> bool:
         """Go on from the newest checkpoint, if any, with the text after the leap; the third time it is no accident."""
         self._spiked = None
-        self._close()
-        self._unread.clear()
         if self._rollbacks == MOST_TRIES:
             raise blamed(
                 NumericsError(
@@ -190,10 +188,14 @@ class Pretraining:
                 mine=False,
             )
         reached, before = self.progress, self.back()
+        agree(self.ranks, {"the newest checkpoint": before.step if before else None})  # and none reads it any longer
         if before is None:
             self._say(f"{spike}; there is no checkpoint yet to go back to")
+            self._spikes = Spikes()  # once is enough
             return False
-        self._rollbacks += 1
+        self._close()
+        self._unread.clear()
+        self._rollbacks, self._evaluated = self._rollbacks + 1, before.step
         self._skipped[reached.phase] = reached.cursor
         cursor = self._skipped.get(before.phase, before.cursor)
         self.progress = msgspec.structs.replace(before, cursor=cursor, seconds=reached.seconds)
@@ -201,6 +203,8 @@ class Pretraining:
             f"{spike}; back to step {before.step:,}, and on with the text after it (rollback {self._rollbacks} of "
             f"{MOST_TRIES})"
         )
+        with busy("saving"):
+            self.checkpoint(self.progress)  # the same weights, but what is left out
         return True
 
     def _say(self, line: str) -> None:
