@@ -26,7 +26,7 @@ from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.spans.options import SpanOptions
 
 for module in pkgutil.walk_packages(larvatus.__path__, "larvatus."):
-    if not module.name.endswith("__main__"):
+    if not module.name.endswith(("__main__", "_kernels")):  # kernels want Triton, and have no settings
         importlib.import_module(module.name)
 
 
