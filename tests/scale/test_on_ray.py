@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,15 @@ def test_an_address_that_does_not_answer_is_one_line(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt"]
 
 
+def test_a_cluster_that_the_environment_names_must_answer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    with (
+        pytest.raises(LarvatusError, match=r"no Ray cluster answers at .*:9 "),
+        OnRay("auto").pool(lambda: 1, slow_square, what="a worker", fix=""),
+    ):
+        pass
+
+
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("larvatus.scale.on_ray.find_spec", lambda name: None)
     with pytest.raises(LarvatusError, match=r'pip install "larvatus\[scale\]"'):
@@ -172,16 +182,21 @@ def test_embedding_goes_on_when_its_workers_are_killed(
 
 
 def workers() -> list[int]:
-    """Processes of our actors on this machine."""
+    """Processes of the actors of our own cluster: another test may have one beside it."""
     pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            command = path.read_bytes()
+            if path.read_bytes().startswith(b"ray::_Worker") and os.getpid() in ancestors(int(path.parent.name)):
+                pids.append(int(path.parent.name))
         except OSError:
             continue
-        if command.startswith(b"ray::_Worker"):
-            pids.append(int(path.parent.name))
     return pids
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        yield pid
 
 
 @pytest.mark.proof

@@ -32,6 +32,8 @@ from larvatus.version import VERSION
 
 AUTO = "auto"
 """The cluster that RAY_ADDRESS names, or that runs on this machine; where there is none, one is started here."""
+LOCAL = "local"
+"""A new one on this machine."""
 AHEAD = 3
 """Tasks a worker: one at work, one that waits beside it, one whose result waits for its turn."""
 TRIES = 4
@@ -97,13 +99,11 @@ def connected(address: str) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    _must_answer(address)
-    where = {} if address == AUTO else {"address": address}
-    here = _starts_here(address)
-    more: dict[str, Any] = {"include_dashboard": False} if here else {}
+    joined = _running(address)
+    more: dict[str, Any] = {} if joined else {"include_dashboard": False}
     with _own_signals():
         try:
-            ray.init(**where, **more, log_to_driver=False, configure_logging=False)
+            ray.init(address=joined or LOCAL, **more, log_to_driver=False, configure_logging=False)
         except (ConnectionError, RuntimeError, ValueError, OSError) as fault:
             reason = str(fault).strip().partition("\n")[0]
             raise LarvatusError(f"the Ray cluster {address} cannot be joined ({reason}); check its address") from fault
@@ -113,27 +113,24 @@ def connected(address: str) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _starts_here(address: str) -> bool:
-    """Whether this process starts the cluster rather than joins one."""
-    if address != AUTO:
-        return address == "local"
-    from ray._private.services import canonicalize_bootstrap_address
+def _running(address: str) -> str | None:
+    """The cluster to be joined, which must answer; None where one is to be started here."""
+    if address == AUTO:
+        from ray._private.services import canonicalize_bootstrap_address
 
-    return canonicalize_bootstrap_address(None) is None
-
-
-def _must_answer(address: str) -> None:
-    named = os.environ.get("RAY_ADDRESS", AUTO) if address == AUTO else address
-    if named in (AUTO, "local"):
-        return
-    host, _, port = named.removeprefix("ray://").rpartition(":")
+        noted = canonicalize_bootstrap_address(None)  # by RAY_ADDRESS, or by the note of one that runs here
+        address = str(noted) if noted else LOCAL
+    if address == LOCAL:
+        return None
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
     except (OSError, ValueError) as fault:
         raise LarvatusError(
-            f"no Ray cluster answers at {named} ({getattr(fault, 'strerror', None) or fault}); check the address, or "
-            "start one there with: ray start --head"
+            f"no Ray cluster answers at {address} ({getattr(fault, 'strerror', None) or fault}); check the address, "
+            "start one there with ray start --head, or one here with --ray local"
         ) from fault
+    return address
 
 
 @contextmanager
