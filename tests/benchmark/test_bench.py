@@ -160,7 +160,7 @@ def test_who_has_no_peer_says_why(subject: Subject) -> None:
     assert "masked words" in no_peer(dataclasses.replace(subject, network=pairs, recipe=recipe))
 
 
-@pytest.mark.parametrize("of", ["length", "batch", "layers"])
+@pytest.mark.parametrize("of", ["length", pytest.param("batch", marks=pytest.mark.proof), "layers"])
 def test_growth_has_a_point_for_each_doubling(prepared: Any, tmp_path: Path, of: Any) -> None:
     sizes = {"length": [12, 24, 48], "batch": [1, 2, 4, 8], "layers": [1, 2, 4]}[of]
     chosen = settings_of(prepared, grow=of, largest=sizes[-1], length=24 if of != "length" else None)

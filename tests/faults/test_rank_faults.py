@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,10 +21,12 @@ from tests.faults.test_runs import environment
 
 ROOT = Path(__file__).parents[2]
 HOST = platform.node()
+SOON = ["--rank-timeout", "5"]
+"""Where nothing but silence tells; the others keep to the minute that is usual, on machines however busy."""
 CASES: dict[str, dict[str, Any]] = {
     "rank 1 killed": {"act": "kill", "of": 1},
-    "rank 1 stopped": {"act": "stop", "of": 1},
-    "rank 1 hangs": {"act": "hang", "of": 1},
+    "rank 1 stopped": {"act": "stop", "of": 1, "words": SOON},
+    "rank 1 hangs": {"act": "hang", "of": 1, "words": SOON},
     "rank 1 fails": {"act": "fail", "of": 1},
     "rank 1 nan": {"act": "nan", "of": 1},
     "rank 1 without memory": {"act": "memory", "of": 1, "words": ["--microbatch", "256"]},
@@ -35,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 OF_RANK_0: dict[str, dict[str, Any]] = {
     "rank 0 killed": {"act": "kill", "of": 0},
-    "rank 0 stopped": {"act": "stop", "of": 0},
+    "rank 0 stopped": {"act": "stop", "of": 0, "words": SOON},
     "rank 0 fails": {"act": "fail", "of": 0},
 }
 """Rank 0 keeps the store at which they meet."""
@@ -56,7 +59,7 @@ class Ended(NamedTuple):
 def run_cases(cases: dict[str, dict[str, Any]], prepared: Any, folder: Path) -> Callable[[str], Ended]:
     settings = [word for setting in SMALL for word in ("--set", setting)]
     words = ["pretrain", "bert", *settings, "--corpus", prepared.train, "--valid", prepared.valid, "--steps", 6]
-    words += ["--save-every", 2, "--evaluate-every", 1000, "--device", "cpu", "--rank-timeout", 1.5]
+    words += ["--save-every", 2, "--evaluate-every", 1000, "--device", "cpu"]
     told = [
         {**case, "name": name, "words": [*map(str, words), "--microbatch", "128", *case.get("words", [])]}
         for name, case in cases.items()
@@ -117,14 +120,14 @@ def test_row_37_so_does_rank_0(ended_by_rank_0: Callable[[str], Ended]) -> None:
 
 def assert_stopped(result: Ended, rank: int) -> None:
     assert result.codes[1 - rank] == 75, result.said
-    assert result.line.startswith(f"larvatus: rank {rank} on {HOST} was stopped by a signal 2 s ago in step 4;")
+    assert re.match(rf"larvatus: rank {rank} on {HOST} was stopped by a signal \d+ s ago in step 4;", result.line)
 
 
 def test_row_37_a_rank_that_hangs_ends_the_run_by_name(ended: Callable[[str], Ended]) -> None:
     """Its process lives and says so, but no step gets on: those that do not wait for others are named."""
     result = ended("rank 1 hangs")
     assert result.codes[0] == 75, result.said
-    assert result.line.startswith(f"larvatus: rank 1 on {HOST} has not got on in step 4 for 3 s;")
+    assert re.match(rf"larvatus: rank 1 on {HOST} has not got on in step 4 for \d+ s;", result.line)
 
 
 def test_a_rank_that_fails_by_itself_says_why_for_all(ended: Callable[[str], Ended]) -> None:
