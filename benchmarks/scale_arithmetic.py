@@ -4,7 +4,7 @@
     python benchmarks/scale_arithmetic.py --tokens-per-second 585000 --gpu-hour 4.0
 
 `--measure` times reductions and steps of 2 and 4 gloo processes, building and loading, on this machine, and holds the
-simulation against them; without it the figures that docs/ray.md names are taken. Rates of other models follow from the
+simulation against them; without it the figures that docs/scale.md names are taken. Rates of other models follow from the
 measured one by their operations a token. Nothing here was run on more than one GPU.
 """
 
@@ -60,7 +60,7 @@ class Rates:
     """What is known of machines; each can be given on the command line."""
 
     tokens_per_second: float = 585_000
-    """Of training BERT-base on one H200: bf16, compiled, shards read along (docs/ray.md)."""
+    """Of training BERT-base on one H200: bf16, compiled, shards read along (docs/scale.md)."""
     gpu_hour: float = 4.0
     """Dollars; assumed."""
     core_hour: float = 0.05
