@@ -35,7 +35,7 @@ for name in ("larvatus.cli.train.pretrain", "torch._dynamo", "typer._adapters"):
     with suppress(ImportError):
         import_module(name)  # what each rank would take seconds for
 
-LIMIT_S = 240.0
+LIMIT_S = 120.0
 LEFT_S = 2.0
 """After which a rank that was stopped, or hangs, is killed when the other has ended."""
 ROOM = 150

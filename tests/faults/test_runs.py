@@ -260,6 +260,7 @@ with ranks("cpu", timeout_s=60) as group:
 """
 
 
+@pytest.mark.proof  # `test_rank_faults.py` tries the same through the command
 def test_rows_27_and_28_nan_on_one_of_two_ranks_stops_both_before_the_update(tmp_path):
     """In the loss, and in a gradient: one start of two processes for both."""
     script = tmp_path / "ranks.py"
