@@ -4,8 +4,8 @@
     python benchmarks/scale_arithmetic.py --tokens-per-second 585000 --gpu-hour 4.0
 
 `--measure` times reductions and steps of 2 and 4 gloo processes, building and loading, on this machine, and holds the
-simulation against them; without it the figures that docs/scale.md names are taken. Rates of other models follow from the
-measured one by their operations a token. Nothing here was run on more than one GPU.
+simulation against them; without it the figures that docs/scale.md names are taken. Rates of other models follow from
+the measured one by their operations a token. Nothing here was run on more than one GPU.
 """
 
 from __future__ import annotations
