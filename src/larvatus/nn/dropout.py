@@ -1,7 +1,8 @@
 """Dropout (Srivastava et al. 2014): each number becomes 0 with probability p, the rest grow by 1 / (1 − p).
 
 On CPU torch draws one random double per number, one after another, which costs a fifth of a training step; here one
-64-bit draw decides for four numbers (16 bits each, so p is rounded to 1/65,536). Elsewhere torch's own kernel is used.
+64-bit draw decides for four numbers (16 bits each, so p is rounded to 1/65,536). Elsewhere torch's own kernel is used,
+and in compiled code a hash (`hashed_keep`).
 Either way the draws come from torch's default generator of the device, which the training loop seeds at every step.
 """
 
@@ -31,7 +32,7 @@ def hashed_keep(shape: torch.Size, p: float, device: torch.device) -> Tensor:
     """True where a number is kept: a hash of its place and of two drawn numbers, for compiled code on a GPU.
 
     A compiler makes it part of the kernels around it, in backward passes again, so that nothing is stored; its own
-    random numbers take ten times as many operations each, more than all else in a dropout.
+    random numbers take many times as many operations.
     """
     first, second = torch.randint(-(1 << 31), (1 << 31) - 1, (2, 1), device=device, dtype=torch.int32)
     x = (torch.arange(shape.numel(), device=device, dtype=torch.int32) ^ first) * _FACTORS[0]

@@ -2,9 +2,9 @@
 
     attend_fused(qkv_N3HK, layout, dropout=0.1)      # [N, 3, H, K] → [N, H, K], as `attend_packed`
 
-Faster than torch's variable-length kernel (`benchmarks/attention_speed.py`), and the gradients are the same in every
-run, bit for bit: torch's adds up those of the queries in whatever order its blocks finish. The kernels themselves are
-in `fused_kernels.py`; they want Triton, which comes with torch's builds for CUDA.
+Made to be faster than torch's variable-length kernel (`benchmarks/attention_speed.py` compares them), and the gradients
+are the same in every run, bit for bit: torch's adds up those of the queries in whatever order its blocks finish. The
+kernels themselves are in `fused_kernels.py`; they want Triton, which comes with torch's builds for CUDA.
 """
 
 from __future__ import annotations
