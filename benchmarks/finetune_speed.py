@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.tasks.aligned import align_texts
 
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.heads import natural_head, with_head
@@ -39,6 +38,7 @@ from larvatus.tasks.fit.loop import FineTuning, Fitting
 from larvatus.tasks.fit.settings import FineTuneConfig
 from larvatus.tasks.read.sequences import Sequences, TextOrPair, text_sequences, word_sequences
 from larvatus.tasks.tag.tag import TaggedWords
+from larvatus.text.align import join_words
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.sentences import split_sentences
 
@@ -76,8 +76,9 @@ def tagging(bundle: Bundle, examples: list[TextOrPair]) -> tuple[Any, Sequences,
     """Every word of white space has a tag, on all its subwords."""
     config = TaggingConfig(labels=TAGS, scheme="BIO", **natural_head(bundle, "tagging"))
     words = [(one if isinstance(one, str) else " ".join(one)).split() for one in examples]
-    found = align_texts(bundle.tokenizer, words)
-    sequences = word_sequences(bundle.tokenizer, found, limit=bundle.model.max_positions)
+    joined = [join_words(text) for text in words]
+    aligned = bundle.tokenizer.encode_many([text for text, _ in joined], [spans for _, spans in joined])
+    sequences = word_sequences(bundle.tokenizer, aligned, limit=bundle.model.max_positions)
     data = TaggedWords(sequences, stream(0, "tags").integers(0, len(TAGS), sum(map(len, words))))
     theirs = []
     for number, row in enumerate(rows(sequences)):
