@@ -39,6 +39,10 @@ def test_a_compiler_is_told_the_right_shapes(sight) -> None:
     (gradient,) = torch.autograd.grad(out, qkv, torch.empty_like(out))
     assert (out.shape, out.dtype) == ((7, 2, 64), torch.bfloat16)
     assert (gradient.shape, gradient.dtype) == (qkv.shape, qkv.dtype)
+    bias = torch.empty(3 * 2 * 64, device="meta", requires_grad=True)
+    out = fused.attend_fused(qkv.detach(), layout, sight, dropout=0.1, bias=bias)
+    (gradient,) = torch.autograd.grad(out, bias, torch.empty_like(out))
+    assert (gradient.shape, gradient.dtype) == (bias.shape, torch.float32)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

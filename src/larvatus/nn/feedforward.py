@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from larvatus.nn.fused_feedforward import feed_fused, serves
+
 Activation = Literal["gelu", "gelu-tanh", "relu"]
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -46,5 +48,7 @@ class FeedForward(nn.Module):
         return self.activation(inner) * gate
 
     def forward(self, x_ND: Tensor) -> Tensor:
+        if self.activation is F.gelu and not self.gated and serves(x_ND, self.up, self.down):
+            return feed_fused(x_ND, self.up, self.down)
         y_ND: Tensor = self.down(self.inner(x_ND))
         return y_ND

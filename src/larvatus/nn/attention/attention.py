@@ -13,11 +13,13 @@ N tokens, H heads, K size of a head, D = H·K hidden size; B sequences.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from larvatus.nn.attention.fused import attend_fused, serves
 from larvatus.nn.attention.grouped import attend_from, attend_grouped, grouped_weights
 from larvatus.nn.attention.layout import Grouped, Layout, Packed
 from larvatus.nn.attention.packed import attend_packed
@@ -80,14 +82,24 @@ class Attention(nn.Module):
         q_BD = F.linear(x_ND.index_select(0, at_B), weight[:hidden], None if bias is None else bias[:hidden])
         return q_BD, F.linear(x_ND, weight[hidden:], None if bias is None else bias[hidden:])
 
+    def _bias_of_fused(self, x_ND: Tensor, sight: Sight, rows_N: Tensor | None) -> Tensor | None:
+        """The bias of queries, keys and values, if our kernels can give its gradient with those of the scores."""
+        changed = sight.rotation is not None or rows_N is not None or type(self.qkv) is not nn.Linear
+        if changed or not torch.is_grad_enabled() or not serves(x_ND.device, x_ND.shape[-1] // self.heads):
+            return None
+        bias = cast(Tensor | None, self.qkv.bias)
+        return bias if bias is not None and bias.requires_grad else None
+
     def forward(self, x_ND: Tensor, layout: Layout, sight: Sight = FULL, rows_N: Tensor | None = None) -> Tensor:
         """`rows` as in `project`."""
         dropout = self.dropout if self.training else 0.0
-        qkv_N3HK = self.project(x_ND, sight, rows_N)
-        if isinstance(layout, Packed):
-            y_NHK = attend_packed(qkv_N3HK, layout, sight, dropout=dropout)
+        if isinstance(layout, Packed) and (bias := self._bias_of_fused(x_ND, sight, rows_N)) is not None:
+            qkv_N3HK = F.linear(x_ND, cast(Tensor, self.qkv.weight), bias.detach()).unflatten(-1, (3, self.heads, -1))
+            y_NHK = attend_fused(qkv_N3HK, layout, sight, dropout=dropout, bias=bias)
+        elif isinstance(layout, Packed):
+            y_NHK = attend_packed(self.project(x_ND, sight, rows_N), layout, sight, dropout=dropout)
         else:
-            y_NHK = attend_grouped(qkv_N3HK, layout, sight, dropout=dropout)
+            y_NHK = attend_grouped(self.project(x_ND, sight, rows_N), layout, sight, dropout=dropout)
         if sight.heads is not None:
             y_NHK = y_NHK * sight.heads[:, None].to(y_NHK.dtype)
         out_ND: Tensor = self.out(y_NHK.flatten(-2))

@@ -56,8 +56,14 @@ def serves(device: torch.device, size: int) -> bool:
     )
 
 
-def attend_fused(qkv_N3HK: Tensor, layout: Packed, sight: Sight = FULL, *, dropout: float = 0.0) -> Tensor:
-    """Attention inside each sequence: [N, 3, H, K] → [N, H, K]."""
+def attend_fused(
+    qkv_N3HK: Tensor, layout: Packed, sight: Sight = FULL, *, dropout: float = 0.0, bias: Tensor | None = None
+) -> Tensor:
+    """Attention inside each sequence: [N, 3, H, K] → [N, H, K].
+
+    A `bias` [3·H·K] that was added to every row, as a constant, gets its gradient here: the sum of those of the rows,
+    which are at hand, instead of another pass over all of them.
+    """
     assert sight.bias is None, "these kernels have no bias"
     left = sight.window or EVERYTHING
     right = 0 if sight.causal else left
@@ -65,14 +71,15 @@ def attend_fused(qkv_N3HK: Tensor, layout: Packed, sight: Sight = FULL, *, dropo
         seed = torch.randint(-(1 << 31), (1 << 31) - 1, (1,), device=qkv_N3HK.device)
     else:
         seed = layout.edges  # not read
-    out, _ = _forward(qkv_N3HK.contiguous(), layout.edges, seed, dropout, [layout.limit, left, right])
+    reach = [layout.limit, left, right, int(bias is not None)]
+    out, _ = _forward(qkv_N3HK.contiguous(), bias, layout.edges, seed, dropout, reach)
     return cast(Tensor, out)
 
 
 def _arguments(qkv_N3HK: Tensor, dropout: float, reach: Sequence[int], blocks: Blocks) -> dict[str, Any]:
     """What the kernels are told besides tensors: numbers, and what is compiled into them."""
     tokens, _, heads, size = qkv_N3HK.shape
-    _, left, right = reach
+    _, left, right, _ = reach
     return {
         "tokens": tokens,
         "threshold": min(round(dropout * (1 << 32)), (1 << 32) - 1),  # random numbers below this one are dropped
@@ -92,9 +99,9 @@ def _arguments(qkv_N3HK: Tensor, dropout: float, reach: Sequence[int], blocks: B
 
 @torch.library.custom_op("larvatus::attention", mutates_args=())
 def _forward(
-    qkv_N3HK: Tensor, edges: Tensor, seed: Tensor, dropout: float, reach: Sequence[int]
+    qkv_N3HK: Tensor, bias: Tensor | None, edges: Tensor, seed: Tensor, dropout: float, reach: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """`reach`: no sequence is longer; tokens seen before a token, and after it."""
+    """`reach`: no sequence is longer; tokens seen before a token, and after it; 1 where a bias wants its gradient."""
     from larvatus.nn.attention import fused_kernels as kernels  # wants Triton
 
     heads, sequences = qkv_N3HK.shape[2], len(edges) - 1
@@ -112,7 +119,9 @@ def _outputs(qkv_N3HK: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @_forward.register_fake
-def _(qkv_N3HK: Tensor, edges: Tensor, seed: Tensor, dropout: float, reach: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _(
+    qkv_N3HK: Tensor, bias: Tensor | None, edges: Tensor, seed: Tensor, dropout: float, reach: Sequence[int]
+) -> tuple[Tensor, Tensor]:
     return _outputs(qkv_N3HK)
 
 
@@ -126,22 +135,27 @@ def _backward(
     lse: Tensor,
     dropout: float,
     reach: Sequence[int],
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    """Of qkv, and of its bias (of no length where there is none)."""
     from larvatus.nn.attention import fused_kernels as kernels  # wants Triton
 
     tokens, _, heads, size = qkv_N3HK.shape
-    limit, sequences = reach[0], len(edges) - 1
+    limit, sequences, biased = reach[0], len(edges) - 1, reach[3]
     delta, dqkv, given = torch.empty_like(lse), torch.empty_like(qkv_N3HK), grad.contiguous()
+    key_blocks, query_blocks = -(-limit // BACKWARD_KEYS.columns), -(-limit // BACKWARD_QUERIES.rows)
+    # blocks that a shorter sequence lacks add nothing
+    key_sums = lse.new_zeros(biased * sequences * key_blocks, 2 * heads * size)
+    query_sums = lse.new_zeros(biased * sequences * query_blocks, heads * size)
     tensors = qkv_N3HK, given, edges, seed, lse, delta, dqkv
     with torch.cuda.device(qkv_N3HK.device):
         kernels.dots[-(-tokens // DOTS), heads](out, given, delta, tokens, HEADS=heads, SIZE=size, ROWS=DOTS)
-        kernels.backward_keys[-(-limit // BACKWARD_KEYS.columns), heads, sequences](
-            *tensors, **_arguments(qkv_N3HK, dropout, reach, BACKWARD_KEYS)
+        kernels.backward_keys[key_blocks, heads, sequences](
+            *tensors, key_sums, BIASED=bool(biased), **_arguments(qkv_N3HK, dropout, reach, BACKWARD_KEYS)
         )
-        kernels.backward_queries[-(-limit // BACKWARD_QUERIES.rows), heads, sequences](
-            *tensors, **_arguments(qkv_N3HK, dropout, reach, BACKWARD_QUERIES)
+        kernels.backward_queries[query_blocks, heads, sequences](
+            *tensors, query_sums, BIASED=bool(biased), **_arguments(qkv_N3HK, dropout, reach, BACKWARD_QUERIES)
         )
-    return dqkv
+    return dqkv, torch.cat([query_sums.sum(0), key_sums.sum(0)]) if biased else lse.new_empty(0)
 
 
 @_backward.register_fake
@@ -154,17 +168,19 @@ def _(
     lse: Tensor,
     dropout: float,
     reach: Sequence[int],
-) -> Tensor:
-    return torch.empty_like(qkv_N3HK)
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(qkv_N3HK), lse.new_empty(reach[3] * qkv_N3HK[0].numel())
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    qkv_N3HK, edges, seed, ctx.dropout, ctx.reach = inputs
+    qkv_N3HK, bias, edges, seed, ctx.dropout, ctx.reach = inputs
+    ctx.bias_dtype = None if bias is None else bias.dtype
     ctx.save_for_backward(qkv_N3HK, edges, seed, *output)
 
 
 def _gradient(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    return _backward(grad, *ctx.saved_tensors, ctx.dropout, ctx.reach), None, None, None, None
+    dqkv, dbias = _backward(grad, *ctx.saved_tensors, ctx.dropout, ctx.reach)
+    return dqkv, None if ctx.bias_dtype is None else dbias.to(ctx.bias_dtype), None, None, None, None
 
 
 _forward.register_autograd(_gradient, setup_context=_save)

@@ -164,11 +164,14 @@ def dots(out, grad, delta, tokens, HEADS: tl.constexpr, SIZE: tl.constexpr, ROWS
 
 @triton.jit
 def backward_keys(
-    qkv, grad, edges, seed_ptr, lse, delta, dqkv, tokens, threshold, kept_share,
-    HEADS: tl.constexpr, SIZE: tl.constexpr, SCALE: tl.constexpr, DROPS: tl.constexpr,
+    qkv, grad, edges, seed_ptr, lse, delta, dqkv, sums, tokens, threshold, kept_share,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, SCALE: tl.constexpr, DROPS: tl.constexpr, BIASED: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):
-    """Gradients of a block of keys and values: all queries of the sequence go past them."""
+    """Gradients of a block of keys and values: all queries of the sequence go past them.
+
+    sums [B · blocks, 2, H, K]: those gradients over the block, for the bias that was added to all tokens alike.
+    """
     block, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(edges + sequence).to(tl.int64)
     length = (tl.load(edges + sequence + 1) - start).to(tl.int32)
@@ -212,8 +215,14 @@ def backward_keys(
         ds = weights * (dw - dot[None, :])
         dk = tl.dot(ds.to(q.dtype), q, dk)
     out = dqkv + start * stride + head * SIZE + places
-    tl.store(out + width, (dk * (SCALE / LOG2_E / kept_share)).to(dqkv.dtype.element_ty), mask=here)
-    tl.store(out + 2 * width, (dv / kept_share).to(dqkv.dtype.element_ty), mask=here)
+    dk = tl.where(here, dk * (SCALE / LOG2_E / kept_share), 0.0)
+    dv = tl.where(here, dv / kept_share, 0.0)
+    tl.store(out + width, dk.to(dqkv.dtype.element_ty), mask=here)
+    tl.store(out + 2 * width, dv.to(dqkv.dtype.element_ty), mask=here)
+    if BIASED:
+        into = sums + (sequence * tl.num_programs(0) + block) * 2 * width + head * SIZE + dims
+        tl.store(into, tl.sum(dk, 0))
+        tl.store(into + width, tl.sum(dv, 0))
 
 
 @triton.jit
@@ -247,11 +256,11 @@ def _queries_blocks(
 
 @triton.jit
 def backward_queries(
-    qkv, grad, edges, seed_ptr, lse, delta, dqkv, tokens, threshold, kept_share,
-    HEADS: tl.constexpr, SIZE: tl.constexpr, SCALE: tl.constexpr, DROPS: tl.constexpr,
+    qkv, grad, edges, seed_ptr, lse, delta, dqkv, sums, tokens, threshold, kept_share,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, SCALE: tl.constexpr, DROPS: tl.constexpr, BIASED: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):
-    """Gradients of a block of queries: all keys of the sequence go past them."""
+    """Gradients of a block of queries: all keys of the sequence go past them. sums [B · blocks, H, K], as above."""
     block, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(edges + sequence).to(tl.int64)
     length = (tl.load(edges + sequence + 1) - start).to(tl.int32)
@@ -281,4 +290,8 @@ def backward_queries(
             stride, SCALE, COLUMNS, SIZE, DROPS, True, rows, LEFT, RIGHT,
         )
     out = dqkv + (start + rows[:, None]) * stride + head * SIZE + dims[None, :]
-    tl.store(out, (dq * (SCALE / LOG2_E / kept_share)).to(dqkv.dtype.element_ty), mask=real[:, None])
+    dq = tl.where(real[:, None], dq * (SCALE / LOG2_E / kept_share), 0.0)
+    tl.store(out, dq.to(dqkv.dtype.element_ty), mask=real[:, None])
+    if BIASED:
+        into = sums + (sequence * tl.num_programs(0) + block) * width + head * SIZE + dims
+        tl.store(into, tl.sum(dq, 0))
