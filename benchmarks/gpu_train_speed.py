@@ -1,6 +1,6 @@
 """Training speed on a GPU, BERT-base shape: ours against `transformers`' `BertForMaskedLM`, in the same run.
 
-    python benchmarks/gpu_train_speed.py [--tokens 65536] [--length 512] [--repeats 20]
+    python benchmarks/gpu_train_speed.py [--tokens 65536] [--length 512] [--repeats 20] [--rows full]
 
 Ragged rows (lengths spread evenly up to the limit), 15% of the tokens predicted, bf16, both compiled, both with fused
 AdamW and dropout 0.1. Theirs pads every row to the limit, as its collator does for static shapes; ours pads nothing.
@@ -127,11 +127,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=65_536)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--rows", choices=["ragged", "full"], help="one of the two alone")
     chosen = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     ceiling = matrix_ceiling("cuda", "bf16", seconds=1.0).flops
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: matrix products at {ceiling / 1e12:.0f} TFLOP/s")
     for name, full in (("ragged rows", False), ("full rows", True)):
+        if chosen.rows is not None and full != (chosen.rows == "full"):
+            continue
         batches = [ragged(chosen.tokens, chosen.length, seed, full=full) for seed in range(4)]
         speed, operations = ours(batches, chosen.length, chosen.tokens, chosen.repeats)
         torch._dynamo.reset()
