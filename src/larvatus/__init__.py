@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         build_corpus,
         build_index,
         build_senses,
+        card,
         compare,
         convert,
         embed_files,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         score_pairs,
         train_tokenizer,
         transfer,
+        verify_card,
     )
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
@@ -92,6 +94,7 @@ __all__ = [
     "build_corpus",
     "build_index",
     "build_senses",
+    "card",
     "compare",
     "convert",
     "embed_files",
@@ -108,6 +111,7 @@ __all__ = [
     "score_pairs",
     "train_tokenizer",
     "transfer",
+    "verify_card",
 ]
 
 _HOMES = {
@@ -141,6 +145,7 @@ _HOMES = {
     "build_corpus": "larvatus.api",
     "build_index": "larvatus.api",
     "build_senses": "larvatus.api",
+    "card": "larvatus.api",
     "compare": "larvatus.api",
     "convert": "larvatus.api",
     "embed_files": "larvatus.api",
@@ -157,6 +162,7 @@ _HOMES = {
     "score_pairs": "larvatus.api",
     "train_tokenizer": "larvatus.api",
     "transfer": "larvatus.api",
+    "verify_card": "larvatus.api",
 }
 
 

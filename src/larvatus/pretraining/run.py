@@ -19,6 +19,7 @@ import msgspec
 import torch
 
 from larvatus.bundle.card import model_card
+from larvatus.bundle.claims import written
 from larvatus.bundle.directory import architecture_of, save_bundle
 from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
@@ -45,7 +46,7 @@ from larvatus.nn.recompute import set_recomputing
 from larvatus.outputs import remove_run
 from larvatus.pretraining.adapt import extension_of, parent_of
 from larvatus.pretraining.budget import steps_of_minutes, steps_wanted
-from larvatus.pretraining.card import card_of, results_of, training_facts
+from larvatus.pretraining.card import RunFigures, card_of, training_facts
 from larvatus.pretraining.checkpoint import (
     Progress,
     State,
@@ -397,13 +398,24 @@ class Run:
         job, recipe = self.job, self.job.recipe
         facts = training_facts(progress, seed=job.seed, runtime=job.runtime)
         architecture = architecture_of(model, recipe.objectives)
+        claims = RunFigures(
+            out=job.out,
+            model=model,
+            corpus=self.corpus,
+            valid=self.valid,
+            training=facts,
+            results=results,
+            tokens=FINAL_TOKENS,
+            domains=facts_of(rows),
+            runtime=dataclasses.replace(job.runtime, microbatch=self.stepper.update.microbatch),
+            processes=self.ranks.count,
+        ).claims()
         card = card_of(
             job.out.name,
             recipe=recipe,
             model=model,
             corpus=self.corpus,
-            training=facts,
-            results={**results_of(results), **facts_of(rows)},
+            claims=claims,
             transformers=layout_for(architecture, pad=self.tokenizer.padding_id).model_type != Native.model_type,
             parent=str(job.origin.path) if job.origin else None,
         )
@@ -415,4 +427,5 @@ class Run:
             recipe=recipe_table(recipe),
             lineage={**facts, "corpus": self.corpus.fingerprint, **parent_of(job.origin, job.out)},
             card=model_card(card),
+            claims=written(claims),
         )
