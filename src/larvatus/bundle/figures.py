@@ -101,8 +101,8 @@ def _formulas(claims: Sequence[Claim]) -> Iterator[str]:
     for claim in estimates:
         yield from ("", f"{claim.metric} = {claim.estimate}.")
     if estimates:
-        settings = estimates[0].settings
-        given = "; ".join(f"{name}: {number(value)}" for name, value in settings.items() if value != "")
+        settings = sorted(estimates[0].settings.items())  # in the order of a file
+        given = "; ".join(f"{name}: {number(value)}" for name, value in settings if value != "")
         yield from ("", f"Taken for it: {cell(given)}.")
 
 

@@ -20,13 +20,14 @@ from rich.table import Table
 
 from larvatus.api.cards import GOOD, ModelCard, Verdict, Verification, card, verify_card
 from larvatus.bundle.energy import INTENSITY, WATTS
-from larvatus.bundle.figures import section_of, shown
+from larvatus.bundle.figures import shown
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.errors import ArtefactError, UsageError, printable
 from larvatus.flags import Flag
 from larvatus.ranges import Range, check_ranges
 
 ENERGY = "Estimate of energy"
+WIDE = 160  # where there is no terminal whose width must be kept
 
 
 class CardAsked(Struct, frozen=True, kw_only=True):
@@ -82,14 +83,15 @@ def model_card(asked: Annotated[CardAsked, Panel()], known: Annotated[EnergyAske
 
 
 def _show(done: ModelCard) -> None:
-    console = Console(highlight=False)
+    terminal = Console(highlight=False)
+    console = terminal if terminal.is_terminal else Console(width=WIDE, highlight=False)
     table = Table(box=None, pad_edge=False)
-    for name in ("section", "figure", "value", "95% interval", "measured on", "command"):
+    for name in ("figure", "value", "95% interval", "measured on", "command"):
         table.add_column(name, justify="right" if name == "value" else "left")
     for claim in done.claims:
         interval = "" if claim.low is None or claim.high is None else f"{claim.low:.4f} to {claim.high:.4f}"
         data = ", ".join(f"{data.name} ({data.sha256[:8]}…)" for data in claim.data)
-        cells = (section_of(claim), claim.label, shown(claim), interval, data, claim.command)
+        cells = (claim.label, shown(claim), interval, data, claim.command)
         table.add_row(*(escape(printable(cell)) for cell in cells))
     console.print(table)
     written = "written" if done.changed else "unchanged"
@@ -108,7 +110,7 @@ def _verify(asked: CardAsked) -> None:
 
 
 def _show_outcomes(checked: Verification) -> None:
-    for outcome in checked.of("same", "recorded"):
+    for outcome in checked.of("same"):
         typer.echo(f"  {printable(outcome.line)}")
     for outcome in checked.of("missing data"):
         typer.echo(f"? {printable(outcome.line)}")
