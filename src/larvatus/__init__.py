@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from larvatus.prompting.results import PromptTable
     from larvatus.recipes import Recipe, read_recipe
     from larvatus.tasks.choose.results import Chosen
-    from larvatus.tasks.estimator import TextClassifier, WordTagger
+    from larvatus.tasks.estimators.text_classifier import TextClassifier
+    from larvatus.tasks.estimators.word_tagger import WordTagger
     from larvatus.tasks.results import Answer, Classified, Entity, Spanned, Tagged
     from larvatus.tasks.write.results import Written
     from larvatus.text.tokenizer import Tokenizer
@@ -134,11 +135,11 @@ _HOMES = {
     "Spanned": "larvatus.tasks.results",
     "Standardiser": "larvatus.embed.standardise.standardise",
     "Tagged": "larvatus.tasks.results",
-    "TextClassifier": "larvatus.tasks.estimator",
+    "TextClassifier": "larvatus.tasks.estimators.text_classifier",
     "TokenBatch": "larvatus.batch",
     "Tokenizer": "larvatus.text.tokenizer",
     "Vectors": "larvatus.embed.results",
-    "WordTagger": "larvatus.tasks.estimator",
+    "WordTagger": "larvatus.tasks.estimators.word_tagger",
     "Written": "larvatus.tasks.write.results",
     "ablate": "larvatus.api",
     "bench": "larvatus.api",
