@@ -15,6 +15,7 @@ import datetime
 import math
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -186,3 +187,11 @@ def merged(older: Iterable[Claim], newer: Iterable[Claim]) -> tuple[Claim, ...]:
 def written(claims: Iterable[Claim]) -> list[dict[str, Any]]:
     """As they stand in JSON."""
     return [msgspec.to_builtins(claim) for claim in claims]
+
+
+@dataclass(frozen=True)
+class CardText:
+    """A README.md, and the claims that its figures are, as they go into `larvatus.json`."""
+
+    text: str
+    claims: Sequence[Mapping[str, Any]] = ()

@@ -28,6 +28,7 @@ from torch import Tensor
 from larvatus import files
 from larvatus.bundle import crf_file
 from larvatus.bundle import manifest as manifests
+from larvatus.bundle.claims import CardText
 from larvatus.bundle.hub import find_model
 from larvatus.bundle.huggingface import Architecture, Layout, layout_for, layout_of, their_shapes, to_ours, to_theirs
 from larvatus.bundle.replaced import check_pending, replaced_files, settle
@@ -110,15 +111,15 @@ def save_bundle(
     tokenizer: Tokenizer,
     recipe: dict[str, Any] | None,
     lineage: dict[str, Any],
-    card: str,
+    card: str | CardText,
     family: str = "",
-    claims: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the model; what stood there before stays until all of it is on the disk. `claims` are its card's figures.
+    """Write the model; what stood there before stays until all of it is on the disk.
 
     `family` is the layout to write it in, where that can express it (the one its parent was read in).
     """
     architecture = architecture_of(network, objective_configs)
+    card = card if isinstance(card, CardText) else CardText(card)
     bundle = Bundle(
         path=directory,
         network=network,
@@ -127,10 +128,10 @@ def save_bundle(
         tokenizer=tokenizer,
         recipe=recipe,
         lineage=lineage,
-        claims=claims,
+        claims=card.claims,
     )
     layout = layout_for(architecture, pad=tokenizer.padding_id, vocabulary=tokenizer.kind, family=family)
-    write_bundle(directory, bundle, layout=layout, card=card)
+    write_bundle(directory, bundle, layout=layout, card=card.text)
 
 
 def write_bundle(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from larvatus.bundle.card import model_card
-from larvatus.bundle.claims import written
+from larvatus.bundle.claims import CardText, written
 from larvatus.bundle.directory import architecture_of, save_bundle
 from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
@@ -72,6 +72,5 @@ class Ended:
             tokenizer=tokenizer,
             recipe=recipe_table(recipe),
             lineage={**facts, "corpus": self.corpus.fingerprint, **parent_of(job.origin, job.out)},
-            card=model_card(card),
-            claims=written(claims),
+            card=CardText(model_card(card), written(claims)),
         )

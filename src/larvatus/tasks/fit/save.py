@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from larvatus import files
-from larvatus.bundle.claims import Data, written
+from larvatus.bundle.claims import CardText, Data, written
 from larvatus.bundle.directory import architecture_of, save_bundle
 from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
@@ -65,7 +66,13 @@ def data_of(data: Any, files: Sequence[str] | None = None) -> Data:
 
 
 def save_tuned(
-    out: Path, tuned: Tuned, *, parent: str, dev: Data | None = None, how: Mapping[str, Any], processes: int = 1
+    out: Path,
+    tuned: Tuned,
+    *,
+    parent: str,
+    dev: Data | None = None,
+    how: Mapping[str, Any] = MappingProxyType({}),
+    processes: int = 1,
 ) -> None:
     """Write the model, its card, and the history of its training.
 
@@ -73,6 +80,7 @@ def save_tuned(
     `how` says in which columns.
     """
     bundle = tuned.bundle
+    dev = data_of(tuned.dev) if dev is None and tuned.dev is not None else dev
     claims = tuned_claims(tuned, dev=dev, how=how, processes=processes)
     train, held_out = facts_of(tuned.train), facts_of(tuned.dev) if tuned.dev is not None else None
     architecture = architecture_of(bundle.network, bundle.objectives)
@@ -108,7 +116,6 @@ def save_tuned(
         tokenizer=bundle.tokenizer,
         recipe=bundle.recipe,
         lineage=lineage,
-        card=card,
+        card=CardText(card, written(claims)),
         family=bundle.family,
-        claims=written(claims),
     )
