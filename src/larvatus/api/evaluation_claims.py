@@ -19,6 +19,7 @@ from larvatus.bundle.contents import digest_of
 from larvatus.bundle.directory import Bundle
 from larvatus.corpus import Corpus as Shards
 from larvatus.engine.settings import Runtime
+from larvatus.model.quantised import int8_weights
 from larvatus.pretraining.card import hardware, held_out_claims
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.settings import TextSettings
@@ -31,7 +32,9 @@ from larvatus.text.languages import Given, LanguagePath, path_of
 def task_claims(
     bundle: Bundle, evaluation: Evaluation, options: EvaluationOptions, columns: Mapping[str, Any], *, glue: str = ""
 ) -> tuple[Claim, ...]:
-    """Each metric with its interval, under the settings that differ from what is usual."""
+    """Each metric with its interval, under the settings that differ from what is usual; none of weights in int8."""
+    if int8_weights(bundle.network):
+        return ()
     usual = EvaluationSettings()
     asked = {name: getattr(options, name) for name in usual.__struct_fields__ if hasattr(options, name)}
     chosen = {name: value for name, value in asked.items() if value != getattr(usual, name) and name != "seed"}
@@ -59,7 +62,9 @@ def task_claims(
 def text_claims(
     bundle: Bundle, text: Sequence[Given], shards: Shards, result: HeldOut, *, how: Mapping[str, Any], runtime: Runtime
 ) -> tuple[Claim, ...]:
-    """Losses and accuracies on text; `how` says how it was read, and how much of it."""
+    """Losses and accuracies on text; `how` says how it was read, and how much of it. None of weights in int8."""
+    if int8_weights(bundle.network):
+        return ()
     languages = [each.language if isinstance(each, LanguagePath) else "" for each in text]
     names = tuple(str(path_of(each)) for each in text)
     data = Data(name=", ".join(names), sha256=shards.fingerprint, kind="corpus", files=names)

@@ -169,7 +169,8 @@ def other_text(asked: Asked) -> Sequence[Claim]:
     how = asked.settings(OtherText)
     paths: list[Given] = [*asked.paths()]
     if how.languages:
-        paths = [LanguagePath(name, str(path)) for name, path in zip(how.languages, paths, strict=False)]
+        named = zip(how.languages, asked.paths(), strict=False)
+        paths = [LanguagePath(language, str(path)) if language else path for language, path in named]
     claims = score_text(asked.bundle, paths, how.reading, device=asked.device, tokens=how.tokens).claims
     if claims[0].data[0].sha256 != asked.data.sha256:
         raise ChangedData(asked.data, claims[0].data[0].sha256, Path(str(paths[0])))

@@ -34,7 +34,7 @@ def model_contents(directory: Path) -> dict[str, str]:
 def digest_of(directory: Path) -> str:
     """One checksum of a model, by which claims say what they are of: its manifest's, or that of what it reads."""
     directory = files.standing(directory)
-    if not directory.is_dir():
+    if not is_there(directory / CONFIG):  # a model in memory
         return ""
     manifest = manifests.read_manifest(directory)
     if manifest is not None:
