@@ -27,7 +27,8 @@ if sys.argv[1] == "before":  # too late for larvatus to say how threads wait
     import torch
 import larvatus
 import numpy as np, torch
-from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
+from larvatus.predicted import MaskedTokens
 from larvatus.network import Network
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig

@@ -24,7 +24,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch, runs
+from larvatus.batch import TokenBatch, TrainingBatch, runs
 from larvatus.benchmark.ceiling import matrix_ceiling
 from larvatus.benchmark.training import padded
 from larvatus.engine.distribution import Ranks
@@ -32,6 +32,7 @@ from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime
 from larvatus.engine.speed import flops_per_token, peak_flops
 from larvatus.network import Network
+from larvatus.predicted import MaskedTokens
 from larvatus.pretraining.loop import ahead
 from larvatus.pretraining.step import Stepper
 from larvatus.recipes import read_recipe

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.batch import MaskedTokens, PairLabels, TokenBatch, TrainingBatch, runs
+from larvatus.batch import TokenBatch, TrainingBatch, runs
+from larvatus.predicted import MaskedTokens, PairLabels
 
 
 @st.composite

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         build_corpus,
         build_index,
         build_senses,
+        card,
         compare,
         convert,
         embed_files,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         score_pairs,
         train_tokenizer,
         transfer,
+        verify_card,
     )
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
@@ -52,7 +54,8 @@ if TYPE_CHECKING:
     from larvatus.prompting.results import PromptTable
     from larvatus.recipes import Recipe, read_recipe
     from larvatus.tasks.choose.results import Chosen
-    from larvatus.tasks.estimator import TextClassifier, WordTagger
+    from larvatus.tasks.estimators.text_classifier import TextClassifier
+    from larvatus.tasks.estimators.word_tagger import WordTagger
     from larvatus.tasks.results import Answer, Classified, Entity, Spanned, Tagged
     from larvatus.tasks.write.results import Written
     from larvatus.text.tokenizer import Tokenizer
@@ -92,6 +95,7 @@ __all__ = [
     "build_corpus",
     "build_index",
     "build_senses",
+    "card",
     "compare",
     "convert",
     "embed_files",
@@ -108,6 +112,7 @@ __all__ = [
     "score_pairs",
     "train_tokenizer",
     "transfer",
+    "verify_card",
 ]
 
 _HOMES = {
@@ -130,17 +135,18 @@ _HOMES = {
     "Spanned": "larvatus.tasks.results",
     "Standardiser": "larvatus.embed.standardise.standardise",
     "Tagged": "larvatus.tasks.results",
-    "TextClassifier": "larvatus.tasks.estimator",
+    "TextClassifier": "larvatus.tasks.estimators.text_classifier",
     "TokenBatch": "larvatus.batch",
     "Tokenizer": "larvatus.text.tokenizer",
     "Vectors": "larvatus.embed.results",
-    "WordTagger": "larvatus.tasks.estimator",
+    "WordTagger": "larvatus.tasks.estimators.word_tagger",
     "Written": "larvatus.tasks.write.results",
     "ablate": "larvatus.api",
     "bench": "larvatus.api",
     "build_corpus": "larvatus.api",
     "build_index": "larvatus.api",
     "build_senses": "larvatus.api",
+    "card": "larvatus.api",
     "compare": "larvatus.api",
     "convert": "larvatus.api",
     "embed_files": "larvatus.api",
@@ -157,6 +163,7 @@ _HOMES = {
     "score_pairs": "larvatus.api",
     "train_tokenizer": "larvatus.api",
     "transfer": "larvatus.api",
+    "verify_card": "larvatus.api",
 }
 
 

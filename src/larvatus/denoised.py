@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from larvatus.arrays import Ints, Mapped, grown
-from larvatus.batch import IGNORE, Totals, edges
+from larvatus.batch import edges
 from larvatus.errors import UsageError
+from larvatus.predicted import IGNORE, Totals
 
 A = TypeVar("A")
 

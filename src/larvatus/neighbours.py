@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 
 from larvatus.arrays import Ints
-from larvatus.batch import PlacedTokens, TokenBatch, TrainingBatch, edges
+from larvatus.batch import TokenBatch, TrainingBatch, edges
+from larvatus.predicted import PlacedTokens
 
 A = TypeVar("A")
 

@@ -1,4 +1,4 @@
-"""What fine-tuning is to predict: kinds of targets beside those of pretraining (`batch.py`), in NumPy or torch.
+"""What fine-tuning is to predict: kinds of targets beside those of pretraining (`predicted.py`), in NumPy or torch.
 
 ClassTargets    what a text is                     AnswerSpans    where an answer stands
 WordTags        a tag for each word                WordSpans      spans of words, nested ones too, and relations

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from larvatus import load
-from larvatus.batch import MaskedTokens, OrderLabels, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.bundle.directory import load_bundle, save_bundle
 from larvatus.bundle.huggingface import Architecture, layout_for
 from larvatus.errors import ArtefactError
@@ -26,6 +26,7 @@ from larvatus.network import Network, ObjectiveConfig
 from larvatus.nn.device import on_device
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, SentenceOrderConfig
+from larvatus.predicted import MaskedTokens, OrderLabels
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import UnigramConfig, train_vocabulary

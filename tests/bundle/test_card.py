@@ -3,16 +3,21 @@
 import yaml
 
 from larvatus.bundle.card import Card, Datasheet, Source, model_card
+from larvatus.bundle.claims import claimed
 
 FULL = Card(
     name="runs/law",
     recipe="bert",
     about="Masked words and next sentences (Devlin et al. 2019)",
-    parameters=28_763_648,
-    vocabulary=30_522,
-    architecture={"layers": 4, "hidden": 512, "heads": 8},
-    training={"steps": 9600, "tokens": 1_258_291_200, "seed": 7, "hardware": "1 × H200"},
-    results={"masked loss": 2.6412345, "masked words right": "47.8%"},
+    claims=[
+        *(claimed(name, size, command="model") for name, size in {"parameters": 28_763_648, "layers": 4}.items()),
+        claimed("vocabulary", 30_522, command="model"),
+        claimed("steps", 9600, command="pretrain"),
+        claimed("tokens", 1_258_291_200, command="pretrain"),
+        claimed("hardware", "1 × H200", command="pretrain"),
+        claimed("masked loss", 2.6412345, command="held-out text"),
+        claimed("masked words right", "47.8%", command="held-out text"),
+    ],
     corpus=Datasheet(
         documents=81_204,
         sentences=3_100_000,
@@ -57,7 +62,7 @@ def test_the_card_holds_every_fact_and_the_datasheet() -> None:
 
 
 def test_what_was_not_told_is_left_out_and_what_is_unknown_is_said() -> None:
-    text = model_card(Card(name="x", recipe="bert", parameters=1, vocabulary=1, fills=False, transformers=False))
+    text = model_card(Card(name="x", recipe="bert", fills=False, transformers=False))
     _, front, _ = text.split("---\n", 2)
     assert yaml.safe_load(front) == {"library_name": "larvatus", "tags": ["larvatus", "bert"]}
     assert "None" not in text

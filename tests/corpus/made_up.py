@@ -10,8 +10,9 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from larvatus import rng
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.corpus.build import BuildOptions
+from larvatus.predicted import MaskedTokens
 from larvatus.text.tokenizer import Tokenizer
 
 SMALL = BuildOptions(workers=1, unit_characters=4000, shard_bytes=40_000)

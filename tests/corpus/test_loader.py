@@ -18,13 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, PairLabels, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.corpus import loader as loader_module
 from larvatus.corpus.build import build_corpus
 from larvatus.corpus.loader import Cursor, Loader, Reading, plan_blocks
 from larvatus.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig, SingleSegmentConfig
 from larvatus.corpus.store import Corpus
 from larvatus.errors import DataError, LarvatusError, RecipeError
+from larvatus.predicted import MaskedTokens, PairLabels
 from larvatus.text.tokenizer import Tokenizer
 from tests.corpus.made_up import SMALL, hide
 

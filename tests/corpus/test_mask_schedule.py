@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from larvatus.arrays import Ints
-from larvatus.batch import NO_WORD, MaskedTokens, TrainingBatch
+from larvatus.batch import NO_WORD, TrainingBatch
 from larvatus.corpus.loader import Loader
 from larvatus.corpus.packing import FullSentencesConfig, PackingConfig, SentencePairsConfig
 from larvatus.corpus.store import Corpus
 from larvatus.corrupt import Course, MaskingConfig, SpansConfig, WholeWordConfig
 from larvatus.corrupt.course import share_at
 from larvatus.errors import RecipeError
+from larvatus.predicted import MaskedTokens
 from larvatus.pretraining.held_out import corruption_of, held_out_batches
 from larvatus.recipes import read_recipe, recipe_table
 from tests.corpus.test_loader import loader, same

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from larvatus import rng
 from larvatus.arrays import Ints
-from larvatus.batch import OrderLabels, TrainingBatch, edges
+from larvatus.batch import TrainingBatch, edges
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing import (
@@ -26,6 +26,7 @@ from larvatus.corpus.packing import (
     pack,
 )
 from larvatus.errors import DataError, RecipeError
+from larvatus.predicted import OrderLabels
 from larvatus.text.frame import Frame
 
 CLS, SEP, FIRST = 1, 2, 10

@@ -15,9 +15,10 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from larvatus import rng
-from larvatus.batch import OrderLabels, PairLabels, edges
+from larvatus.batch import edges
 from larvatus.corpus.block import Block
 from larvatus.corpus.packing import PackingConfig, SentenceOrderConfig, SentencePairsConfig, pack
+from larvatus.predicted import OrderLabels, PairLabels
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.frame import Frame
 from larvatus.text.sentences import split_sentences

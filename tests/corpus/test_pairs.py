@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larvatus.batch import OrderLabels, PairLabels, edges
+from larvatus.batch import edges
 from larvatus.corpus.block import Block
 from larvatus.corpus.packing import PackingConfig, SentenceOrderConfig, SentencePairsConfig
+from larvatus.predicted import OrderLabels, PairLabels
 from tests.corpus.test_packing import FIRST, blocks, document_of, packed, taken_apart
 
 Places = tuple[int, int]

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, PairLabels, TokenBatch, TrainingBatch, ranges
+from larvatus.batch import TokenBatch, TrainingBatch, ranges
 from larvatus.corrupt import CorruptionConfig, MaskingConfig, MaskVocabulary, WholeWordConfig, corrupt
 from larvatus.corrupt.units import take_while_they_fit
 from larvatus.errors import RecipeError
+from larvatus.predicted import MaskedTokens, PairLabels
 from larvatus.rng import random_bits, stream
 
 CLS, SEP, MASK, PAD, UNK = 0, 1, 2, 3, 4

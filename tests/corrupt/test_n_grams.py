@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, SpanTargets, TokenBatch, TrainingBatch, edges, ranges
+from larvatus.batch import TokenBatch, TrainingBatch, edges, ranges
 from larvatus.corrupt import CorruptionConfig, MaskVocabulary, NGramsConfig, corrupt
 from larvatus.corrupt.replacement import Text
 from larvatus.corrupt.spans import Words, draw_spans
 from larvatus.errors import RecipeError
+from larvatus.predicted import MaskedTokens, SpanTargets
 from larvatus.recipes import read_recipe
 from larvatus.rng import stream
 

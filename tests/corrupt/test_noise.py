@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, PairLabels, TokenBatch, TrainingBatch, edges
+from larvatus.batch import TokenBatch, TrainingBatch, edges
 from larvatus.corrupt import Corruption, CorruptionConfig, MaskingConfig, MaskVocabulary, NoiseConfig, corrupt
 from larvatus.corrupt.noise import INSERTED, Noisy, add_noise
 from larvatus.corrupt.replacement import Text
 from larvatus.errors import DataError, RecipeError
+from larvatus.predicted import MaskedTokens, PairLabels
 from larvatus.recipes import read_recipe
 from larvatus.rng import random_bits, stream
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from larvatus.arrays import Ints
-from larvatus.batch import IGNORE, TokenBatch, Totals, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.corrupt import Corruption, MaskVocabulary, PermutationConfig
 from larvatus.corrupt.permutation import PermutedTokens
 from larvatus.errors import RecipeError
+from larvatus.predicted import IGNORE, Totals
 from larvatus.rng import stream
 
 KNOWN = MaskVocabulary(mask_id=6, size=60, special_ids=set(range(9)))

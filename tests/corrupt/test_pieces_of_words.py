@@ -15,8 +15,9 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, SpanTargets, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.corrupt import CorruptionConfig, MaskVocabulary, NGramsConfig, SpansConfig, WholeWordConfig, corrupt
+from larvatus.predicted import MaskedTokens, SpanTargets
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, UNK, CLS, SEP, MASK = range(5)

@@ -6,8 +6,9 @@ import numpy as np
 from scipy import stats
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, ReplacedTokens, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.corrupt import Corruption, MaskingConfig, MaskVocabulary, SampledConfig, corrupt
+from larvatus.predicted import MaskedTokens, ReplacedTokens
 from larvatus.rng import stream
 
 KNOWN = MaskVocabulary(mask_id=3, size=60, special_ids={0, 1, 2, 3, 4})

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larvatus.batch import NO_WORD, TokenBatch, Totals, TrainingBatch
+from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch
 from larvatus.corrupt import MaskVocabulary, SentinelsConfig, corrupt
 from larvatus.corrupt.sentinels import replaced_by_sentinels
 from larvatus.denoised import DenoisedText
 from larvatus.errors import RecipeError, UsageError
+from larvatus.predicted import Totals
 
 SENTINELS = np.arange(199, 99, -1)  # <extra_id_0> is the last id, as in T5
 VOCABULARY = MaskVocabulary(mask_id=None, size=200, special_ids={0, 1, 2, *range(100, 200)}, sentinels=SENTINELS)

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, PairLabels, SpanTargets, TokenBatch, TrainingBatch, edges, ranges
+from larvatus.batch import TokenBatch, TrainingBatch, edges, ranges
 from larvatus.corrupt import Corruption, CorruptionConfig, MaskVocabulary, SpansConfig, corrupt
 from larvatus.corrupt.replacement import Text
 from larvatus.corrupt.spans import Spans, Words, draw_spans
 from larvatus.errors import DataError, RecipeError
+from larvatus.predicted import MaskedTokens, PairLabels, SpanTargets
 from larvatus.rng import random_bits, stream
 
 CLS, SEP, MASK, UNK = 0, 1, 2, 3

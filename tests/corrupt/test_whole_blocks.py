@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larvatus.arrays import Bits, Ints
-from larvatus.batch import PairLabels, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.corrupt import (
     Corruption,
     CorruptionConfig,
@@ -26,6 +26,7 @@ from larvatus.corrupt import (
     masking,
 )
 from larvatus.corrupt.masking import budgets, by_sequence_at_random
+from larvatus.predicted import PairLabels
 from larvatus.rng import _AT_ONCE, philox, random_bits
 
 VOCABULARY = MaskVocabulary(mask_id=3, size=50, special_ids={0, 1, 2, 3}, counts=np.arange(50))

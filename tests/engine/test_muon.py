@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.engine import matrices
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.matrices import hidden_matrices
@@ -20,6 +20,7 @@ from larvatus.engine.settings import Runtime
 from larvatus.errors import ArtefactError, RecipeError
 from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, initialise
+from larvatus.predicted import MaskedTokens
 from larvatus.pretraining.step import Stepper
 from larvatus.recipes import OptimizerConfig, read_recipe, recipe_table
 from tests.conftest import SMALL

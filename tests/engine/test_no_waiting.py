@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from larvatus.batch import OrderLabels, PairLabels, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.corrupt import MaskVocabulary, corrupt
 from larvatus.neighbours import made_from_text
 from larvatus.nn.attention.layout import Grouped
+from larvatus.predicted import OrderLabels, PairLabels
 from larvatus.recipes import read_recipe
 from tests.conftest import SMALL
 from tests.engine.test_step import stepper

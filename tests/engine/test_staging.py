@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from larvatus.arrays import repeated, repeats
-from larvatus.batch import NO_WORD, MaskedTokens, TokenBatch, TrainingBatch
+from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.staging import Stage, Staged
 from larvatus.engine.step import generator_untouched
 from larvatus.nn.buckets import fill
 from larvatus.nn.device import on_device
+from larvatus.predicted import MaskedTokens
 from tests.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
 
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from larvatus.batch import MaskedTokens, PairLabels, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime
 from larvatus.network import Network
+from larvatus.predicted import MaskedTokens, PairLabels
 from larvatus.pretraining.step import Stepper
 
 NO_DROPOUT = ("model.dropout=0.0", "model.attention_dropout=0.0")

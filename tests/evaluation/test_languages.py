@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from larvatus.batch import MaskedTokens
 from larvatus.bundle.directory import load_bundle
 from larvatus.cli.main import run
 from larvatus.corpus import Corpus
@@ -19,6 +18,7 @@ from larvatus.corrupt import Corruption, MaskVocabulary
 from larvatus.engine.settings import Runtime
 from larvatus.evaluation.languages import _frequencies, evaluate_text, open_text
 from larvatus.nn.device import on_device
+from larvatus.predicted import MaskedTokens
 from larvatus.pretraining.evaluation import HeldOut, Score, together
 from larvatus.pretraining.held_out import HELD_OUT_SEED
 from larvatus.recipes import recipe_of

@@ -78,6 +78,7 @@ KNOWN_FLAGS = {
     "larvatus corpus verify": "--json",
     "larvatus export": "",
     "larvatus export onnx": "--json --out --output --overwrite",
+    "larvatus card": "--add --data --device --intensity --json --overhead --verify --watts",
     "larvatus convert": "--dtype --json --online --overwrite --revision --to",
     "larvatus compare": (
         "--activation-checkpointing --compile --corpus --device --encoding --epochs --json --language "

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.corrupt import Corruption, MaskingConfig, MaskVocabulary
+from larvatus.predicted import MaskedTokens
 from larvatus.vouched import read_vouched, write_vouched
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, command, environment, final_weights, metrics

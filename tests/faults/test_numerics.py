@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from larvatus.batch import MaskedTokens
 from larvatus.errors import NumericsError
+from larvatus.predicted import MaskedTokens
 from tests.engine.test_step import NO_DROPOUT, batch_of, stepper, weights
 
 

@@ -24,6 +24,7 @@ OUTPUTS = {
     "pretrain": "out",
     "embed": "out",
     "convert": "out",
+    "card": "add",
     "export onnx": "out",
     "compare": "out",
     "ablate": "out",

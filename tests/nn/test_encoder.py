@@ -14,7 +14,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.cloze.predict import Questions, the_predictor
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.vectors import embed_texts
@@ -23,6 +23,7 @@ from larvatus.network import Network
 from larvatus.nn.encoder import Encoder
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import MaskedLMConfig, ReplacedTokensConfig
+from larvatus.predicted import MaskedTokens
 from larvatus.probe.attention import attend
 from larvatus.probe.importance import head_importance
 from larvatus.probe.prune import zero_heads

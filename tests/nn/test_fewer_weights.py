@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import RecipeError
 from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, initialise, on_device
 from larvatus.objectives import MaskedLMConfig
+from larvatus.predicted import MaskedTokens
 
 TINY = TransformerConfig(layers=3, hidden=16, heads=2, max_positions=32, dropout=0.0, attention_dropout=0.0)
 ROWS = [[4, 7, 9, 3], [5, 2], [8, 1, 6]]

@@ -12,12 +12,13 @@ from torch.testing import assert_close
 
 import larvatus.nn.attention.attention
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, PairLabels, ReplacedTokens, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.network import Network
 from larvatus.nn import Transformer, TransformerConfig, fill, on_device
 from larvatus.nn.attention.layout import Packed
 from larvatus.nn.attention.sight import Sight
 from larvatus.objectives import MaskedLMConfig, NextSentenceConfig, ReplacedTokensConfig, combine
+from larvatus.predicted import MaskedTokens, PairLabels, ReplacedTokens
 from larvatus.rng import stream
 
 MODEL = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=16, dropout=0.0, attention_dropout=0.0, init=0.3)

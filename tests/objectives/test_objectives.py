@@ -13,13 +13,14 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, OrderLabels, PairLabels, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.errors import DataError, RecipeError, UsageError
 from larvatus.network import Network, ObjectiveConfig
 from larvatus.nn import TransformerConfig, fill, on_device
 from larvatus.nn.buckets import filler_lengths
 from larvatus.objectives import Loss, MaskedLMConfig, NextSentenceConfig, SentenceOrderConfig, combine
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
+from larvatus.predicted import MaskedTokens, OrderLabels, PairLabels
 from larvatus.rng import stream
 
 VOCABULARY = 60

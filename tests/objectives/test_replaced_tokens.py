@@ -19,7 +19,7 @@ from torch.testing import assert_close
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, ReplacedTokens, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.corrupt import MaskVocabulary, SampledConfig, corrupt
 from larvatus.errors import RecipeError
 from larvatus.network import Network, ObjectiveConfig, generator_of
@@ -28,6 +28,7 @@ from larvatus.objectives import MaskedLMConfig, ReplacedTokensConfig, combine
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
 from larvatus.objectives.replaced_tokens import replaced
 from larvatus.objectives.sampling import inverse_cdf
+from larvatus.predicted import MaskedTokens, ReplacedTokens
 from larvatus.rng import stream
 
 VOCABULARY = 60

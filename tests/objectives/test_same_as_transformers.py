@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import BertConfig, BertForPreTraining
 
-from larvatus.batch import MaskedTokens, PairLabels, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.network import Network
 from larvatus.nn import TransformerConfig, on_device
 from larvatus.objectives import MaskedLMConfig, NextSentenceConfig
+from larvatus.predicted import MaskedTokens, PairLabels
 from larvatus.rng import stream
 
 VOCABULARY = 200

@@ -11,12 +11,13 @@ import torch
 from torch.testing import assert_close
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, SpanTargets, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.corrupt import MaskVocabulary, SpansConfig, corrupt
 from larvatus.errors import RecipeError
 from larvatus.network import Network, ObjectiveConfig
 from larvatus.nn import TransformerConfig, fill, on_device
 from larvatus.objectives import MaskedLMConfig, SpanBoundaryConfig
+from larvatus.predicted import MaskedTokens, SpanTargets
 from larvatus.rng import stream
 
 VOCABULARY = 60

@@ -14,7 +14,6 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from larvatus.batch import MaskedTokens
 from larvatus.bundle.directory import load_bundle
 from larvatus.corpus import Corpus, build_corpus
 from larvatus.corrupt import WholeWordConfig
@@ -22,6 +21,7 @@ from larvatus.engine.settings import Budget, Runtime
 from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, RecipeError, UsageError
 from larvatus.nn.device import on_device
+from larvatus.predicted import MaskedTokens
 from larvatus.pretraining import checkpoint as checkpoints
 from larvatus.pretraining.adapt import AdaptedTexts, ModelsVocabulary
 from larvatus.pretraining.adapted_recipe import adapted_recipe

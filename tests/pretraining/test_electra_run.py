@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 import larvatus as lv
-from larvatus.batch import MaskedTokens
 from larvatus.bundle.directory import load_bundle
 from larvatus.cli.main import run as command
 from larvatus.corpus import Corpus
@@ -24,6 +23,7 @@ from larvatus.engine.speed import flops_per_token
 from larvatus.engine.watch import Watcher
 from larvatus.evaluation.languages import held_out_text
 from larvatus.network import Network
+from larvatus.predicted import MaskedTokens
 from larvatus.pretraining.evaluation import Score, evaluate
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.run import train

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import larvatus as lv
-from larvatus.batch import MaskedTokens, PairLabels
 from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader
 from larvatus.corrupt import Corruption, MaskVocabulary
+from larvatus.predicted import MaskedTokens, PairLabels
 
 NOISE = (
     "corruption.type=noise",

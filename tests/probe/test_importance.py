@@ -10,13 +10,14 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from larvatus.batch import MaskedTokens, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.bundle.directory import load_bundle
 from larvatus.errors import ArtefactError, DataError, UsageError
 from larvatus.neighbours import NextTokens
 from larvatus.network import Network
 from larvatus.nn.causal_transformer import CausalTransformerConfig
 from larvatus.objectives import CausalLMConfig, MaskedLMConfig, NextSentenceConfig
+from larvatus.predicted import MaskedTokens
 from larvatus.probe.importance import head_importance, masked_losses
 from larvatus.probe.prune import prune_heads, read_heads, zero_heads
 from larvatus.rng import stream

@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 
 import larvatus as lv
-from larvatus.batch import MaskedTokens
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.heads import with_head
 from larvatus.engine.settings import Runtime
 from larvatus.errors import UsageError
 from larvatus.labelled.records import Place, TextExample
 from larvatus.nn.device import on_device
+from larvatus.predicted import MaskedTokens
 from larvatus.prompting.hidden import HiddenPrompts
 from larvatus.prompting.settings import FewTraining
 from larvatus.tasks.fit.loop import FineTuning, Fitting

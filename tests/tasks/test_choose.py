@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import larvatus as lv
-from larvatus.batch import IGNORE
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.errors import DataError
 from larvatus.labelled.records import Dataset, Place
 from larvatus.nn.device import on_device
+from larvatus.predicted import IGNORE
 from larvatus.rng import stream
 from larvatus.tasks.choose.encode import ABSENT, Choices, encode_choices, ending_scores
 from larvatus.tasks.choose.evaluation import evaluate_choices

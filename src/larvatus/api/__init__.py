@@ -12,6 +12,7 @@
 
 from larvatus.api.attention import head_importance
 from larvatus.api.benchmarking import bench
+from larvatus.api.cards import card, verify_card
 from larvatus.api.comparing import ablate, compare
 from larvatus.api.evaluating import evaluate
 from larvatus.api.isotropy import fit_standardiser, measure_isotropy
@@ -32,6 +33,7 @@ __all__ = [
     "build_corpus",
     "build_index",
     "build_senses",
+    "card",
     "compare",
     "convert",
     "embed_files",
@@ -46,4 +48,5 @@ __all__ = [
     "score_pairs",
     "train_tokenizer",
     "transfer",
+    "verify_card",
 ]

@@ -12,9 +12,12 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, overload
 
+from larvatus.api.evaluation_claims import reading_said, task_claims, text_claims, with_claims
 from larvatus.api.task_settings import EvaluationSettings
+from larvatus.bundle.claims import Claim, written
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.corpus import BuildOptions
 from larvatus.corpus import Corpus as Shards
@@ -57,6 +60,8 @@ class TaskScores:
         if self.task is not None:
             record = {"task": self.name, "decides": self.task.metrics[0]}
         record |= self.evaluation.to_dict() | ({} if self.mix is None else {"mix": self.mix.to_dict()})
+        if self.evaluation.claims:
+            record["claims"] = written(self.evaluation.claims)
         return record if self.comparison is None else {**record, "comparison": self.comparison.to_dict()}
 
 
@@ -70,12 +75,19 @@ class TextScores:
     """Tokens of a word, by language; of all under ``all``."""
     skipped: Mapping[str, int]
     """What could not be read, by reason."""
+    claims: tuple[Claim, ...] = ()
+    """The scores as a model card takes them over: with data, settings and versions."""
 
     def rows(self, *, each: bool = False) -> list[dict[str, Any]]:
         """A row for each language, if asked for, then one for all."""
         parts = self.by_language if each else {}
         rows = [*parts.items(), ("all", self.held_out)]
         return [_row(name, part, self.fertility[name]) for name, part in rows]
+
+    def to_dicts(self, *, each: bool = False) -> list[dict[str, Any]]:
+        """What `--json` prints: the rows, and the claims in the one for all."""
+        *parts, whole = self.rows(each=each)
+        return [*parts, {**whole, "claims": written(self.claims)} if self.claims else whole]
 
 
 @overload
@@ -143,7 +155,7 @@ def evaluate(
         named = glue_task(task) if task is not None else named_after(Path(loaded.bundle.path))
         return list(score_glue(loaded.bundle, named, glue, chosen.options(device), against=other))
     examples = read_for(loaded.bundle, data, columns)
-    scores = score_examples(loaded.bundle, examples, chosen.options(device), against=other)
+    scores = score_examples(loaded.bundle, examples, chosen.options(device), against=other, columns=columns)
     return scores.comparison if scores.comparison is not None else scores.evaluation
 
 
@@ -160,12 +172,18 @@ def score_examples(
     *,
     against: Bundle | None = None,
     task: AnyTask | None = None,
+    columns: Mapping[str, Any] = MappingProxyType({}),
+    glue: str = "",
 ) -> TaskScores:
-    """A model on examples of its task (or of a task that it must have), alone or against another."""
+    """A model on examples of its task (or of a task that it must have), alone or against another.
+
+    `columns` of their files, or the task of GLUE that they are of, are said in the claims.
+    """
     task = task or task_of(bundle)
     if options.beams is not None and "beams" not in task.shows:
         raise UsageError(f"{bundle.path} {task.card.what}; --beams is for models that write")
     evaluation = task.evaluate(bundle, data, options)
+    evaluation = with_claims(evaluation, task_claims(bundle, evaluation, options, columns, glue=glue))
     comparison = None
     if against is not None:
         other = task.evaluate(against, data, options)
@@ -179,7 +197,8 @@ def score_glue(
     """A model on the development sets of a task of GLUE."""
     for dev, examples in read_glue(task.name, glue, splits=("dev",)).dev.items():
         name = task.name if dev == task.dev[0] else f"{task.name}-mm"
-        scores = score_examples(bundle, examples, options, against=against, task=task_named("classify"))
+        classify = task_named("classify")
+        scores = score_examples(bundle, examples, options, against=against, task=classify, glue=name)
         yield dataclasses.replace(scores, name=name, task=task)
 
 
@@ -197,10 +216,13 @@ def score_text(bundle: Bundle, corpus: Corpus, reading: TextSettings, *, device:
     """A model on held-out text: up to so many tokens in all, of each language as much."""
     runtime = Runtime.here(device=device, compile=False)
     options = BuildOptions(language=reading.language, sentences=reading.sentences, reading=reading.reading())
+    text = text_given(corpus)
     with tempfile.TemporaryDirectory() as folder:
-        shards = open_text(text_given(corpus), bundle.tokenizer, Path(folder) / "corpus", options)
+        shards = open_text(text, bundle.tokenizer, Path(folder) / "corpus", options)
         held_out = evaluate_text(bundle, shards, runtime=runtime, tokens=tokens)
-        return _text_scores(held_out, shards)
+        how = {"tokens": tokens, "reading": reading_said(reading)}
+        claims = text_claims(bundle, text, shards, held_out, how=how, runtime=runtime)
+        return dataclasses.replace(_text_scores(held_out, shards), claims=claims)
 
 
 def _text_scores(held_out: HeldOut, shards: Shards) -> TextScores:

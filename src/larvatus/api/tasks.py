@@ -90,5 +90,6 @@ def prepare_finetuning(
         dev=None if dev is None else read_examples(task, dev, reading, kind=examples.kind),
         out=out,
         curve=shares,
+        how={"columns": columns, "by": group},
         **order,
     ), job

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.benchmark.ceiling import Ceiling, matrix_ceiling
 from larvatus.benchmark.embedding import our_embedding, their_embedding
 from larvatus.benchmark.loading import loading_rates
@@ -31,6 +31,7 @@ from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
 from larvatus.engine.settings import Runtime
 from larvatus.nn.transformer import Transformer
+from larvatus.predicted import MaskedTokens
 from larvatus.version import VERSION
 
 TRAINING_PEER, EMBEDDING_PEER = "transformers", "sentence-transformers"

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.benchmark.subject import Subject
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.optimizer import build_optimizer
@@ -28,6 +28,7 @@ from larvatus.engine.speed import flops_per_token
 from larvatus.engine.step import autocast
 from larvatus.network import Network
 from larvatus.nn.recompute import set_recomputing
+from larvatus.predicted import MaskedTokens
 from larvatus.pretraining.size import must_recompute
 from larvatus.pretraining.step import Stepper
 from larvatus.recipes import Recipe

@@ -1,8 +1,9 @@
 """The model card (Mitchell et al. 2019) with the datasheet of its corpus (Gebru et al. 2021): a model's README.md.
 
-    text = model_card(Card(name="law", recipe="bert", parameters=28_800_000, …, corpus=Datasheet(…)))
+    text = model_card(Card(name="law", recipe="bert", claims=claims, corpus=Datasheet(…)))
 
-A pure function of facts: it measures nothing, and what it was not told it leaves out.
+A pure function of facts: it measures nothing, and what it was not told it leaves out. Its figures are claims
+(`claims.py`), and stand between two marks (`figures.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from larvatus.bundle.claims import Claim
+from larvatus.bundle.figures import RESULTS, cell, number, rendered, section_of
 from larvatus.version import VERSION
 
 
@@ -51,14 +54,8 @@ class Card:
     name: str
     recipe: str
     about: str = ""
-    parameters: int
-    vocabulary: int
-    architecture: Mapping[str, str | int | float] = field(default_factory=dict)
-    """Layers, hidden size, heads, …: what stands in the table."""
-    training: Mapping[str, str | int | float] = field(default_factory=dict)
-    """Steps, tokens, seed, hardware, time, …"""
-    results: Mapping[str, str | int | float] = field(default_factory=dict)
-    """Measured on held-out text."""
+    claims: Sequence[Claim] = ()
+    """Sizes, training, what was measured on held-out text."""
     corpus: Datasheet | None = None
     parent: str | None = None
     """The model that training went on from."""
@@ -80,9 +77,7 @@ def model_card(card: Card) -> str:
         _front_matter(card),
         _introduction(card),
         _usage(card),
-        table("Model", {**card.architecture, "parameters": card.parameters, "vocabulary": card.vocabulary}),
-        table("Training", card.training),
-        table("Held-out results", card.results, note="Masks and pairs are fixed, so figures compare."),
+        rendered(card.claims),
         _datasheet(card.corpus),
         _limitations(card),
     ]
@@ -110,7 +105,7 @@ def _introduction(card: Card) -> str:
     about = f" {card.about.rstrip('.')}." if card.about else ""
     parent = f" Training went on from `{card.parent}`." if card.parent else ""
     return (
-        f"# {card.name}\n\nA {card.kind} of {number(card.parameters)} parameters, pretrained with "
+        f"# {card.name}\n\nA {card.kind}, pretrained with "
         f"the recipe `{card.recipe}` of Larvatus {VERSION}.{about}{parent} "
         "The whole recipe, the lineage and the checksum of every file are in `larvatus.json`."
     )
@@ -180,17 +175,6 @@ def _limitations(card: Card) -> str:
         "- It was trained to fit words into contexts, not to state facts; a likely word is not a true one.",
         "- Rare passages of the corpus may be recoverable from the weights; do not publish a model of private text.",
     ]
-    if not card.results:
+    if not any(section_of(claim) == RESULTS for claim in card.claims):
         lines.append("- Nothing was measured on held-out text.")
     return "\n".join(lines)
-
-
-def number(value: str | int | float) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def cell(text: str) -> str:
-    """A name that a user gave must not break the table."""
-    return " ".join(text.replace("|", "\\|").split())

@@ -5,10 +5,12 @@ model_contents(Path("bert-base"))      # {"config.json": "5f2c…", "model.safet
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from larvatus import files
 from larvatus.bundle import crf_file
+from larvatus.bundle import manifest as manifests
 from larvatus.bundle.directory import CONFIG, GENERATOR, TOKENIZER, TOKENIZER_FILES
 from larvatus.bundle.sentence_pooling import PACKAGE
 from larvatus.bundle.weights import find_weights
@@ -27,3 +29,15 @@ def model_contents(directory: Path) -> dict[str, str]:
     if is_there(directory / GENERATOR / CONFIG):
         sums |= {f"{GENERATOR}/{name}": checksum for name, checksum in model_contents(directory / GENERATOR).items()}
     return sums
+
+
+def digest_of(directory: Path) -> str:
+    """One checksum of a model, by which claims say what they are of: its manifest's, or that of what it reads."""
+    directory = files.standing(directory)
+    if not is_there(directory / CONFIG):  # a model in memory
+        return ""
+    manifest = manifests.read_manifest(directory)
+    if manifest is not None:
+        return manifest.digest
+    lines = [f"{name} {checksum}" for name, checksum in sorted(model_contents(directory).items())]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ import msgspec
 import torch
 
 from larvatus import files
+from larvatus.bundle.claims import Claim, read_claims, written
 from larvatus.bundle.directory import (
     CONFIG,
     WEIGHTS,
@@ -30,6 +31,7 @@ from larvatus.bundle.directory import (
     read_card,
     write_bundle,
 )
+from larvatus.bundle.figures import figures_of, with_figures
 from larvatus.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_for, layout_named, refusal
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.weights import find_weights
@@ -103,13 +105,17 @@ def convert_bundle(
         "left_out": list(left_out),
         "weights": {path.name: files.sha256(path) for path in find_weights(bundle.path)},
     }
-    converted = dataclasses.replace(bundle, objectives=kept, lineage={**bundle.lineage, "converted": note})
-    write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=_card(bundle, note, name=out.name))
-    written = layout.config(converted.architecture, pad=pad)
+    claims = _claims(bundle, left_out=left_out)
+    converted = dataclasses.replace(
+        bundle, objectives=kept, lineage={**bundle.lineage, "converted": note}, claims=written(claims)
+    )
+    card = _card(bundle, claims, note, name=out.name)
+    write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=card)
+    config = layout.config(converted.architecture, pad=pad)
     return Converted(
         path=out,
         layout=layout.model_type,
-        architecture=written["architectures"][0],
+        architecture=config["architectures"][0],
         dtype=dtype,
         kept=tuple(tag(config) for config in kept),
         left_out=left_out,
@@ -151,9 +157,17 @@ def _alone(architecture: Architecture) -> Architecture:
     return msgspec.structs.replace(architecture, objectives=())
 
 
-def _card(bundle: Bundle, note: dict[str, Any], *, name: str) -> str:
+def _claims(bundle: Bundle, *, left_out: tuple[str, ...]) -> list[Claim]:
+    """The figures go with the numbers, which do not change; how many there are does where a head is left out."""
+    claims = read_claims(bundle.claims, bundle.path)
+    kept = [claim for claim in claims if not (left_out and claim.command == "model")]
+    return [msgspec.structs.replace(claim, model="") for claim in kept]
+
+
+def _card(bundle: Bundle, claims: Sequence[Claim], note: dict[str, Any], *, name: str) -> str:
     """The source's card, which says what the model has read and under which licence, and what was done here."""
     card = read_card(bundle) or f"# {name}\n"
+    card = with_figures(card, claims) if figures_of(card) is not None else card
     native = note["layout"] == Native.model_type
     before, after = ("transformers", "larvatus") if native else ("larvatus", "transformers")
     card = card.replace(f"\nlibrary_name: {before}\n", f"\nlibrary_name: {after}\n", 1)  # of the front matter

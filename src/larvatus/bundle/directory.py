@@ -28,6 +28,7 @@ from torch import Tensor
 from larvatus import files
 from larvatus.bundle import crf_file
 from larvatus.bundle import manifest as manifests
+from larvatus.bundle.claims import CardText
 from larvatus.bundle.hub import find_model
 from larvatus.bundle.huggingface import Architecture, Layout, layout_for, layout_of, their_shapes, to_ours, to_theirs
 from larvatus.bundle.replaced import check_pending, replaced_files, settle
@@ -49,7 +50,7 @@ from larvatus.regular_files import is_there, open_regular
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.tokenizer_files import WRITTEN
 
-WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", "README.md", "tokenizer.json"
+WEIGHTS, CONFIG, CARD, TOKENIZER = "model.safetensors", "config.json", manifests.CARD, "tokenizer.json"
 MOST_SHARED = 1_000
 """Layers of one block: no number of tensors says how many times it is used, so a config may not say just any."""
 LONGEST_CARD = 1_000_000  # bytes of a card that are taken over
@@ -77,6 +78,8 @@ class Bundle:
     tokenizer: Tokenizer
     recipe: dict[str, Any] | None
     lineage: dict[str, Any]
+    claims: Sequence[Mapping[str, Any]] = ()
+    """The figures of its card, as they stand in `larvatus.json` (`claims.py` reads them)."""
     spare: Mapping[str, Tensor] = field(default_factory=dict)
     """Tensors of the file that the model has no place for (the pooler of a model without a next-sentence head)."""
     family: str = ""
@@ -108,7 +111,7 @@ def save_bundle(
     tokenizer: Tokenizer,
     recipe: dict[str, Any] | None,
     lineage: dict[str, Any],
-    card: str,
+    card: str | CardText,
     family: str = "",
 ) -> None:
     """Write the model; what stood there before stays until all of it is on the disk.
@@ -116,6 +119,7 @@ def save_bundle(
     `family` is the layout to write it in, where that can express it (the one its parent was read in).
     """
     architecture = architecture_of(network, objective_configs)
+    card = card if isinstance(card, CardText) else CardText(card)
     bundle = Bundle(
         path=directory,
         network=network,
@@ -124,9 +128,10 @@ def save_bundle(
         tokenizer=tokenizer,
         recipe=recipe,
         lineage=lineage,
+        claims=card.claims,
     )
     layout = layout_for(architecture, pad=tokenizer.padding_id, vocabulary=tokenizer.kind, family=family)
-    write_bundle(directory, bundle, layout=layout, card=card)
+    write_bundle(directory, bundle, layout=layout, card=card.text)
 
 
 def write_bundle(
@@ -158,8 +163,8 @@ def write_bundle(
             files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.padding_id))
             files.write_text(place / CARD, model.card)
             names = {path.name for path in place.iterdir() if not path.is_dir()}
-            inner = () if folder else parts
-            manifests.write_manifest(place, names, recipe=bundle.recipe, lineage=bundle.lineage, parts=inner)
+            beside: dict[str, Any] = {} if folder else {"parts": parts, "claims": bundle.claims}
+            manifests.write_manifest(place, names, recipe=bundle.recipe, lineage=bundle.lineage, **beside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,6 +305,7 @@ def _load(path: Path, *, allow_nan: bool) -> Bundle:
         tokenizer=tokenizer,
         recipe=manifest.recipe if manifest else None,
         lineage=manifest.lineage if manifest else {},
+        claims=manifest.claims if manifest else (),
         spare={name: tensors[name].to(torch.float32, copy=True) for name in unused},
         family=layout.model_type,
         natural={name: layout.tasks.natural(name, config) for name in KINDS},

@@ -1,6 +1,7 @@
 """`larvatus.json`: what a model directory is made of, and where it comes from.
 
     {"format": 1, "larvatus": "0.1.0", "recipe": {…}, "lineage": {"seed": 7, "steps": 9600, "corpus": "5f2c…", …},
+     "claims": [{"metric": "masked-lm loss", "value": 2.64, "command": "held-out text", …}, …],
      "files": {"model.safetensors": {"sha256": "…", "bytes": 115343360}, "tokenizer.json": {…}, …}}
 
 Every file that it lists is checked when the directory is loaded; files beside them (metrics, checkpoints) are nobody's
@@ -10,7 +11,8 @@ A model that belongs to this one (its generator) has a folder with a `larvatus.j
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from larvatus.regular_files import is_there, refuse_link, size_of
 from larvatus.version import VERSION
 
 NAME = files.MANIFEST
+CARD = "README.md"
 FORMAT = 1
 
 
@@ -48,6 +51,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Checksum and size of each file of the model."""
     parts: dict[str, FileEntry] = {}
     """Folders that belong to the model: checksum and size of the manifest in each."""
+    claims: list[dict[str, Any]] = []
+    """The figures of its card (`claims.py` reads them: a model loads whatever they say)."""
+
+    @property
+    def digest(self) -> str:
+        """A checksum of all that the model is made of, the card left out: claims are about what has it."""
+        parts = {**self.files, **self.parts}
+        lines = [f"{name} {parts[name].sha256}" for name in sorted(parts) if name != CARD]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def write_manifest(
@@ -57,16 +69,28 @@ def write_manifest(
     recipe: dict[str, Any] | None,
     lineage: dict[str, Any],
     parts: Iterable[str] = (),
+    claims: Iterable[Mapping[str, Any]] = (),
 ) -> Manifest:
-    """Checksum the named files of a directory and write its `larvatus.json`; those of `parts` are written before."""
+    """Checksum the named files of a directory and write its `larvatus.json`; those of `parts` are written before.
+
+    Claims that do not say of which model they are, are of this one.
+    """
     manifest = Manifest(
         recipe=recipe,
         lineage=lineage,
         files={name: _entry(directory / name) for name in sorted(names)},
         parts={name: _entry(directory / name / NAME) for name in sorted(parts)},
     )
-    files.write_json(directory / NAME, msgspec.to_builtins(manifest))
+    stamped = [{"model": manifest.digest, **claim} for claim in claims]
+    manifest = msgspec.structs.replace(manifest, claims=stamped)
+    files.write_json(directory / NAME, plain(manifest))
     return manifest
+
+
+def plain(manifest: Manifest) -> dict[str, Any]:
+    """What is written; a directory without claims is written as it always was."""
+    values: dict[str, Any] = msgspec.to_builtins(manifest)
+    return values if manifest.claims else {name: value for name, value in values.items() if name != "claims"}
 
 
 def _entry(path: Path) -> FileEntry:

@@ -46,6 +46,11 @@ COMMANDS = {
         _TRAIN,
         "Write a model in another layout: ours or one of Hugging Face's. Heads without a place there are left out.",
     ),
+    "card": Listed(
+        "larvatus.cli.train.card:model_card",
+        _TRAIN,
+        "Render README.md from the claims in larvatus.json, add figures, or work all of them out again (--verify).",
+    ),
     "export": Listed(
         "larvatus.cli.train.export:app", _TRAIN, "Write a model for other programs: ONNX, checked against torch."
     ),

@@ -44,7 +44,7 @@ app = typer.Typer(
 )
 
 
-SAVING = ("out", "png", "table", "plot", "predictions")
+SAVING = ("out", "png", "table", "plot", "predictions", "add")
 """Parameters that name what a command writes; where one is given, the command goes on when nobody reads its words."""
 ALWAYS_SAVING = ("isotropy fit",)
 """Commands that save where nothing is named, too."""

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, TrainingBatch, edges
+from larvatus.batch import TrainingBatch, edges
 from larvatus.corrupt.course import Course
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.n_grams import NGramsConfig
@@ -33,6 +33,7 @@ from larvatus.corrupt.sentinels import SentinelsConfig
 from larvatus.corrupt.spans import SpansConfig
 from larvatus.corrupt.whole_words import WholeWordConfig
 from larvatus.errors import DataError, RecipeError
+from larvatus.predicted import MaskedTokens
 
 CorruptionConfig = (
     MaskingConfig

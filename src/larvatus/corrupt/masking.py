@@ -12,8 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from larvatus.arrays import Bits, Ints
-from larvatus.batch import MaskedTokens, ranges
+from larvatus.batch import ranges
 from larvatus.corrupt.replacement import ReplacementConfig
+from larvatus.predicted import MaskedTokens
 
 _PLACES = 1 << 16  # sequences, and tokens, that 16 bits each can tell apart
 

@@ -39,11 +39,12 @@ import numpy as np
 from msgspec import Struct
 
 from larvatus.arrays import Bits, Bools, Ints
-from larvatus.batch import NO_WORD, MaskedTokens, TokenBatch, edges, ranges
+from larvatus.batch import NO_WORD, TokenBatch, edges, ranges
 from larvatus.corrupt.masking import by_sequence_at_random
 from larvatus.corrupt.replacement import MaskVocabulary, Text, draw
 from larvatus.corrupt.units import Units, shuffled, take_while_they_fit
 from larvatus.errors import RecipeError
+from larvatus.predicted import MaskedTokens
 from larvatus.ranges import Neighbours, Share, check_ranges
 
 INSERTED = -1

@@ -33,10 +33,11 @@ import numpy as np
 from msgspec import Struct
 
 from larvatus.arrays import Ints, Mapped, grown
-from larvatus.batch import MaskedTokens, TokenBatch, Totals
+from larvatus.batch import TokenBatch
 from larvatus.corrupt.masking import budgets, by_sequence_at_random
 from larvatus.corrupt.replacement import MaskVocabulary, Text
 from larvatus.errors import RecipeError
+from larvatus.predicted import MaskedTokens, Totals
 from larvatus.ranges import PositiveShare, check_ranges
 
 A = TypeVar("A")

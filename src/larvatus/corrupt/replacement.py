@@ -20,9 +20,10 @@ import numpy as np
 from msgspec import UNSET, Struct, UnsetType
 
 from larvatus.arrays import Bits, Bools, Ints
-from larvatus.batch import NO_WORD, MaskedTokens, TokenBatch, ranges
+from larvatus.batch import NO_WORD, TokenBatch, ranges
 from larvatus.corrupt.course import Path, share_at
 from larvatus.errors import RecipeError
+from larvatus.predicted import MaskedTokens
 from larvatus.ranges import PositiveShare, Share, check_ranges
 from larvatus.rng import random_bits
 

@@ -15,9 +15,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from larvatus.batch import MaskedTokens, ReplacedTokens
 from larvatus.corrupt.masking import MaskingConfig
 from larvatus.corrupt.replacement import Hidden, Text
+from larvatus.predicted import MaskedTokens, ReplacedTokens
 from larvatus.ranges import Share
 
 

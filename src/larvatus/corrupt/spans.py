@@ -39,10 +39,11 @@ import numpy as np
 import numpy.typing as npt
 
 from larvatus.arrays import Bits, Bools, Doubles, Ints
-from larvatus.batch import MaskedTokens, SpanTargets, edges, ranges
+from larvatus.batch import edges, ranges
 from larvatus.corrupt.masking import budgets
 from larvatus.corrupt.replacement import Hidden, ReplacementConfig, Text
 from larvatus.errors import RecipeError
+from larvatus.predicted import MaskedTokens, SpanTargets
 from larvatus.ranges import PositiveShare, Run
 from larvatus.rng import random_bits
 

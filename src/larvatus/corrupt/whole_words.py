@@ -17,9 +17,10 @@ from typing import ClassVar
 import numpy as np
 
 from larvatus.arrays import Bools, Doubles, Ints
-from larvatus.batch import MaskedTokens, edges
+from larvatus.batch import edges
 from larvatus.corrupt.masking import by_sequence_at_random
 from larvatus.corrupt.replacement import Hidden, ReplacementConfig, Text
+from larvatus.predicted import MaskedTokens
 from larvatus.rng import random_bits
 
 _TWO_32 = float(1 << 32)

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from larvatus.arrays import Ints
-from larvatus.batch import PairLabels, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.bundle.directory import Bundle
 from larvatus.corpus import BuildOptions, Corpus, build_corpus, is_corpus
 from larvatus.corpus.packing import ContiguousConfig, FullSentencesConfig, PackingConfig, SentencePairsConfig
@@ -28,6 +28,7 @@ from larvatus.corrupt import CorruptionConfig, MaskingConfig
 from larvatus.engine.settings import Runtime
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.neighbours import from_text_of
+from larvatus.predicted import PairLabels
 from larvatus.pretraining.evaluation import HeldOut, evaluate, together
 from larvatus.pretraining.held_out import held_out_batches, measurable, packing_for
 from larvatus.recipes import recipe_of

@@ -23,6 +23,8 @@ from larvatus.labelled.texts import names_of
 
 Examples = str | Path | Sequence[Any] | Dataset[Any] | Any
 """Files, or what holds examples in memory."""
+IN_MEMORY = " in memory"
+"""How the source of a data set ends that comes from no file."""
 Tuples = Sequence[tuple[str, ...]]
 """Which columns the members of a tuple are, for each length; a task says it (`Task.as_tuples`)."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from larvatus.bundle.directory import check_model_directory, read_card, save_bundle
+from larvatus.bundle.figures import without_marks
 from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.masked_copies import Method
 from larvatus.cloze.predict import the_predictor
@@ -313,7 +314,7 @@ class Model(EncoderModel):
         """
         out, bundle = Path(directory), self.bundle
         check_model_directory(out, overwrite=overwrite, inputs=[bundle.path])
-        before = read_card(bundle)
+        before = without_marks(read_card(bundle))  # the model in memory may have changed: these claims are not its
         said = f"Saved by Larvatus {VERSION} from a model in memory, which was made from `{bundle.path}`."
         card = f"# {out.name}\n\n{said}\n" + (f"\n## The card of `{bundle.path}`\n\n{before}" if before else "")
         try:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from larvatus.arrays import Ints, grown
-from larvatus.batch import IGNORE, NO_WORD, TokenBatch, Totals, TrainingBatch, ranges
+from larvatus.batch import NO_WORD, TokenBatch, TrainingBatch, ranges
 from larvatus.errors import UsageError
+from larvatus.predicted import IGNORE, Totals
 
 __all__ = ["IGNORE", "fill", "filler_lengths"]
 

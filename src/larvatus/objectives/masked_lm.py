@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import MaskedTokens, ReplacedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
@@ -25,6 +25,7 @@ from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.feedforward import ACTIVATIONS
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_and_samples
 from larvatus.objectives.loss import Loss
+from larvatus.predicted import MaskedTokens, ReplacedTokens
 from larvatus.ranges import Weight, check_ranges
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from larvatus.batch import PairLabels
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.pair_classifier import PairClassifier, PairClassifierConfig
+from larvatus.predicted import PairLabels
 
 
 class NextSentenceConfig(

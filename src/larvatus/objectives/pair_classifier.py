@@ -14,11 +14,12 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import SequenceLabels, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.objectives.loss import Loss
+from larvatus.predicted import SequenceLabels
 from larvatus.ranges import Weight, check_ranges
 
 

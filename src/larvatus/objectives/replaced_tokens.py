@@ -19,12 +19,13 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import MaskedTokens, ReplacedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.feedforward import ACTIVATIONS
 from larvatus.objectives.loss import Loss
+from larvatus.predicted import MaskedTokens, ReplacedTokens
 from larvatus.ranges import Share, Weight, check_ranges
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from larvatus.batch import OrderLabels
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.pair_classifier import PairClassifier, PairClassifierConfig
+from larvatus.predicted import OrderLabels
 
 
 class SentenceOrderConfig(

@@ -20,13 +20,14 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import SpanTargets, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.objectives.loss import Loss
+from larvatus.predicted import SpanTargets
 from larvatus.ranges import Size, Weight, check_ranges
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from torch import Tensor, nn
 
-from larvatus.batch import PlacedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.corrupt import CorruptionConfig
 from larvatus.errors import RecipeError
 from larvatus.nn.buckets import IGNORE
@@ -23,6 +23,7 @@ from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.objectives.linear_cross_entropy import linear_cross_entropy
 from larvatus.objectives.loss import Loss
 from larvatus.objectives.sampled_softmax import sampled_cross_entropy
+from larvatus.predicted import PlacedTokens
 from larvatus.ranges import SizeOrNone, Weight, check_ranges
 from larvatus.text.characters import WORDS
 from larvatus.text.word_targets import NextWords, PreviousWords

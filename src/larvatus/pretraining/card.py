@@ -1,14 +1,20 @@
-"""The facts of a run for its model card: what was trained, on what, for how long, how well."""
+"""The facts of a run for its model card: what was trained, on what, for how long, how well. Its figures are claims."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from larvatus.bundle.card import Card, Datasheet, Source
+from larvatus.bundle.claims import HALF_PRECISION, ROUNDING, Claim, Data, claimed
 from larvatus.bundle.directory import GENERATOR
+from larvatus.bundle.energy import Draw, energy_claims, power
+from larvatus.bundle.sizes import size_claims
 from larvatus.corpus import Corpus
 from larvatus.engine.settings import Runtime
 from larvatus.network import Network
@@ -25,23 +31,16 @@ def card_of(
     recipe: Recipe,
     model: Network,
     corpus: Corpus,
-    training: dict[str, Fact],
-    results: Mapping[str, Fact],
+    claims: Sequence[Claim],
     transformers: bool,
     parent: str | None = None,
 ) -> Card:
     """All that the card says of a pretraining run."""
-    settings = recipe.model
-    sizes = {n: getattr(settings, n) for n in ("layers", "hidden", "heads", "max_positions") if hasattr(settings, n)}
     return Card(
         name=name,
         recipe=recipe.name,
         about=recipe.about,
-        parameters=sum(p.numel() for p in model.parameters()),
-        vocabulary=corpus.tokenizer.size,
-        architecture=sizes,
-        training=training,
-        results=results,
+        claims=claims,
         corpus=datasheet_of(corpus),
         kind="left-to-right language model" if "causal-lm" in model.heads else "bidirectional encoder",
         fills=model.filler is not None,
@@ -50,6 +49,58 @@ def card_of(
         transformers=transformers,
         parent=parent,
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunFigures:
+    """What a run came to, for its claims."""
+
+    out: Path
+    model: Network
+    corpus: Corpus
+    valid: Corpus | None
+    training: Mapping[str, Fact]
+    """Of `training_facts`."""
+    results: Mapping[int, HeldOut]
+    tokens: int
+    """Read of held-out text at most."""
+    domains: Mapping[str, float]
+    """Before and after, of a run that went on from a model."""
+    runtime: Runtime
+    processes: int
+
+    def claims(self) -> list[Claim]:
+        """The figures of the card: sizes, training, energy, held-out results, the corpus."""
+        machine, seed = hardware(self.runtime), self.training["seed"]
+        known = {"machine": machine}
+        training = [claimed(name, fact, command="pretrain", **known) for name, fact in self.training.items()]
+        domains = [claimed(name, value, command="before and after", **known) for name, value in self.domains.items()]
+        return [
+            *size_claims(self.model, vocabulary=self.corpus.tokenizer.size),
+            *training,
+            *domains,
+            *energy_claims(self._draw(), **known),
+            *self._held_out(seed=seed, **known),
+            *corpus_claims(self.corpus, self._name(self.corpus)),
+        ]
+
+    def _draw(self) -> Draw:
+        device = hardware(self.runtime) if self.runtime.cuda else ""
+        watts, source = power(device, threads=torch.get_num_threads())
+        seconds = float(self.training["training seconds"])
+        return Draw(watts=watts, devices=self.processes, seconds=seconds, source=source)
+
+    def _held_out(self, **known: Any) -> Iterator[Claim]:
+        if self.valid is None:
+            return
+        data = Data(name=self._name(self.valid), sha256=self.valid.fingerprint, kind="corpus")
+        for length, result in self.results.items():
+            settings = {"length": length, "tokens": self.tokens, "microbatch": self.runtime.microbatch}
+            yield from held_out_claims(result, settings, data=data, precision=self.runtime.precision, **known)
+
+    def _name(self, corpus: Corpus) -> str:
+        """A corpus beside the run by its place there."""
+        return str(corpus.path.relative_to(self.out) if corpus.path.is_relative_to(self.out) else corpus.path)
 
 
 def training_facts(progress: Progress, *, seed: int, runtime: Runtime) -> dict[str, Fact]:
@@ -69,27 +120,49 @@ def hardware(runtime: Runtime) -> str:
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
-def results_of(results: Mapping[int, HeldOut]) -> dict[str, Fact]:
-    facts: dict[str, Fact] = {}
-    for length, result in results.items():
-        at = f"length {length}:"
-        facts[f"{at} held-out tokens"] = result.tokens
-        for name, score in result.scores.items():
-            facts[f"{at} {name} loss"] = score.loss
-            if name == "masked-lm":
-                facts[f"{at} masked-lm perplexity"] = perplexity(score.loss)
-            facts[f"{at} {name} accuracy"] = score.accuracy
-            if score.guess_accuracy is not None and score.guess_loss is not None:
-                facts[f"{at} {name} accuracy of a constant guess"] = score.guess_accuracy
-                facts[f"{at} {name} loss of a constant guess"] = score.guess_loss
-        if result.guess_accuracy is not None and result.guess_loss is not None:
-            facts[f"{at} accuracy of the unigram guess"] = result.guess_accuracy
-            facts[f"{at} loss of the unigram guess"] = result.guess_loss
-        for language, part in result.languages.items():
-            if masked := part.scores.get("masked-lm"):
-                facts[f"{at} {language}: masked-lm loss"] = masked.loss
-                facts[f"{at} {language}: masked-lm accuracy"] = masked.accuracy
-    return facts
+def held_out_claims(
+    result: HeldOut, settings: Mapping[str, Any], *, data: Data, precision: str = "fp32", **known: Any
+) -> Iterator[Claim]:
+    """Scores of all objectives, of frequencies alone, and of each language; `settings` say how they were measured."""
+    exact = ROUNDING if precision == "fp32" else HALF_PRECISION
+
+    def claim(name: str, value: float, *, language: str | None = None, tolerance: float = exact) -> Claim:
+        where = settings if language is None else {**settings, "language": language}
+        return claimed(
+            name,
+            value,
+            command="held-out text",
+            settings={**where, "precision": precision},
+            data=(data,),
+            tolerance=tolerance,
+            **known,
+        )
+
+    yield claim("held-out tokens", result.tokens, tolerance=0.0)
+    for name, score in result.scores.items():
+        yield claim(f"{name} loss", score.loss)
+        if name == "masked-lm":
+            surprise = perplexity(score.loss)
+            yield claim("masked-lm perplexity", surprise, tolerance=exact * surprise)
+        yield claim(f"{name} accuracy", score.accuracy)
+        if score.guess_accuracy is not None and score.guess_loss is not None:
+            yield claim(f"{name} accuracy of a constant guess", score.guess_accuracy)
+            yield claim(f"{name} loss of a constant guess", score.guess_loss)
+    if result.guess_accuracy is not None and result.guess_loss is not None:
+        yield claim("accuracy of the unigram guess", result.guess_accuracy)
+        yield claim("loss of the unigram guess", result.guess_loss)
+    for language, part in result.languages.items():
+        if masked := part.scores.get("masked-lm"):
+            yield claim("masked-lm loss", masked.loss, language=language)
+            yield claim("masked-lm accuracy", masked.accuracy, language=language)
+
+
+def corpus_claims(corpus: Corpus, name: str) -> list[Claim]:
+    """How much text the shards hold, which their manifest counts."""
+    counts = corpus.manifest.counts
+    data = Data(name=name, sha256=corpus.fingerprint, kind="corpus")
+    sizes = {size: getattr(counts, size) for size in ("documents", "sentences", "words", "tokens")}
+    return [claimed(size, count, command="corpus", data=(data,)) for size, count in sizes.items()]
 
 
 def datasheet_of(corpus: Corpus) -> Datasheet:

@@ -21,12 +21,13 @@ import numpy as np
 from torch import nn
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.corpus import Corpus
 from larvatus.corrupt import WholeWordConfig
 from larvatus.engine.settings import Runtime
 from larvatus.engine.watch import Cell, Column, Table
 from larvatus.network import Network
+from larvatus.predicted import MaskedTokens
 from larvatus.pretraining.evaluation import HeldOut, evaluate
 from larvatus.pretraining.held_out import held_out, held_out_batches
 from larvatus.pretraining.prepare import Domain

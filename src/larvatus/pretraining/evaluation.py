@@ -17,11 +17,12 @@ import numpy.typing as npt
 import torch
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.engine.settings import Runtime
 from larvatus.network import Network
 from larvatus.nn.device import on_device
 from larvatus.objectives import PredictsWords
+from larvatus.predicted import MaskedTokens
 
 MASKED_LM = "masked-lm"
 USUAL = ("words", MASKED_LM)

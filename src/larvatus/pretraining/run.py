@@ -18,14 +18,9 @@ from contextlib import nullcontext
 import msgspec
 import torch
 
-from larvatus.bundle.card import model_card
-from larvatus.bundle.directory import architecture_of, save_bundle
-from larvatus.bundle.huggingface import layout_for
-from larvatus.bundle.huggingface.native import Native
 from larvatus.corpus import Corpus
 from larvatus.corpus.loader import Loader, Reading
 from larvatus.corpus.mixture import epoch_tokens
-from larvatus.corpus.report import language_rows
 from larvatus.corrupt import Course, packed_length
 from larvatus.engine.agreement import agree
 from larvatus.engine.checkpoint import FOLDER, Checkpoint
@@ -37,15 +32,14 @@ from larvatus.engine.settings import Budget
 from larvatus.engine.snapshot import Made
 from larvatus.engine.speed import flops_per_token, peak_flops
 from larvatus.engine.watch import Metrics, Watcher
-from larvatus.errors import printable
 from larvatus.files import locked, sweep
 from larvatus.network import Network
 from larvatus.nn.memory import allow, saying_what_to_lower
 from larvatus.nn.recompute import set_recomputing
 from larvatus.outputs import remove_run
-from larvatus.pretraining.adapt import extension_of, parent_of
+from larvatus.pretraining.adapt import extension_of
+from larvatus.pretraining.announcing import announced
 from larvatus.pretraining.budget import steps_of_minutes, steps_wanted
-from larvatus.pretraining.card import card_of, results_of, training_facts
 from larvatus.pretraining.checkpoint import (
     Progress,
     State,
@@ -55,7 +49,7 @@ from larvatus.pretraining.checkpoint import (
     restore,
     save_checkpoint,
 )
-from larvatus.pretraining.domains import Change, Comparison, Measured, changes, facts_of, notes_of, records_of, table_of
+from larvatus.pretraining.domains import Change, Comparison, Measured, changes, notes_of, records_of, table_of
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.held_out import corruption_of, held_out
 from larvatus.pretraining.job import Job
@@ -64,6 +58,7 @@ from larvatus.pretraining.loop import Pretraining
 from larvatus.pretraining.monitor import Monitor
 from larvatus.pretraining.placing import place_model, shared, whole_model
 from larvatus.pretraining.prepare import Prepared
+from larvatus.pretraining.saving import FINAL_TOKENS, Ended
 from larvatus.pretraining.size import memory_budget, must_recompute, refuse_what_cannot_fit
 from larvatus.pretraining.step import Stepper
 from larvatus.recipes import recipe_table, steps_of_phases
@@ -75,7 +70,6 @@ KEPT = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard")
 """What a run keeps in its directory beside the model: none of it may lead elsewhere."""
 LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume goes on from there"
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
-FINAL_TOKENS = 1_048_576
 
 
 def train(job: Job, texts: Callable[[], Prepared], watcher: Watcher) -> dict[int, HeldOut]:
@@ -172,7 +166,7 @@ class Run:
                 metrics.write("domain", progress.step, record)
             with self.stop.noting():
                 if (model := whole_model(self.model, job, self.ranks, self.tokenizer.size)) is not None:
-                    self._save_bundle(model, progress, results, rows)
+                    self._ended().save(model, progress, results, rows)
         if compared:
             self._show(rows)
         return results
@@ -196,32 +190,10 @@ class Run:
 
     def _announce(self) -> None:
         """Two lines before the work: what is read, what is trained."""
-        corpus, recipe = self.corpus, self.job.recipe
-        self.news.say(
-            f"{printable(str(corpus.path))}: {corpus.documents:,} documents · {corpus.sentences:,} sentences"
-            f" · {corpus.words:,} words"
-            f" · vocabulary: {self.tokenizer.size:,} pieces, {corpus.tokens / max(corpus.words, 1):.2f} per word",
-        )
-        if len(corpus.manifest.languages) > 1:
-            for row in language_rows(corpus.manifest.languages, recipe.mixture.alpha):
-                self.news.say(f"  {row}")
-        if without := self._languages_without():
-            names = ", ".join(without)
-            self.news.say(f"no held-out text of {names}: not evaluated; give some with --valid PATH")
-        parameters = sum(p.numel() for p in self.model.parameters())
-        lengths = " then ".join(str(phase.length) for phase in recipe.phases)
-        step = " then ".join(f"{recipe.batch * phase.length:,}" for phase in recipe.phases)
-        self.news.say(
-            f"{recipe.name}: {parameters / 1e6:.1f}M parameters · length {lengths} · {step} tokens a step · "
-            f"{self.job.runtime}{', layers computed again in the backward pass' if self.recomputes else ''}"
-            f"{shared(self.ranks, sharded=self.sharded)}",
-        )
-
-    def _languages_without(self) -> list[str]:
-        """Languages that are trained on and not evaluated, where others are."""
-        return (
-            [] if self.valid is None else sorted(self.corpus.manifest.languages.keys() - self.valid.manifest.languages)
-        )
+        again = ", layers computed again in the backward pass" if self.recomputes else ""
+        more = f"{again}{shared(self.ranks, sharded=self.sharded)}"
+        for line in announced(self.job, self.corpus, self.valid, model=self.model, more=more):
+            self.news.say(line)
 
     def _final(self) -> dict[int, HeldOut]:
         """Held-out scores at the length of each phase."""
@@ -393,26 +365,11 @@ class Run:
         if monitor and path:
             monitor.saved(progress.step, path)
 
-    def _save_bundle(self, model: Network, progress: Progress, results: dict[int, HeldOut], rows: list[Change]) -> None:
-        job, recipe = self.job, self.job.recipe
-        facts = training_facts(progress, seed=job.seed, runtime=job.runtime)
-        architecture = architecture_of(model, recipe.objectives)
-        card = card_of(
-            job.out.name,
-            recipe=recipe,
-            model=model,
+    def _ended(self) -> Ended:
+        return Ended(
+            job=self.job,
             corpus=self.corpus,
-            training=facts,
-            results={**results_of(results), **facts_of(rows)},
-            transformers=layout_for(architecture, pad=self.tokenizer.padding_id).model_type != Native.model_type,
-            parent=str(job.origin.path) if job.origin else None,
-        )
-        save_bundle(
-            job.out,
-            network=model,
-            objective_configs=recipe.objectives,
-            tokenizer=self.tokenizer,
-            recipe=recipe_table(recipe),
-            lineage={**facts, "corpus": self.corpus.fingerprint, **parent_of(job.origin, job.out)},
-            card=model_card(card),
+            valid=self.valid,
+            microbatch=self.stepper.update.microbatch,
+            processes=self.ranks.count,
         )

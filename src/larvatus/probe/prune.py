@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from larvatus.bundle.directory import Bundle, read_card, write_bundle
+from larvatus.bundle.figures import without_marks
 from larvatus.bundle.huggingface import layout_for
 from larvatus.errors import UsageError
 from larvatus.nn.encoder import Encoder
@@ -57,13 +58,14 @@ def prune_heads(bundle: Bundle, heads: Sequence[Head], out: Path, *, source: str
         path=out,
         network=network,
         lineage={**bundle.lineage, "pruned": {"from": source, "heads": names}},
+        claims=(),  # they are of the whole model
     )
     layout = layout_for(bundle.architecture, pad=bundle.tokenizer.padding_id, vocabulary=bundle.tokenizer.kind)
     write_bundle(out, pruned, layout=layout, card=_card(bundle, names, source=source, name=out.name))
 
 
 def _card(bundle: Bundle, names: Sequence[str], *, source: str, name: str) -> str:
-    card = read_card(bundle) or f"# {name}\n"
+    card = without_marks(read_card(bundle)) or f"# {name}\n"
     return (
         f"{card.rstrip()}\n\n## Attention heads masked\n\nBy Larvatus {VERSION} in `{source}`, of which the card "
         f"above speaks: heads {', '.join(names)} (layer:head, from 1). Their columns of the output projection are 0.\n"

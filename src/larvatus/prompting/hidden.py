@@ -20,13 +20,14 @@ import numpy as np
 from torch import Tensor
 
 from larvatus.arrays import Ints
-from larvatus.batch import MaskedTokens, TrainingBatch
+from larvatus.batch import TrainingBatch
 from larvatus.bundle.directory import Bundle
 from larvatus.corrupt import MaskingConfig, MaskVocabulary, corrupt
 from larvatus.heads.verbaliser import Verbaliser, VerbaliserConfig
 from larvatus.labelled.records import TextExample
 from larvatus.network import Network
 from larvatus.objectives import Loss
+from larvatus.predicted import MaskedTokens
 from larvatus.rng import derive, stream
 from larvatus.tasks.prompt.encode import encode_prompts
 from larvatus.tasks.read.sequences import Sequences

@@ -12,7 +12,6 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from larvatus.batch import ReplacedTokens
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.corpus.packing import PackingConfig, dress_of
 from larvatus.corrupt import CorruptionConfig, at_place
@@ -22,6 +21,7 @@ from larvatus.network import ObjectiveConfig, generator_of
 from larvatus.nn.elmo import ElmoConfig
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import ChecksModel, PredictsWords
+from larvatus.predicted import ReplacedTokens
 from larvatus.ranges import Size, check_ranges
 from larvatus.recipes.training import OptimizerConfig, Phase, ScheduleConfig
 from larvatus.text.characters import CharactersConfig

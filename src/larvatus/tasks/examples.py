@@ -11,7 +11,7 @@ from typing import Any
 
 from larvatus.errors import UsageError
 from larvatus.labelled.groups import with_groups
-from larvatus.labelled.in_memory import Examples, are_files, as_files
+from larvatus.labelled.in_memory import IN_MEMORY, Examples, are_files, as_files
 from larvatus.labelled.reading import FileOptions
 from larvatus.labelled.records import Dataset, Kind
 from larvatus.tasks.registry import TaskName, task_named
@@ -35,4 +35,4 @@ def read_examples(
         examples = examples if group is None else with_groups(examples, names, group, reading.table)
     if are_files(given):
         return examples
-    return dataclasses.replace(examples, source=f"{type(given).__name__} in memory")
+    return dataclasses.replace(examples, source=f"{type(given).__name__}{IN_MEMORY}")

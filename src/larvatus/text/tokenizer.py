@@ -31,7 +31,7 @@ from larvatus.text import tokenizer_files as files
 from larvatus.text.align import Alignment, align, align_spans
 from larvatus.text.boundaries import Style, WordStarts, disturbing, word_starts
 from larvatus.text.frame import Frame, tokenizer_frame
-from larvatus.text.surrogates import refuse_surrogates
+from larvatus.text.library_calls import arrays_of, refuse_panic, run_library
 from larvatus.text.words import segment_words
 
 Encoding = Alignment
@@ -241,7 +241,7 @@ class Tokenizer:
             texts: The texts.
             words: Of texts that come already cut, the characters (start, end) of their words, [W, 2]; None of others.
         """
-        encoded = [_arrays(encoding) for encoding in _run(self.library.encode_batch, texts)]
+        encoded = [arrays_of(encoding) for encoding in run_library(self.library.encode_batch, texts)]
         for index, (ids, _) in enumerate(encoded):
             if self._misread(texts[index], ids):
                 encoded[index] = self._as_text(texts[index])
@@ -258,7 +258,7 @@ class Tokenizer:
             special_tokens_in_text: As in `encode`.
         """
         library = self._reading_specials if special_tokens_in_text else self.library
-        ids, spans = _arrays(_run(library.encode_batch, [text])[0])
+        ids, spans = arrays_of(run_library(library.encode_batch, [text])[0])
         if not special_tokens_in_text and self._misread(text, ids):
             return self._as_text(text)
         return ids, spans
@@ -295,7 +295,7 @@ class Tokenizer:
 
     def _flat_ids(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
         """Ids of all texts end to end, and how many each has."""
-        lists = [encoding.ids for encoding in _run(self.library.encode_batch_fast, texts)]
+        lists = [encoding.ids for encoding in run_library(self.library.encode_batch_fast, texts)]
         lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
         ids = np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(lengths.sum()))
         if not self._suspect[ids].any():
@@ -312,7 +312,7 @@ class Tokenizer:
 
         Cut before the last character of each special name, so that none can be put together.
         """
-        ids, spans = _arrays(_run(self._cutting_specials.encode_batch, [text])[0])
+        ids, spans = arrays_of(run_library(self._cutting_specials.encode_batch, [text])[0])
         if self._misread("", ids):
             raise DataError(
                 "a special token written out in the text cannot be read as text by this vocabulary; remove it"
@@ -388,33 +388,6 @@ class Tokenizer:
         try:
             text: str = self.library.decode([int(index) for index in ids], skip_special_tokens=skip_special_tokens)
         except BaseException as fault:
-            _refuse_panic(fault)
+            refuse_panic(fault)
             raise
         return text
-
-
-def _run(encode: Any, texts: Sequence[str]) -> list[Any]:
-    """Encode by a method of the library, which says nothing useful of a text that is no text: find it."""
-    try:
-        encodings: list[Any] = encode(list(texts), add_special_tokens=False)
-    except TypeError:
-        for index, text in enumerate(texts):
-            refuse_surrogates(text, f"text {index + 1}" if len(texts) > 1 else "the text")
-        raise
-    except BaseException as fault:
-        _refuse_panic(fault)
-        raise
-    return encodings
-
-
-def _refuse_panic(fault: BaseException) -> None:
-    """The library panics where its pattern engine gives up, and a panic is no Exception."""
-    if type(fault).__name__ == "PanicException":
-        raise DataError(f"the tokenizers library gave up on a text ({fault}); cut it into shorter ones") from fault
-
-
-def _arrays(encoding: Any) -> tuple[Ints, Ints]:
-    """Ids and spans of the library's encoding; spans are made monotone, which normalisation may break in theory."""
-    ids = np.asarray(encoding.ids, dtype=np.int64)
-    spans = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-    return ids, np.maximum.accumulate(spans, axis=0)

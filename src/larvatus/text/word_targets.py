@@ -12,7 +12,8 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from larvatus.arrays import Ints
-from larvatus.batch import PlacedTokens, TokenBatch
+from larvatus.batch import TokenBatch
+from larvatus.predicted import PlacedTokens
 from larvatus.text.characters import Lexicon
 
 A = TypeVar("A")

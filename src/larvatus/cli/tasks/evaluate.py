@@ -141,7 +141,8 @@ def evaluate(
     rows = scores.rows(each=shown.by == "language")
     say_counts(scores.skipped)
     if asked.as_json:
-        print(json.dumps(rows, ensure_ascii=False, indent=2))
+        plain = rows if machine.on_cpu else scores.to_dicts(each=shown.by == "language")
+        print(json.dumps(plain, ensure_ascii=False, indent=2))
     else:
         show_text(str(model), rows, generator=bundle.network.generator is not None)
 
@@ -161,7 +162,8 @@ class OnTask:
         if asked.data:
             bundle = self.machine.bundle(asked.models[0])
             self.check_model(bundle)
-            return [score_examples(bundle, read_for(bundle, asked.data, self.columns), options, against=against)]
+            examples = read_for(bundle, asked.data, self.columns)
+            return [score_examples(bundle, examples, options, against=against, columns=self.columns)]
         tasks = [glue_task(name) for name in asked.tasks] or [named_after(model) for model in asked.models]
         scores: list[TaskScores] = []
         for model, task in zip(asked.models, tasks, strict=True):
@@ -232,6 +234,8 @@ def _on_task(work: OnTask) -> None:
         write_predictions(asked.predictions, answers)
     if asked.as_json:
         records = [each.to_dict() for each in scores]
+        if work.machine.on_cpu:  # in other numbers than the weights': no figures for their card
+            records = [{name: value for name, value in record.items() if name != "claims"} for record in records]
         plain = records[0] if asked.data else {"tasks": records, "published": PUBLISHED}
         print(json.dumps(plain, ensure_ascii=False, allow_nan=False))
         return

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from larvatus.arrays import Ints
-from larvatus.batch import SequenceLabels
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.pieces import Pieces
 from larvatus.errors import DataError
+from larvatus.predicted import SequenceLabels
 
 _DRAWS = 4096
 

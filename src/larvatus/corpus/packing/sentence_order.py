@@ -28,12 +28,12 @@ import msgspec
 import numpy as np
 
 from larvatus.arrays import Ints
-from larvatus.batch import OrderLabels
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.corpus.packing.pieces import Pieces, as_array
 from larvatus.errors import RecipeError
+from larvatus.predicted import OrderLabels
 from larvatus.ranges import Share, check_ranges
 from larvatus.text.frame import Dress
 

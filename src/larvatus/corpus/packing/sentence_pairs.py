@@ -26,13 +26,13 @@ import msgspec
 import numpy as np
 
 from larvatus.arrays import Ints
-from larvatus.batch import PairLabels
 from larvatus.corpus.block import Block
 from larvatus.corpus.format import Counts
 from larvatus.corpus.packing.exchange import Pairs, exchanged
 from larvatus.corpus.packing.pairs import aim, check_sentences, draws, gather, pair_pieces
 from larvatus.corpus.packing.pieces import Pieces, cut_long
 from larvatus.errors import DataError, RecipeError
+from larvatus.predicted import PairLabels
 from larvatus.ranges import Share, check_ranges
 from larvatus.text.frame import Dress
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from larvatus.arrays import Floats, Ints
-from larvatus.batch import IGNORE, TrainingBatch, edges, ranges
+from larvatus.batch import TrainingBatch, edges, ranges
 from larvatus.bundle.directory import Bundle
 from larvatus.network import Network
+from larvatus.predicted import IGNORE
 from larvatus.tasks.choose.examples import ChoiceExample
 from larvatus.tasks.choose.head import Choosing
 from larvatus.tasks.choose.targets import ChoiceTargets

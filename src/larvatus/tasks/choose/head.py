@@ -18,13 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from larvatus.arrays import Ints
-from larvatus.batch import IGNORE, TokenBatch, TrainingBatch
+from larvatus.batch import TokenBatch, TrainingBatch
 from larvatus.heads.answering import segment_argmax, segment_cross_entropy
 from larvatus.heads.head import Head, HeadConfig, HeadOfFamily
 from larvatus.heads.summary import SUMMARIES, SummaryPool, summary_tokens
 from larvatus.heads.trunk import Dense, whole_precision
 from larvatus.nn.encoder import EncoderConfig
 from larvatus.objectives.loss import Loss
+from larvatus.predicted import IGNORE
 from larvatus.ranges import DropoutRate, Temperature, Weight, check_ranges
 from larvatus.tasks.choose.targets import ChoiceTargets
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from larvatus import notebook
 from larvatus.arrays import Ints
+from larvatus.bundle.claims import Claim
 from larvatus.labelled.records import Dataset
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.calibration import Reliability
@@ -118,6 +119,8 @@ class Evaluation(ABC):
     reading: Reading
     notes: tuple[str, ...] = ()
     """What was done about examples that the model cannot answer rightly, for people."""
+    claims: tuple[Claim, ...] = ()
+    """The metrics as a model card takes them over: with data, settings and versions."""
 
     @property
     def headline(self) -> str:

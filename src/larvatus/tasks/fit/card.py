@@ -1,16 +1,18 @@
 """The card of a fine-tuned model: what it answers, what it learnt from, what it is worth, and for whom it is not.
 
-text = task_card(tuned, name="runs/mine", parent="bert-base")
+text = task_card(tuned, name="runs/mine", parent="bert-base", claims=claims, …)
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from larvatus.bundle.card import number, table
+from larvatus.bundle.card import table
+from larvatus.bundle.claims import Claim
+from larvatus.bundle.figures import number, rendered
 from larvatus.network import ObjectiveConfig
 from larvatus.tasks.fit.finetune import Tuned
 from larvatus.tasks.registry import task_of_head
@@ -34,20 +36,27 @@ class DataFacts:
 
 
 def task_card(
-    tuned: Tuned, *, name: str, parent: str, train: DataFacts, dev: DataFacts | None, transformers: bool
+    tuned: Tuned,
+    *,
+    name: str,
+    parent: str,
+    train: DataFacts,
+    dev: DataFacts | None,
+    claims: Sequence[Claim],
+    transformers: bool,
 ) -> str:
-    """The whole README.md."""
+    """The whole README.md; figures are those of the claims."""
     config = tuned.bundle.objectives[0]
     parts = [
         _front_matter(config, parent, transformers=transformers),
-        _introduction(tuned, config, name=name, parent=parent),
+        _introduction(config, name=name, parent=parent),
         _usage(config, name, transformers=transformers),
         _labels(tuned, config),
         _relations(tuned, config),
         "\n".join(["## Data", "", f"Trained on {train}.", *([f"Held out: {dev}."] if dev else [])]),
-        table("Training", _training(tuned)),
         _mix(tuned),
-        "\n".join(_results(tuned)),
+        rendered(claims),
+        "\n".join(_how_chosen(tuned)),
         "\n".join(_limitations(tuned)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -73,10 +82,9 @@ def _front_matter(config: ObjectiveConfig, parent: str, *, transformers: bool) -
     )
 
 
-def _introduction(tuned: Tuned, config: ObjectiveConfig, *, name: str, parent: str) -> str:
-    parameters = sum(p.numel() for p in tuned.bundle.network.parameters())
+def _introduction(config: ObjectiveConfig, *, name: str, parent: str) -> str:
     return (
-        f"# {name}\n\nAn encoder of {number(parameters)} parameters that {_words(config).what}: `{parent}`, "
+        f"# {name}\n\nAn encoder that {_words(config).what}: `{parent}`, "
         f"fine-tuned by Larvatus {VERSION}. Settings, lineage and the checksum of every file are in `larvatus.json`."
     )
 
@@ -114,46 +122,23 @@ def _relations(tuned: Tuned, config: ObjectiveConfig) -> str:
     return table("Relations between spans in training", shown)
 
 
-def _training(tuned: Tuned) -> dict[str, str | int | float]:
-    run = next(run for run in tuned.runs if run.seed == tuned.kept)
-    config = tuned.config
-    facts: dict[str, str | int | float] = {
-        "what was trained": config.trained.word,
-        "parameters trained": tuned.trained,
-        "epochs": config.epochs or 0,
-        "batch": config.batch,
-        "rate": config.peak,
-        "steps": run.steps,
-        "seconds of training": round(run.seconds, 1),
-        "seeds": ", ".join(str(run.seed) for run in tuned.runs),
-        "seed of these weights": tuned.kept,
-    }
-    if tuned.windows[0]:
-        facts["texts longer than a window"] = f"{tuned.windows[0]:,}, read in {tuned.windows[1]:,} windows"
-    return facts
-
-
 def _mix(tuned: Tuned) -> str:
     mix = head_of(tuned.bundle.network).learnt_mix
     return "" if mix is None else table("Mix of layers", {**mix.by_layer, "γ, the scale of the sum": mix.scale})
 
 
-def _results(tuned: Tuned) -> Iterator[str]:
+def _how_chosen(tuned: Tuned) -> Iterator[str]:
+    """What is to be known of the held-out results."""
     if tuned.scores is None:
         return
     many = len(tuned.runs) > 1
-    heads = ["", "these weights", *(["mean of seeds", "deviation"] if many else [])]
-    yield from ("## Held-out results", "", f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|")
-    for name, value in tuned.scores.values.items():
-        mean, deviation = tuned.spread[name]
-        yield f"| {name} | {value:.4f} |" + (f" {mean:.4f} | {deviation:.4f} |" if many else "")
-    if line := tuned.calibration.line:
-        yield ""
-        yield f"Its {line}. A temperature is fitted on one half of these examples and measured on the other."
+    yield from ("## How far the held-out results go", "")
+    if tuned.calibration.refused:
+        yield f"Its probabilities have no temperature: {tuned.calibration.refused}."
+    if tuned.calibration.line:
+        yield "A temperature is fitted on one half of these examples and measured on the other."
     if many and tuned.fitted:
-        yield ""
         yield "These weights are scored with the threshold that was fitted for them, the means of seeds before that."
-    yield ""
     yield (
         f"{'Epoch and seed were' if many else 'The epoch was'} chosen by {tuned.metric} on the same held-out examples, "
         "so figures are a little flattering; take a test set that nobody has looked at for a claim."

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ from larvatus.signals import listening, resumable
 from larvatus.tasks.fit.checkpoint import Keeper, refuse_another
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.fit.finetune import Job, Tuned, Watch, finetune, parted
-from larvatus.tasks.fit.save import HISTORY, contents_hash, save_tuned
+from larvatus.tasks.fit.save import HISTORY, contents_hash, data_of, files_of, save_tuned
 from larvatus.vouched import read_vouched, write_vouched
 
 LOWER = (
@@ -60,6 +60,8 @@ class Order:
     """Begin anew where a run or a model stands."""
     curve: tuple[float, ...] = ()
     """Shares of the training examples to train with as well."""
+    how: Mapping[str, Any] = field(default_factory=dict)
+    """How files were read, for claims: `columns` by name, and the column `by` which some were held out together."""
 
     ranked: ClassVar[bool] = True
     """Whether several processes can share it."""
@@ -95,7 +97,9 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
         for line in doubts(order.train, order.dev):
             job.watch.say(line)
         identity = _identity(order, job)
+        read = files_of(order.train) if order.dev is None else None
         train, dev = parted(order.train, order.dev, job)
+        held_out = None if dev is None else data_of(dev, read)
         order = dataclasses.replace(order, train=train, dev=dev)
         keeper = Keeper.open(
             order.out,
@@ -110,16 +114,15 @@ def run(order: Order, job: Job, point: Callable[[CurvePoint], None] = lambda poi
         tuned = order.finetune(order.train, whole)
         with stop.noting():
             if group.main:
-                _save(order, tuned, points, point)
+                save_tuned(order.out, tuned, parent=order.name, dev=held_out, how=order.how, processes=group.count)
+                _save_curve(order, [*points, _point(tuned)], point)
                 keeper.clear()
             group.wait()  # the model is there for all
     return tuned
 
 
-def _save(order: Order, tuned: Tuned, points: list[CurvePoint], point: Callable[[CurvePoint], None]) -> None:
-    save_tuned(order.out, tuned, parent=order.name)
+def _save_curve(order: Order, points: list[CurvePoint], point: Callable[[CurvePoint], None]) -> None:
     if order.curve:
-        points.append(_point(tuned))
         point(points[-1])
         files.write_json(order.out / CURVE, [dataclasses.asdict(share) for share in points])
 

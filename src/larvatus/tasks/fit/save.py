@@ -6,19 +6,24 @@ save_tuned(Path("runs/mine"), tuned, parent="bert-base")
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from larvatus import files
+from larvatus.bundle.claims import CardText, Data, written
 from larvatus.bundle.directory import architecture_of, save_bundle
 from larvatus.bundle.huggingface import layout_for
 from larvatus.bundle.huggingface.native import Native
 from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError
+from larvatus.labelled.in_memory import IN_MEMORY
 from larvatus.tasks.fit.card import DataFacts, task_card
 from larvatus.tasks.fit.checkpoint import SeedRun
+from larvatus.tasks.fit.claims import tuned_claims
 from larvatus.tasks.fit.finetune import Tuned
 
 HISTORY = "finetuning.json"
@@ -45,10 +50,39 @@ def read_history(out: Path) -> tuple[SeedRun, ...]:
         raise ArtefactError(f"{out / HISTORY} is not the history of a fine-tuning: {fault}") from fault
 
 
-def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
-    """Write the model, its card, and the history of its training."""
+def files_of(data: Any) -> tuple[str, ...]:
+    """Names of the files that examples come from; none of those in memory."""
+    if data.source.endswith(IN_MEMORY):
+        return ()
+    return tuple(dict.fromkeys(str(example.place.source) for example in data.examples))
+
+
+def data_of(data: Any, files: Sequence[str] | None = None) -> Data:
+    """Labelled examples, as claims name them; `files` are those that they are the held-out part of."""
+    names = files_of(data) if files is None else tuple(files)
+    name = names[0] if len(names) == 1 else data.source
+    name = name if files is None else f"{len(data):,} held out of {name}"
+    return Data(name=name, sha256=contents_hash(data), kind="examples", files=() if names == (name,) else names)
+
+
+def save_tuned(
+    out: Path,
+    tuned: Tuned,
+    *,
+    parent: str,
+    dev: Data | None = None,
+    how: Mapping[str, Any] = MappingProxyType({}),
+    processes: int = 1,
+) -> None:
+    """Write the model, its card, and the history of its training.
+
+    `dev` are the held-out examples as they were read (those of `tuned` may be written in another scheme of tags), and
+    `how` says in which columns.
+    """
     bundle = tuned.bundle
-    train, dev = facts_of(tuned.train), facts_of(tuned.dev) if tuned.dev is not None else None
+    dev = data_of(tuned.dev) if dev is None and tuned.dev is not None else dev
+    claims = tuned_claims(tuned, dev=dev, how=how, processes=processes)
+    train, held_out = facts_of(tuned.train), facts_of(tuned.dev) if tuned.dev is not None else None
     architecture = architecture_of(bundle.network, bundle.objectives)
     layout = layout_for(
         architecture, pad=bundle.tokenizer.padding_id, vocabulary=bundle.tokenizer.kind, family=bundle.family
@@ -58,7 +92,7 @@ def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
         "parent_lineage": bundle.lineage,
         "parent_weights": {path.name: files.sha256(path) for path in find_weights(bundle.path)},
         "train": msgspec.to_builtins(train),
-        "dev": msgspec.to_builtins(dev),
+        "dev": msgspec.to_builtins(held_out),
         "settings": msgspec.to_builtins(tuned.config),
         "seeds": [run.seed for run in tuned.runs],
         "kept": tuned.kept,
@@ -66,7 +100,13 @@ def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
         "scores": tuned.scores.values if tuned.scores is not None else {},
     }
     card = task_card(
-        tuned, name=out.name, parent=parent, train=train, dev=dev, transformers=not isinstance(layout, Native)
+        tuned,
+        name=out.name,
+        parent=parent,
+        train=train,
+        dev=held_out,
+        claims=claims,
+        transformers=not isinstance(layout, Native),
     )
     files.write_json(out / HISTORY, {"runs": msgspec.to_builtins(tuned.runs), "kept": tuned.kept})
     save_bundle(
@@ -76,6 +116,6 @@ def save_tuned(out: Path, tuned: Tuned, *, parent: str) -> None:
         tokenizer=bundle.tokenizer,
         recipe=bundle.recipe,
         lineage=lineage,
-        card=card,
+        card=CardText(card, written(claims)),
         family=bundle.family,
     )

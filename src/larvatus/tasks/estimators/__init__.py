@@ -1,0 +1,1 @@
+"""Fine-tuning in the manner of scikit-learn: estimators for grids, pipelines and cross-validation."""
