@@ -81,10 +81,12 @@ def convert_bundle(
     revision: str | None = None,
     online: bool = False,
     overwrite: bool = False,
+    card: str | None = None,
 ) -> Converted:
     """Read any directory or hub model that loads and write it in the layout `to`; None: the one that fits best.
 
-    `overwrite`: files of a model that stand in `out` may be replaced.
+    `overwrite`: files of a model that stand in `out` may be replaced. `card`: its README.md; None: that of the source,
+    and what was done.
     """
     check_model_directory(out, overwrite=overwrite, inputs=[source])
     asked = layout_named(to) if to is not None else None
@@ -108,7 +110,8 @@ def convert_bundle(
         "weights": {path.name: files.sha256(path) for path in find_weights(bundle.path)},
     }
     converted = dataclasses.replace(bundle, objectives=kept, lineage={**bundle.lineage, "converted": note})
-    write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=_card(bundle, note, name=out.name))
+    card = _card(bundle, note, name=out.name) if card is None else card
+    write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=card)
     written = layout.config(converted.architecture, pad=pad)
     return Converted(
         path=out,
