@@ -19,8 +19,8 @@ proof: .venv/dev
 	$(BIN)/pytest -n 2 --dist worksteal -m proof
 
 lint: .venv/dev
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks packages
+	$(BIN)/ruff format --check src tests benchmarks packages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

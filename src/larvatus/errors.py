@@ -58,6 +58,10 @@ class RankLost(Preempted):
     """Nothing was saved for it: the last checkpoint is what stands."""
 
 
+class OtherLanguageWarning(UserWarning):
+    """A text looks foreign to the model that reads it (`text/other_language.py`). Commands say it in a line."""
+
+
 NO_MEMORY = (
     "can't allocate memory",
     "cannot allocate memory",

@@ -134,13 +134,13 @@ def convert(
         source: A model directory, or a model of the hub (`org/name`).
         out: Where the converted model goes.
         to: The layout, such as `bert`; else the first that fits.
-        dtype: Precision of the weights.
+        dtype: Precision of the weights; `int8` stores whole numbers with a scale a row, which Larvatus alone reads.
         revision: Commit of a hub model, 40 digits.
         online: Fetch a hub model that is not in the cache.
         overwrite: Replace what stands in `out`.
 
     Returns:
-        What was written: the layout, heads kept and left out, bytes.
+        What was written: the layout, heads kept and left out, bytes; of int8 `.reconstruction`, what was lost.
 
     Example:
         >>> convert(directory, folder / "as-bert", to="bert").layout

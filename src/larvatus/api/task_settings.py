@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Struct
 
+from larvatus.bundle.packaged import model_or_packaged
 from larvatus.engine.settings import MICROBATCH, Runtime
 from larvatus.flags import Flag
 from larvatus.generation.settings import Beams
@@ -34,8 +35,8 @@ TOP = whole(1, 1_000_000)
 class ExampleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is fine-tuned, on what, and where to."""
 
-    model: str
-    """Model directory, or a hub model in the local cache (org/name@COMMIT)."""
+    model: str | None = None
+    """Model directory, or a hub model in the local cache (org/name@COMMIT); default: the packaged English model."""
     train: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Labelled examples to learn; repeatable."""
     dev: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
@@ -46,6 +47,11 @@ class ExampleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Hold nothing out: no scores, the last weights."""
     group: Annotated[str | None, Flag(metavar="COLUMN")] = None
     """Without --dev: examples of one group are held out together."""
+
+    @property
+    def model_name(self) -> str:
+        """The one that was named, or the packaged one."""
+        return model_or_packaged(self.model)
 
 
 class GlueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

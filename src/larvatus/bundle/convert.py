@@ -4,7 +4,7 @@
     done.kept, done.left_out                                # heads that the layout has a place for, and others
 
 The encoder must fit the layout whole, or nothing is written. A head may be left out, which is said. Numbers never
-change, but for their precision where another one is asked for.
+change, but for their precision where another one is asked for; in int8 (`int8_file.py`) how much they change is said.
 """
 
 from __future__ import annotations
@@ -24,27 +24,29 @@ from larvatus import files
 from larvatus.bundle.claims import Claim, read_claims, written
 from larvatus.bundle.directory import (
     CONFIG,
-    WEIGHTS,
     Bundle,
     check_model_directory,
     load_bundle,
     read_card,
+    weights_name,
     write_bundle,
 )
 from larvatus.bundle.figures import figures_of, with_figures
 from larvatus.bundle.huggingface import LAYOUTS, Architecture, Layout, layout_for, layout_named, refusal
 from larvatus.bundle.huggingface.native import Native
+from larvatus.bundle.int8_file import Reconstruction
 from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.network import ObjectiveConfig, tag
 from larvatus.regular_files import cached_blob
 from larvatus.version import VERSION
 
-Precision = Literal["float32", "bfloat16", "float16"]
+Precision = Literal["float32", "bfloat16", "float16", "int8"]
 PRECISIONS: dict[Precision, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
+    "int8": torch.int8,
 }
 
 
@@ -65,6 +67,8 @@ class Converted:
     unused: tuple[str, ...]
     """Tensors of the source that no model of ours has a place for."""
     bytes: int
+    reconstruction: Reconstruction | None = None
+    """Of int8: how far the weights that are read back are from those of the source."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "path": str(self.path)}
@@ -79,10 +83,12 @@ def convert_bundle(
     revision: str | None = None,
     online: bool = False,
     overwrite: bool = False,
+    card: str | None = None,
 ) -> Converted:
     """Read any directory or hub model that loads and write it in the layout `to`; None: the one that fits best.
 
-    `overwrite`: files of a model that stand in `out` may be replaced.
+    `overwrite`: files of a model that stand in `out` may be replaced. `card`: its README.md; None: that of the source,
+    and what was done.
     """
     check_model_directory(out, overwrite=overwrite, inputs=[source])
     asked = layout_named(to) if to is not None else None
@@ -109,7 +115,7 @@ def convert_bundle(
     converted = dataclasses.replace(
         bundle, objectives=kept, lineage={**bundle.lineage, "converted": note}, claims=written(claims)
     )
-    card = _card(bundle, claims, note, name=out.name)
+    card = _card(bundle, claims, note, name=out.name) if card is None else card
     write_bundle(out, converted, layout=layout, dtype=PRECISIONS[dtype], card=card)
     config = layout.config(converted.architecture, pad=pad)
     return Converted(
@@ -121,7 +127,10 @@ def convert_bundle(
         left_out=left_out,
         fits=_fitting(architecture, pad=pad),
         unused=bundle.unused,
-        bytes=(out / WEIGHTS).stat().st_size,
+        bytes=(out / weights_name(PRECISIONS[dtype])).stat().st_size,
+        reconstruction=Reconstruction.of(bundle.network.own_state(), load_bundle(out).network.own_state())
+        if dtype == "int8"
+        else None,
     )
 
 
@@ -171,7 +180,7 @@ def _card(bundle: Bundle, claims: Sequence[Claim], note: dict[str, Any], *, name
     native = note["layout"] == Native.model_type
     before, after = ("transformers", "larvatus") if native else ("larvatus", "transformers")
     card = card.replace(f"\nlibrary_name: {before}\n", f"\nlibrary_name: {after}\n", 1)  # of the front matter
-    loads = "Larvatus alone loads it" if native else "`transformers` loads it too"
+    loads = "Larvatus alone loads it" if native or note["dtype"] == "int8" else "`transformers` loads it too"
     heads = f" without its head for {', '.join(note['left_out'])}" if note["left_out"] else ""
     return (
         f"{card.rstrip()}\n\n## Converted\n\nBy Larvatus {VERSION} from `{note['from']}`, of which the card above "

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from larvatus import files
-from larvatus.bundle import crf_file
+from larvatus.bundle import crf_file, int8_file
 from larvatus.bundle import manifest as manifests
 from larvatus.bundle.claims import CardText
 from larvatus.bundle.hub import find_model
@@ -63,7 +63,7 @@ The masked language model that replaced tokens while the model in the folder abo
 embeddings, and fills blanks; the README.md above is the card of both.
 """
 TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "unigram_counts.json")  # read where they stand
-MODEL_FILES = (CARD, CONFIG, WEIGHTS, *WRITTEN, manifests.NAME, crf_file.NAME, GENERATOR)
+MODEL_FILES = (CARD, CONFIG, WEIGHTS, int8_file.NAME, *WRITTEN, manifests.NAME, crf_file.NAME, GENERATOR)
 """What saving a model writes: where one of these stands already, a command asks for `--overwrite`."""
 
 
@@ -137,8 +137,9 @@ def save_bundle(
 def write_bundle(
     directory: Path, bundle: Bundle, *, layout: Layout, dtype: torch.dtype = torch.float32, card: str
 ) -> None:
-    """The same in a layout that can express the model, in any precision. Heads that `objectives` lacks are left out.
+    """The same in a layout that can express the model, in any precision, or in int8 (`int8_file.py`).
 
+    Heads that `objectives` lacks are left out.
     The generator that a model was trained with goes beside it, in the layout that fits it best.
     """
     tokenizer = bundle.tokenizer
@@ -157,7 +158,7 @@ def write_bundle(
         for folder, model in models.items():
             place = aside / folder
             place.mkdir(exist_ok=True)
-            write_tensors(place / WEIGHTS, tensors[folder])
+            write_tensors(place / weights_name(dtype), tensors[folder])
             crf_file.write_crf(place, model.beside())
             tokenizer.save(place)
             files.write_json(place / CONFIG, model.config(dtype, pad=tokenizer.padding_id))
@@ -178,12 +179,16 @@ class _Written:
 
     def config(self, dtype: torch.dtype, *, pad: int | None) -> dict[str, Any]:
         config = self.layout.config(self.architecture, pad=pad)
+        dtype = dtype if dtype.is_floating_point else torch.float32  # what int8 is read as
         return {**config, "dtype": str(dtype).removeprefix("torch.")} if "dtype" in config else config
 
     def tensors(self, dtype: torch.dtype) -> dict[str, Tensor]:
         beside = self.layout.tasks.beside
         ours = {name: tensor for name, tensor in self._kept().items() if not name.startswith(beside)}
-        return {name: _cast(name, tensor, dtype) for name, tensor in to_theirs(self.layout, ours).items()}
+        theirs = to_theirs(self.layout, ours)
+        if not dtype.is_floating_point:
+            return int8_file.packed(theirs)
+        return {name: _cast(name, tensor, dtype) for name, tensor in theirs.items()}
 
     def beside(self) -> dict[str, Tensor]:
         """What the layout has no place for, under our names."""
@@ -207,6 +212,11 @@ def architecture_of(network: Network, objective_configs: Sequence[ObjectiveConfi
         ),
         vocabulary=len(network.encoder.word_vectors),
     )
+
+
+def weights_name(dtype: torch.dtype) -> str:
+    """The file that holds weights of this type."""
+    return WEIGHTS if dtype.is_floating_point else int8_file.NAME
 
 
 def _cast(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from larvatus.bundle import int8_file
 from larvatus.bundle.huggingface import Layout
 from larvatus.bundle.weights import TensorEntry, check_fit, check_float, iter_tensors, read_header
 from larvatus.errors import ArtefactError
@@ -34,7 +35,8 @@ class WeightFiles:
     def open(cls, paths: list[Path], layout: Layout) -> WeightFiles:
         entries: dict[str, TensorEntry] = {}
         for path in paths:
-            for name, entry in read_header(path).items():
+            header = int8_file.unpacked_header(path) if path.name == int8_file.NAME else read_header(path)
+            for name, entry in header.items():
                 known = layout.canonical(name)
                 if known in entries:
                     raise ArtefactError(f"{path}: tensor {name} is there twice, under two names or in two files")
@@ -57,7 +59,12 @@ class WeightFiles:
     def read(self, layout: Layout, *, allow_nan: bool) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
         for path in self.paths:
-            for name, tensor in iter_tensors(path, allow_nan=allow_nan, integers=True):
+            stored = (
+                int8_file.iter_unpacked(path, allow_nan=allow_nan)
+                if path.name == int8_file.NAME
+                else iter_tensors(path, allow_nan=allow_nan, integers=True)
+            )
+            for name, tensor in stored:
                 known = layout.canonical(name)
                 if known is not None:
                     tensors[known] = tensor

@@ -32,6 +32,8 @@ from larvatus.regular_files import is_there, open_regular, read_bytes
 
 LARGEST_HEADER = 100_000_000  # bytes; the format's own limit
 MOST_DIMENSIONS = 64  # torch's own limit; also keeps the product of a hostile shape small
+INT8 = "model.int8.safetensors"
+"""Weights as whole numbers (`int8_file.py`)."""
 PICKLED = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
 _SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 _FLOATS = ("F16", "BF16", "F32", "F64")
@@ -203,13 +205,15 @@ def _listed(names: list[str]) -> str:
 
 
 def find_weights(directory: Path) -> list[Path]:
-    """The weight files of a model directory: `model.safetensors`, or the shards that an index names."""
+    """The weight files of a model directory: `model.safetensors`, the shards that an index names, or those in int8."""
     directory = standing(directory)
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if is_there(single):
         return [single]
     if is_there(index):
         return [directory / name for name in _shards(index)]
+    if is_there(directory / INT8):
+        return [directory / INT8]
     if is_there(directory / ".metadata") or any(directory.glob("*.distcp")):
         raise ArtefactError(
             f"{directory} is a torch distributed checkpoint, whose index is a pickle, so it is not read; "

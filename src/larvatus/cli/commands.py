@@ -12,7 +12,7 @@ COMMANDS = {
     "demo": Listed(
         "larvatus.cli.train.demo:demo",
         _START,
-        "Learn a vocabulary and a small BERT from Python's own documentation, and fill blanks. No download.",
+        "Use the packaged English model, if there is one; then learn a small BERT from Python's own documentation.",
     ),
     "doctor": Listed("larvatus.cli.train.doctor:doctor", _START, "Versions, devices, kernels, free memory."),
     "bench": Listed(

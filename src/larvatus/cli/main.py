@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
@@ -17,7 +18,7 @@ from larvatus.cli.lazy import Lazy
 from larvatus.cli.optional_address import with_address
 from larvatus.cli.quiet import hush
 from larvatus.cli.streams import ReaderGone, go_on_without_stdout
-from larvatus.errors import LarvatusError, UsageError
+from larvatus.errors import LarvatusError, OtherLanguageWarning, UsageError
 from larvatus.signals import Stopped, exit_code, terminable
 from larvatus.version import VERSION
 
@@ -76,7 +77,8 @@ def run(arguments: list[str] | None = None) -> None:
         with stopping_at_once():
             _import_command(words)
     try:
-        with terminable():
+        with terminable(), warnings.catch_warnings():
+            warnings.showwarning = _one_line(warnings.showwarning)
             code = _invoke(words)
         sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
     except LarvatusError as fault:
@@ -99,6 +101,20 @@ def run(arguments: list[str] | None = None) -> None:
             raise
         code = complain(str(told), told.exit_code)
     sys.exit(code)
+
+
+def _one_line(otherwise: Callable[..., None]) -> Callable[..., None]:
+    """Our own warning as a line of ours, the first of a command; those of libraries as Python shows them."""
+    said: set[type[Warning]] = set()
+
+    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        if not issubclass(category, OtherLanguageWarning):
+            otherwise(message, category, *where)
+        elif category not in said:
+            said.add(category)
+            print(f"larvatus: warning: {message}", file=sys.stderr)
+
+    return show
 
 
 def _invoke(arguments: list[str]) -> int:

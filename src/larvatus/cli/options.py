@@ -9,6 +9,8 @@ import msgspec
 import typer
 from msgspec import Struct
 
+from larvatus.bundle.packaged import HELP as PACKAGED
+from larvatus.bundle.packaged import model_or_packaged
 from larvatus.cli.from_struct import Panel
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
@@ -49,8 +51,11 @@ Languages = Annotated[
     ),
 ]
 Licence = Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")]
+MODEL_HELP = "Model directory, or a hub model in the local cache (org/name@COMMIT)."
+NamedModel = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
+"""Of a command for which no model could stand in: one that writes, or that is saved with."""
 ModelName = Annotated[
-    str, typer.Option("--model", help="Model directory, or a hub model in the local cache (org/name@COMMIT).")
+    str, typer.Option("--model", default_factory=model_or_packaged, show_default=PACKAGED, help=MODEL_HELP)
 ]
 OnBad = Annotated[Literal["fail", "skip"], typer.Option(help="Bad UTF-8, broken records: stop, or skip and count.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist; never those that are read.")]

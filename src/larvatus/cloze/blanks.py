@@ -1,5 +1,7 @@
 """A text with blanks: the literal mask token (`[MASK]`) marks each. Only here does it count; elsewhere it is text.
 
+Where a text does not have the model's own mark, `[MASK]` and `<mask>` are blanks, whichever of them the model has.
+
 blanks = read_blanks("The [MASK] of the river was [MASK].", tokenizer)
 blanks.places                                       # where they stand among the tokens
 blanks.filled(["bank", "##wide"], glued=[False, True])
@@ -17,6 +19,7 @@ from larvatus.arrays import Ints
 from larvatus.batch import NO_WORD
 from larvatus.errors import UsageError
 from larvatus.text.tokenizer import Tokenizer
+from larvatus.text.tokenizer_files import WELL_KNOWN
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +39,15 @@ class Blanks:
         return text
 
 
+def mark_of(text: str, tokenizer: Tokenizer) -> str:
+    """What marks the blanks of this text."""
+    marks = (tokenizer.special.mask, *WELL_KNOWN["mask"])
+    return next((mark for mark in marks if mark in text), tokenizer.special.mask)
+
+
 def read_blanks(text: str, tokenizer: Tokenizer) -> Blanks:
     """Tokens of a text and the places of its blanks; refused where there is none."""
-    mask = tokenizer.special.mask
+    mask = mark_of(text, tokenizer)
     pieces = re.split(re.escape(mask), text)
     if len(pieces) == 1:
         raise UsageError(f"nothing to fill: mark each blank of the text with {mask}")

@@ -2,6 +2,7 @@
 
 speed.per_second(tokens), speed.left(steps)        # over the last steps, pauses left out
 pace.left(step, steps)                             # by the clock, all counted in
+Deadline(at).steps(step, steps)                    # fewer, where so many would not be done by then
 """
 
 from __future__ import annotations
@@ -51,6 +52,32 @@ class Pace:
             self._began = step, time.monotonic()
             return ""
         return time_left((steps - step) * (time.monotonic() - self._began[1]) / (step - self._began[0]))
+
+
+class Deadline:
+    """When a run must end: where it is slower than was planned, because others use the machine, it makes fewer steps.
+
+    What such a run learns depends on the clock; runs that are to be repeated have none.
+    """
+
+    FIRST = 5
+    """Steps before anything is said."""
+
+    def __init__(self, at: float) -> None:
+        """`at` as `time.monotonic` gives it."""
+        self._at = at
+        self._began: tuple[int, float] | None = None
+
+    def steps(self, step: int, steps: int) -> int:
+        """How many steps there will be, after so many of so many."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began = step, now
+        done = step - self._began[0]
+        if done < self.FIRST and now < self._at:
+            return steps
+        fit = (self._at - now) * done / max(1e-9, now - self._began[1])
+        return min(steps, step + max(0, int(fit)))
 
 
 def time_left(seconds: float) -> str:

@@ -37,6 +37,7 @@ from larvatus.nn.encoder import Encoder
 from larvatus.probe.attention import TextAttention, attend
 from larvatus.text.documents import ReadOptions, Skipped
 from larvatus.text.languages import Given, read_languages
+from larvatus.text.other_language import warn_of_other_language
 from larvatus.text.tokenizer import Tokenizer
 
 
@@ -168,7 +169,9 @@ class EncoderModel:
         options = EmbedOptions(standardise=self.standardiser(standardise), **settings)
         if isinstance(texts, str):
             texts, spans = [texts], None if spans is None else [spans]
-        return list(embed_texts(self.encoder, self.tokenizer, list(texts), options, spans=spans))
+        listed = list(embed_texts(self.encoder, self.tokenizer, list(texts), options, spans=spans))
+        warn_of_other_language(texts, self.tokenizer, frames=4)
+        return listed
 
     def similarity(
         self,

@@ -14,6 +14,7 @@ import torch
 from msgspec import Struct
 
 from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.bundle.packaged import model_or_packaged
 from larvatus.errors import UsageError
 from larvatus.model.model import Model
 from larvatus.model.quantised import Quantise, quantise_network
@@ -102,7 +103,7 @@ class _Origin:
 
 
 def load(
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     device: str | torch.device = "auto",
     quantise: Quantise | None = None,
@@ -114,7 +115,8 @@ def load(
     """Load a model directory, ours or one that `transformers` saved, or a model of the Hugging Face hub by its name.
 
     Args:
-        path: A directory, or `org/name` or `org/name@COMMIT`, which is looked up in the local cache.
+        path: A directory, or `org/name` or `org/name@COMMIT`, which is looked up in the local cache. None: the English
+            model that comes with Larvatus, where it is installed.
         device: `auto`, `cpu`, `cuda`, or a device of torch.
         quantise: `int8` for linear layers in whole numbers: quicker on a CPU, a little less exact, for inference alone.
         runtime: `onnx` runs the encoder in ONNX Runtime on the CPU (extra `larvatus[onnx]`).
@@ -132,4 +134,6 @@ def load(
         (16,)
     """
     running = Running(device=str(device), quantise=quantise, runtime=runtime)
-    return running.load(path, allow_nan=allow_nan, revision=revision, online=online)
+    return running.load(
+        model_or_packaged() if path is None else path, allow_nan=allow_nan, revision=revision, online=online
+    )

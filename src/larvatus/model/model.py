@@ -32,6 +32,7 @@ from larvatus.tasks.prompt.words import Words
 from larvatus.tasks.prompt.zero_shot import NEUTRAL_TEXTS, ask, with_demonstrations
 from larvatus.tasks.results import Classified, Prediction
 from larvatus.tasks.scoring import Scoring
+from larvatus.text.other_language import warn_of_other_language
 from larvatus.version import VERSION
 
 
@@ -84,6 +85,7 @@ class Model(EncoderModel):
             fill_blanks(self.network, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only)
             for text in _each(texts)
         ]
+        warn_of_other_language(_each(texts), self.tokenizer)
         return fills[0] if isinstance(texts, str) else fills
 
     @overload
@@ -111,6 +113,7 @@ class Model(EncoderModel):
         """
         name = str(self.bundle.path)
         scores = list(score_texts(self.network, self.tokenizer, _each(texts), method=method, name=name))
+        warn_of_other_language(_each(texts), self.tokenizer)
         return scores[0] if isinstance(texts, str) else scores
 
     @overload

@@ -37,6 +37,8 @@ class Job:
     """How several processes share the work (`engine/parallel.py`)."""
     origin: Origin | None = None
     """The model to go on from; a new one is initialised where there is none."""
+    deadline: float | None = None
+    """When training must end, as `time.monotonic` gives it: with fewer steps where the machine is busy."""
     brief: bool = False
     """One of several runs: show a bar or a line now and then, and what went wrong; who started it tells the rest."""
 

@@ -21,6 +21,7 @@ from larvatus.corpus.loader import Cursor, Loader
 from larvatus.engine.agreement import agree, blamed
 from larvatus.engine.distribution import Ranks
 from larvatus.engine.loop import Clock, run_loop
+from larvatus.engine.pace import Deadline
 from larvatus.engine.rank_marks import busy, waiting
 from larvatus.engine.schedule import learning_rate
 from larvatus.engine.settings import Runtime
@@ -62,9 +63,12 @@ class Pretraining:
     evaluate_every: int
     save_every: int
     progress: Progress
+    deadline: float | None = None
+    """When it must end, with fewer steps if need be; of one process alone."""
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.progress.seconds)
+        self._deadline = None if self.deadline is None else Deadline(self.deadline)
         self._evaluated = self.progress.step
         self._batches: Generator[tuple[ReadyStep, Cursor], None, None] | None = None
         self._fetched: tuple[ReadyStep, Cursor] | None = None
@@ -156,6 +160,15 @@ class Pretraining:
             seconds=self.clock.seconds,
             microbatch=self.stepper.update.lowered,
         )
+        if self._deadline is not None:
+            self._shorten(self._deadline.steps(self.progress.step, progress.steps))
+
+    def _shorten(self, steps: int) -> None:
+        if steps < self.progress.steps:
+            self.progress = msgspec.structs.replace(self.progress, steps=steps)
+            self._ends = _ends(self.recipe, steps)
+            if self.monitor:
+                self.monitor.steps = steps
 
     def read(self) -> None:
         """Check and show the step that was launched last."""

@@ -65,7 +65,7 @@ class Monitor:
         words += f"  MFU {mfu:.2f}" if mfu else ""
         last = step == self.steps and self._brief is None
         self._paces.look(step)
-        self._bar.show(step, words, left=self._speed.left(self.steps - step), last=last)
+        self._bar.show(step, words, left=self._speed.left(self.steps - step), total=self.steps, last=last)
 
     def held_out(self, step: int, result: HeldOut, *, seen: int, seconds: float) -> None:
         """A point of the curve: after `seen` training tokens and `seconds` of training."""

@@ -225,6 +225,7 @@ class Run:
             evaluate_every=job.evaluate_every or max(1, progress.steps // 10),
             save_every=job.save_every or max(1, progress.steps // 10),
             progress=progress,
+            deadline=job.deadline,
         )
         with monitor or nullcontext():
             return training.run()

@@ -17,6 +17,7 @@ from larvatus.cli.from_struct import from_structs
 from larvatus.cli.machine import Machine
 from larvatus.cli.numbers import BEAM, TOP, ranged
 from larvatus.cli.options import ModelName
+from larvatus.cloze.blanks import mark_of
 from larvatus.cloze.results import Fill, Fills, JointFill
 from larvatus.errors import DataError, UsageError
 
@@ -48,7 +49,7 @@ def fill(
         if as_json:
             print(json.dumps(fills.to_dict(), ensure_ascii=False))
         else:
-            _show(fills, loaded.tokenizer.special.mask, Console(soft_wrap=True, highlight=False))
+            _show(fills, mark_of(line, loaded.tokenizer), Console(soft_wrap=True, highlight=False))
 
 
 def _lines() -> Iterator[str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.machine import Machine
-from larvatus.cli.options import Encoding, Json, ModelName
+from larvatus.cli.options import Encoding, Json, NamedModel
 from larvatus.errors import DataError, UsageError
 from larvatus.flags import Flag
 from larvatus.generation.generate import generate as generate_texts
@@ -34,7 +34,7 @@ class PromptFiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 @from_structs
 def generate(
-    model: ModelName,
+    model: NamedModel,
     machine: Machine,
     files: Annotated[PromptFiles, Panel()],
     chosen: Annotated[GenerateSettings, Panel()],

@@ -71,7 +71,7 @@ class Asked:
 
     def order(self, model: Bundle | str, train: Any, dev: Any, out: Path) -> tuple[Order, Job]:
         order, job = prepare_finetuning(self.task.name, model, train=train, dev=dev, out=out, **self.settings)
-        return dataclasses.replace(order, name=self.files.model), job
+        return dataclasses.replace(order, name=self.files.model_name), job
 
 
 def command_of(task: AnyTask) -> Callable[..., None]:
@@ -127,13 +127,13 @@ for kind in KINDS.values():
 
 def _on_files(asked: Asked, glue: GlueSettings, console: Console) -> None:
     files = asked.files
-    read = [files.model, *files.train, *files.dev]
+    read = [files.model_name, *files.train, *files.dev]
     if launch().main:  # the others would find what it has begun
         refuse_what_is_there(files.out, resume=asked.run.resume, overwrite=asked.run.overwrite, inputs=read)
     if not files.train or glue.glue is not None:
         other = ", or a task of GLUE with --task NAME --glue DIR" if asked.task.of_glue else ""
         raise UsageError(f"name labelled examples with --train FILE{other}")
-    _carry_out(*asked.order(files.model, files.train, files.dev or None, files.out), console)
+    _carry_out(*asked.order(files.model_name, files.train, files.dev or None, files.out), console)
 
 
 def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
@@ -155,7 +155,7 @@ def _on_glue(asked: Asked, glue: GlueSettings, console: Console) -> None:
         )
     if files.group is not None:
         raise UsageError("--group says what is held out together, so it does not go with --task")
-    bundle = load_bundle(files.model)
+    bundle = load_bundle(files.model_name)
     names = str(glue.glue_tasks)
     tasks = list(TASKS.values()) if names == "all" else [glue_task(name) for name in names.split(",")]
     done: list[tuple[GlueTask, Spread]] = []

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from larvatus.api.prompting import few_shot_of, pet, prompt, read_texts_of
 from larvatus.api.task_settings import TuningMachine
+from larvatus.bundle.packaged import model_or_packaged
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.options import EXAMPLES, MACHINE, Encoding, Json
 from larvatus.cli.quiet import Quiet, is_quiet
@@ -40,8 +41,8 @@ class PromptSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     texts: Annotated[tuple[str, ...], Flag(argument=True, metavar="TEXT")] = ()
     """Texts to classify without training."""
-    model: str
-    """Model directory, or a hub model in the local cache (org/name@COMMIT)."""
+    model: str | None = None
+    """Model directory, or a hub model in the local cache (org/name@COMMIT); default: the packaged English model."""
     patterns: Annotated[tuple[str, ...], Flag("--pattern", metavar="PATTERN")] = ()
     """The text with a blank, "{text} It was {blank}."; of pairs {first} and {second}; repeatable; default: null, the
     text and a blank alone."""
@@ -63,6 +64,11 @@ class PromptSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Go on with the run in --out, if one was begun."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
+
+    @property
+    def model_name(self) -> str:
+        """The one that was named, or the packaged one."""
+        return model_or_packaged(self.model)
 
     @property
     def several(self) -> tuple[str, ...]:
@@ -95,7 +101,7 @@ def command(
 def _texts(asked: PromptSettings, few: FewSettings, machine: TuningMachine, *, as_json: bool) -> None:
     if len(asked.several) > 1:
         raise UsageError("texts are classified through one pattern; give one --pattern, or --data FILE to compare them")
-    model = load(asked.model, device=machine.device)
+    model = load(asked.model_name, device=machine.device)
     answers = model.prompt(
         list(asked.texts), asked.verbaliser, pattern=asked.several[0], calibrate=asked.calibrate, neutral=few.neutral
     )
@@ -110,7 +116,7 @@ def _texts(asked: PromptSettings, few: FewSettings, machine: TuningMachine, *, a
 def _table(asked: PromptSettings, settings: dict[str, Any], *, as_json: bool) -> None:
     console = Console(highlight=False, stderr=True, quiet=is_quiet())
     table = prompt(
-        asked.model,
+        asked.model_name,
         words=asked.verbaliser,
         patterns=asked.several,
         data=list(asked.data),
@@ -142,7 +148,7 @@ def _pet(
 ) -> None:
     if not asked.train or asked.out is None:
         raise UsageError("PET learns from few labelled examples: give --train FILE")
-    loaded = load(asked.model, device=machine.device)
+    loaded = load(asked.model_name, device=machine.device)
     few_shot = few_shot_of(loaded.bundle, asked.verbaliser, asked.several, training, machine)
     pool = read_examples("prompt", list(asked.train), reading)
     texts = read_texts_of([Path(name) for name in asked.unlabelled], reading) if asked.unlabelled else None

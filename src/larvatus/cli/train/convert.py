@@ -22,7 +22,9 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="DIR", help="Model directory, or a model of the hub (org/name).")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Where the converted model goes.")],
     to: Annotated[str | None, typer.Option("--to", help=f"{NAMES}; else the first of these that fits.")] = None,
-    dtype: Annotated[Precision, typer.Option("--dtype", help="Precision of the weights.")] = "float32",
+    dtype: Annotated[
+        Precision, typer.Option("--dtype", help="Precision of the weights; int8: whole numbers, with a scale a row.")
+    ] = "float32",
     revision: Annotated[str | None, typer.Option("--revision", help="Commit of a hub model, 40 digits.")] = None,
     online: Annotated[bool, typer.Option("--online", help="Fetch a hub model that is not in the cache.")] = False,
     overwrite: Overwrite = False,
@@ -39,6 +41,14 @@ def convert(
 def _show(done: Converted, console: Console) -> None:
     console.print(f"saved {printable(str(done.path))} in the layout {done.layout} ({done.architecture}, {done.dtype})")
     console.print(f"  weights: {done.bytes / 1e6:,.1f} MB")
+    if done.reconstruction is not None:
+        lost = done.reconstruction
+        console.print(
+            f"  rounded: {lost.error:.2%} of the weights' norm, at most {lost.worst_error:.2%} ({lost.worst})"
+        )
+        console.print(
+            "  what that costs: larvatus evaluate OUT --corpus TEXT, and the same of DIR; Larvatus alone reads it"
+        )
     console.print(f"  heads kept: {', '.join(done.kept) or 'none'}")
     console.print(f"  heads left out: {', '.join(done.left_out) or 'none'}")
     elsewhere = [name for name in done.fits if name != Native.model_type]

@@ -19,7 +19,7 @@ from rich.table import Table
 from larvatus.api.isotropy import fit_standardiser, measure_isotropy, standardiser_file
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
-from larvatus.cli.options import Device, Json, ModelName, Overwrite, Reading, Standardise
+from larvatus.cli.options import Device, Json, ModelName, NamedModel, Overwrite, Reading, Standardise
 from larvatus.cli.quiet import Quiet, chat
 from larvatus.cli.text.counting import Counting
 from larvatus.embed.standardise.fit import FitOptions
@@ -69,7 +69,7 @@ Measured = Annotated[
 @app.command("fit")
 @from_structs
 def fit(
-    model: ModelName,
+    model: NamedModel,
     corpus: Corpus,
     chosen: Fitted,
     reading: Reading,

@@ -16,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from larvatus.api.senses import SenseVectorSettings, build_senses
+from larvatus.bundle.packaged import HELP as PACKAGED
+from larvatus.bundle.packaged import model_or_packaged
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
 from larvatus.cli.numbers import ranged
@@ -165,7 +167,10 @@ def tag(
 def evaluate(
     sets: Annotated[list[str], typer.Argument(metavar="FILES...", help=".data.xml files, gold keys beside them.")],
     ladder: Ladder,
-    model: Annotated[str | None, typer.Option("--model", help="Model that the senses were built with.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help=f"Model that the senses were built with; default: {PACKAGED}."),
+    ] = None,
     senses: Annotated[str | None, typer.Option("--senses", metavar="DIR", help="Sense vectors.")] = None,
     wordnet: Wordnet = None,
     gold: Annotated[str | None, typer.Option("--gold", metavar="FILE", help="Gold keys of the one file named.")] = None,
@@ -184,9 +189,9 @@ def evaluate(
             raise UsageError("--keys are the answers to one file; name that file alone")
         _score_keys(sets[0], gold, keys, as_json)
         return
-    if not model or not senses:
-        raise UsageError("--model and --senses are wanted, or --keys with the answers of a system")
-    tagger = _tagger(model, senses, wordnet, ladder.options, device)
+    if not senses:
+        raise UsageError("--senses is wanted, and the --model they were built with; or --keys, the answers of a system")
+    tagger = _tagger(model_or_packaged(model), senses, wordnet, ladder.options, device)
     results = [evaluate_set(name, tagger, gold) for name in sets]
     if as_json:
         _print_json([result.to_dict() for result in results])

@@ -36,8 +36,10 @@ from larvatus.nn.memory import saying_what_to_lower
 from larvatus.outputs import check_outputs
 from larvatus.scale.executor import Executor, Here
 from larvatus.scale.set_aside import collecting, set_aside, sifted
+from larvatus.text.other_language import warn_of_other_language
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 from larvatus.text.sentences import Mode, sentence_spans
+from larvatus.text.tokenizer import Tokenizer
 
 CHARACTERS = 1 << 18
 """Of a block, and so of a part: about 50,000 words."""
@@ -95,9 +97,8 @@ def embed_files(
             stand = parts.removed()
             return BulkSummary(path=str(out), stand=stand, size=encoder.width, resumed=stand.units, skipped={})
         begun, skipped = parts.open(resume=resume), Skipped()
-        stand = _write_parts(
-            parts, model, _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None)), options, carrying
-        )
+        blocks = _blocks(islice(_pieces(paths, options, skipped), begun.pieces, None))
+        stand = _write_parts(parts, model, _warned(blocks, tokenizer), options, carrying)
         for line in parts.faults():
             set_aside(line)
         if not stand.pieces:
@@ -211,6 +212,14 @@ def _blocks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
             yield block
             block, size = [], 0
     if block:
+        yield block
+
+
+def _warned(blocks: Iterator[list[Piece]], tokenizer: Tokenizer) -> Iterator[list[Piece]]:
+    """The same blocks; where the first is in another language than the model's, that is said."""
+    for number, block in enumerate(blocks):
+        if not number:
+            warn_of_other_language([piece.text for piece in block], tokenizer)
         yield block
 
 

@@ -1,0 +1,70 @@
+"""The packaged English model: taken where none is named, missed in one line, never where it would be wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import larvatus as lv
+from larvatus.bundle.packaged import FOLDER, PACKAGE, packaged_model
+from larvatus.cli.main import run
+from larvatus.errors import UsageError
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch, tiny_model, save_tiny) -> Path:
+    """A tiny model in a package of that name, found as the real one is."""
+    package = tmp_path / "site" / PACKAGE
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    save_tiny(package / FOLDER, tiny_model())
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return package / FOLDER
+
+
+def command(capsys, *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        run(list(words))
+    told = capsys.readouterr()
+    return int(ended.value.code or 0), told.out, told.err
+
+
+def test_load_and_commands_take_it_where_no_model_is_named(installed, capsys, tmp_path):
+    assert lv.load(device="cpu").bundle.path == installed
+    code, out, _ = command(capsys, "fill", "the [MASK] was wide", "--json", "--device", "cpu")
+    assert code == 0
+    assert json.loads(out)["text"] == "the [MASK] was wide"
+    (tmp_path / "text.txt").write_text("the river was wide\n")
+    vectors = str(tmp_path / "vectors.npy")
+    assert command(capsys, "embed", str(tmp_path / "text.txt"), "--out", vectors, "--device", "cpu")[0] == 0
+    code, _, said = command(capsys, "finetune", "classify", "--out", str(tmp_path / "out"))
+    assert code == 2
+    assert said.startswith("larvatus: name labelled examples with --train FILE")
+
+
+def test_a_stripped_installation_says_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, PACKAGE, None)
+    assert packaged_model() is None
+    with pytest.raises(UsageError, match=r"name yours .* pip install"):
+        lv.load()
+    code, _, said = command(capsys, "fill", "the [MASK] was wide")
+    assert code == 2
+    assert said.startswith("larvatus: no model is named, and this installation has no English one")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["generate", "the"], ["isotropy", "fit", "--corpus", "text"]])
+def test_what_writes_or_wants_a_model_of_its_own_keeps_asking(installed, capsys, words):
+    code, _, said = command(capsys, *words)
+    assert code == 2
+    assert "Missing" in said
+
+
+def test_the_wheel_has_both_packages():
+    settings = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    packages = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert packages == ["src/larvatus", f"src/{PACKAGE}"]
