@@ -14,6 +14,7 @@ from larvatus.api.attention import head_importance
 from larvatus.api.benchmarking import bench
 from larvatus.api.comparing import ablate, compare
 from larvatus.api.evaluating import evaluate
+from larvatus.api.hygiene import check_corpus, contamination
 from larvatus.api.isotropy import fit_standardiser, measure_isotropy
 from larvatus.api.pairs import score_pairs
 from larvatus.api.pretraining import convert, pretrain
@@ -32,7 +33,9 @@ __all__ = [
     "build_corpus",
     "build_index",
     "build_senses",
+    "check_corpus",
     "compare",
+    "contamination",
     "convert",
     "embed_files",
     "evaluate",
