@@ -58,8 +58,13 @@ def language_rows(languages: Mapping[str, Counts], alpha: float) -> list[Languag
     return sorted(rows, key=lambda row: (-row.sentences, row.language))
 
 
+def chosen_out(manifest: Manifest) -> int:
+    """Documents that were left out on purpose."""
+    return 0 if manifest.hygiene is msgspec.UNSET else sum(manifest.hygiene["left_out"].values())
+
+
 def hygiene_lines(manifest: Manifest) -> list[str]:
-    """What was left out of a corpus, removed from it and planted in it, and by which settings; nothing to say of others.
+    """What was left out of a corpus, removed from it and planted in it, and by which settings; nothing of others.
 
     The reasons for which documents were left out, with their numbers, are among `manifest.skipped`.
     """
@@ -94,9 +99,6 @@ def _settings(settings: Mapping[str, Any]) -> str:
         "encoding": ("most_damaged",),
     }
     names = [name for reason in settings["filter"] for name in decides.get(reason, ())]
-    told = [
-        f"{name} {', '.join(value) if isinstance(value, list) else value}"
-        for name in names
-        if (value := settings[name])
-    ]
-    return "; ".join([f"filter {', '.join(settings['filter'])}", *told])
+    chosen = {name: settings[name] for name in names if settings[name] is not None}
+    words = [f"{name} {', '.join(value) if isinstance(value, list) else value}" for name, value in chosen.items()]
+    return "; ".join([f"filter {', '.join(settings['filter'])}", *words])

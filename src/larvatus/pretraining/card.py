@@ -10,6 +10,7 @@ import torch
 from larvatus.bundle.card import Card, Datasheet, Source
 from larvatus.bundle.directory import GENERATOR
 from larvatus.corpus import Corpus
+from larvatus.corpus.report import chosen_out, hygiene_lines
 from larvatus.engine.settings import Runtime
 from larvatus.network import Network
 from larvatus.pretraining.checkpoint import Progress
@@ -104,5 +105,6 @@ def datasheet_of(corpus: Corpus) -> Datasheet:
         sources=[Source(name=s.name, bytes=s.bytes or None, license=s.licence or None) for s in manifest.sources],
         sha256=corpus.fingerprint,
         license="; ".join(licences) or None,
-        skipped=sum(manifest.skipped.values()),
+        skipped=sum(manifest.skipped.values()) - chosen_out(manifest),
+        treatment=hygiene_lines(manifest),
     )

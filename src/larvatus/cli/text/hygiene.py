@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -115,23 +115,16 @@ def _show(told: CorpusCheck) -> None:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3g}"
+    return f"{value:,.0f}" if value >= 10 or float(value).is_integer() else f"{value:.3f}"
 
 
 def _sets(sets: Sequence[SharedSet]) -> Table:
     head = ("evaluation set", "examples", "judged", "shared", "share", "by half or more")
-    rows: list[Any] = [
-        (
-            escape(each.name),
-            f"{each.examples:,}",
-            f"{each.judged:,}",
-            f"{each.shared:,}",
-            f"{each.share:.2%}",
-            f"{each.mostly:,}",
-        )
-        for each in sets
-    ]
-    return _table(head, rows)
+    table = _table(head, [])
+    for each in sets:
+        counts = (f"{count:,}" for count in (each.examples, each.judged, each.shared))
+        table.add_row(escape(each.name), *counts, f"{each.share:.2%}", f"{each.mostly:,}")
+    return table
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

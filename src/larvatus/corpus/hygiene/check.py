@@ -20,7 +20,7 @@ from larvatus.corpus.hygiene.filtering import IN_WORDS
 from larvatus.corpus.hygiene.first_pass import Judged, Measured, Pass, Stand, judge
 from larvatus.corpus.hygiene.measure import Measures
 from larvatus.corpus.hygiene.personal import KINDS, find_personal
-from larvatus.corpus.hygiene.settings import REASONS, HygieneSettings
+from larvatus.corpus.hygiene.settings import HygieneSettings
 from larvatus.errors import DataError
 from larvatus.scale.executor import Executor
 from larvatus.scale.parts import PartsFolder
@@ -155,11 +155,8 @@ class Checking:
             words=int(words.sum()),
             bytes=int(measured.column("bytes").sum()),
             reasons={
-                name: Reason(
-                    int(judged.flags[name].sum()), int(words[judged.flags[name]].sum()), examples[f"reason {name}"]
-                )
-                for name in REASONS
-                if name in judged.flags
+                name: Reason(int(flag.sum()), int(words[flag].sum()), examples[f"reason {name}"])
+                for name, flag in judged.flags.items()
             },
             near=_by_similarity(measured, judged, self.settings.near),
             left_out=int((judged.verdicts > 0).sum()) if self.settings.filter else _any(judged),

@@ -3,8 +3,8 @@
     repeats = exact_repeats(digests)                       # [D] number of the first document that is the same, or −1
     near = near_repeats(signatures, scheme, candidates)    # [D] number of an earlier one that it resembles, or −1
 
-As in `datatrove`, buckets are found by sorting the keys of a band, not by tables in memory: signatures stay on the disk,
-and memory holds a few numbers a document. Documents that meet in a bucket are compared by their whole signatures.
+As in `datatrove`, buckets are found by sorting the keys of a band, not by tables in memory: signatures stay on the
+disk, and memory holds a few numbers a document. Documents that meet in a bucket are compared by their whole signatures.
 A document goes only where it resembles one that stays, so that a chain of small changes is not cut down to its head.
 """
 

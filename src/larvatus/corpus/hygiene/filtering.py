@@ -6,13 +6,13 @@
     corpus/sketch.bloom     which runs of words the corpus holds (`sketch.py`)
     corpus/canaries.json    what was planted (`corpus/canaries.py`)
 
-The second pass, which encodes, reads the same text and applies the verdicts; text that has changed meanwhile is refused.
+The second pass, which encodes, reads the same text and applies the verdicts; text that changed meanwhile is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ IN_WORDS = {
 class Hygiene:
     """What a build is asked to leave out, and to plant."""
 
-    settings: HygieneSettings = HygieneSettings()
+    settings: HygieneSettings = field(default_factory=HygieneSettings)
     canaries: Canaries | None = None
 
     @property

@@ -1,10 +1,10 @@
 """The first pass over a corpus: each document is measured, then it is decided which are left out, and for what.
 
-    with first_pass(text, measures, folder) as measured: …
-    verdicts = judge(measured, settings, scheme)            # [D] 0: stays; else 1 + the number of the reason
+    measured = Pass(measures, folder).run(documents, resume=True)
+    judge(measured, settings, measures).verdicts             # [D] 0: stays; else 1 + the number of the reason
 
-Blocks of documents are measured by any executor; their records go to the disk, part by part, so that a killed pass goes on
-after its last part. What must be known of all documents at once (duplicates) is found in the records, never in the
+Blocks of documents are measured by any executor; their records go to the disk, part by part, so that a killed pass goes
+on after its last part. What must be known of all documents at once (duplicates) is found in the records, never in the
 text.
 """
 

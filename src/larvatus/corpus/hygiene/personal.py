@@ -131,7 +131,7 @@ def removed(text: str) -> str:
 
 def handled(text: str, handling: Handling) -> str:
     """The text as it goes into a corpus."""
-    return {"count": str, "tag": tagged, "remove": removed}[handling](text)
+    return text if handling == "count" else tagged(text) if handling == "tag" else removed(text)
 
 
 def _replaced(text: str, places: list[Personal], by: Callable[[str], str]) -> str:

@@ -1,11 +1,11 @@
 """A sketch of a corpus: which runs of eight words it holds, so that contamination can be asked later without the text.
 
-    with Sketch.begin(corpus / SKETCH, capacity) as sketch: sketch.add(texts)
+    sketch = Sketch.begin(corpus / SKETCH, capacity); sketch.add(texts); sketch.finish()
     sketch = Sketch.open(corpus / SKETCH)
     sketch.holds(grams)                       # whether each 8-gram is there
 
-A Bloom filter (Bloom 1970): a byte for each run, six bits of the file for each. It forgets nothing that it was given, and
-takes 2% of what it was not given for known. A run of thirteen words is six runs of eight, which must all be known, so
+A Bloom filter (Bloom 1970): a byte for each run, in which six bits are set. It forgets nothing that it was given,
+and takes 2% of what it was not given for known. A run of thirteen words is six runs of eight, all of them known, so
 that chance plays no part any more. The file is mapped into memory, never read whole.
 """
 
