@@ -108,7 +108,8 @@ def contamination(
         For each set: examples, those that can be judged, those that share a run, and those that share half of theirs.
 
     Example:
-        >>> built = build_corpus(texts, tokenizer=vocabulary, out=folder / "sketched", workers=1, sketch=True)
+        >>> from larvatus import build_corpus
+        >>> _ = build_corpus(texts, tokenizer=vocabulary, out=folder / "sketched", workers=1, sketch=True)
         >>> contamination(folder / "sketched", texts, words=8)[0].share
         1.0
     """

@@ -151,6 +151,7 @@ def _plan(documents: Given | Sequence[Given] | Iterable[Document], out: Path, op
         language=options.language,
         lines=options.sentences == "newline",
         workers=options.workers or len(os.sched_getaffinity(0)),
+        block_characters=options.unit_characters,
         executor=options.executor,
         progress=options.checked,
     )

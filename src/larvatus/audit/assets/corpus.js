@@ -41,18 +41,18 @@ document.getElementById("size").textContent =
   `${number(check.left_out)} documents would be left out`;
 const share = (count) => `${((100 * count) / Math.max(1, check.documents)).toFixed(2)}%`;
 table("Documents", ["", "documents", "share", "words"],
-  Object.entries(check.reasons).map(([key, one]) => [words[key], number(one.documents), share(one.documents), number(one.words)]));
+  Object.entries(check.reasons).map(([key, each]) => [words[key], number(each.documents), share(each.documents), number(each.words)]));
 table("Near duplicates by similarity", ["at least", "documents"],
   Object.entries(check.near).map(([level, count]) => [level, number(count)]));
 table("Languages identified", ["language", "documents", "share"],
   Object.entries(check.languages).map(([code, count]) => [code, number(count), share(count)]));
 table("Personal data", ["kind", "places", "documents"],
-  Object.entries(check.personal).map(([kind, one]) => [kind, number(one.places), number(one.documents)]));
+  Object.entries(check.personal).map(([kind, each]) => [kind, number(each.places), number(each.documents)]));
 table("Evaluation sets", ["set", "examples", "judged", "shared", "by half or more"],
-  check.sets.map((one) => [one.name, number(one.examples), number(one.judged), number(one.shared), number(one.mostly)]));
+  check.sets.map((each) => [each.name, number(each.examples), number(each.judged), number(each.shared), number(each.mostly)]));
 for (const [title, told] of [["Words of a document", check.lengths], ["Share of letters", check.letters]]) {
   table(title, Object.keys(told), [Object.values(told).map((value) => number(Math.round(value * 1000) / 1000))]);
 }
-Object.entries(check.reasons).forEach(([key, one]) => examples(words[key], one.examples));
-Object.entries(check.personal).forEach(([kind, one]) => examples(kind, one.examples));
-check.sets.forEach((one) => examples(`${one.name}: shared`, one.texts.map((text) => ({ text, place: one.name, repeats: "" }))));
+Object.entries(check.reasons).forEach(([key, each]) => examples(words[key], each.examples));
+Object.entries(check.personal).forEach(([kind, each]) => examples(kind, each.examples));
+check.sets.forEach((each) => examples(`${each.name}: shared`, each.texts.map((text) => ({ text, place: each.name, repeats: "" }))));

@@ -19,7 +19,7 @@ from larvatus.corpus.hygiene.evaluation_sets import EvaluationSet, EvaluationSet
 from larvatus.corpus.hygiene.filtering import IN_WORDS
 from larvatus.corpus.hygiene.first_pass import Judged, Measured, Pass, Stand, judge
 from larvatus.corpus.hygiene.measure import Measures
-from larvatus.corpus.hygiene.personal import KINDS, find_personal
+from larvatus.corpus.hygiene.personal import KINDS, find_personal, tagged
 from larvatus.corpus.hygiene.settings import HygieneSettings
 from larvatus.errors import DataError
 from larvatus.scale.executor import Executor
@@ -212,7 +212,8 @@ def _examples(flags: dict[str, Bools], first: Ints, documents: Iterable[Document
 
     def example(name: str, number: int) -> Example:
         document = fetched[number]
-        text = _around(document.text, name.removeprefix("personal ")) if name.startswith("personal ") else document.text
+        kind = name.removeprefix("personal ") if name.startswith("personal ") else None
+        text = tagged(document.text[: 2 * SHOWN]) if kind is None else _around(document.text, kind)
         earlier = fetched.get(repeated.get(number, -1)) if name in ("reason exact", "reason near") else None
         return Example(_place(document), text[:SHOWN], "" if earlier is None else _place(earlier))
 
@@ -220,9 +221,10 @@ def _examples(flags: dict[str, Bools], first: Ints, documents: Iterable[Document
 
 
 def _around(text: str, kind: str) -> str:
-    """What stands around the first place of a kind; what is personal itself is not shown."""
+    """What stands around the first place of a kind; what is personal itself is not shown, in no example."""
     place = next(place for place in find_personal(text) if place.kind == kind)
-    return f"{text[max(0, place.start - 40) : place.start]}<{kind}>{text[place.end : place.end + 40]}"
+    before, after = text[max(0, place.start - 80) : place.start], text[place.end : place.end + 80]
+    return f"{tagged(before)}<{kind}>{tagged(after)}"
 
 
 def _place(document: Document) -> str:

@@ -165,6 +165,7 @@ class FirstPass:
     language: str
     lines: bool
     workers: int
+    block_characters: int = BLOCK_CHARACTERS
     executor: Executor | None = None
     progress: Callable[[int, int], None] = lambda documents, size: None
 
@@ -185,7 +186,14 @@ class FirstPass:
         measures = Measures.of(settings, language=self.language, everything=False)
         folder = PartsFolder(out / PARTS, {"identity": identity}, kind=Stand, suffix=".npy")
         (out / PARTS).mkdir(exist_ok=True)
-        run = Pass(measures, folder, executor=self.executor, workers=self.workers, progress=self.progress)
+        run = Pass(
+            measures,
+            folder,
+            executor=self.executor,
+            workers=self.workers,
+            block_characters=self.block_characters,
+            progress=self.progress,
+        )
         measured = run.run(documents, resume=True)
         judged = judge(measured, settings, measures)
         stays = judged.verdicts == 0

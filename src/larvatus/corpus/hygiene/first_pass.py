@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from larvatus.arrays import Bits32, Bools, Bytes, Ints
+from larvatus.arrays import Bits32, Bools, Bytes, Ints, Records
 from larvatus.corpus.hygiene.duplicates import exact_repeats, near_repeats
-from larvatus.corpus.hygiene.measure import Measures, Records, measure_block, record_type
+from larvatus.corpus.hygiene.measure import Measures, measure_block, record_type
 from larvatus.corpus.hygiene.settings import REASONS, HygieneSettings
 from larvatus.corpus.processes import Processes
 from larvatus.errors import ArtefactError
@@ -49,7 +49,7 @@ class Block(NamedTuple):
     """Of the stream so far."""
 
 
-def blocks(documents: Iterable[Document], size: int = BLOCK_CHARACTERS) -> Iterator[Block]:
+def blocks(documents: Iterable[Document], size: int) -> Iterator[Block]:
     """Whole documents, of about so many characters together."""
     stream, waiting, characters = TextSum(), list[Document](), 0
     for document in documents:
@@ -116,6 +116,7 @@ class Pass:
     folder: PartsFolder[Stand]
     executor: Executor | None = None
     workers: int = 1
+    block_characters: int = BLOCK_CHARACTERS
     progress: Callable[[int, int], None] = lambda documents, size: None
     """Called with documents and bytes so far."""
     _hits: Bools = field(init=False)
@@ -123,7 +124,7 @@ class Pass:
     def run(self, documents: Iterable[Document], *, resume: bool) -> Measured:
         self._hits = np.zeros(len(self.measures.sets.grams), bool)
         stand = self.folder.open(resume=resume)
-        stream = blocks(documents)
+        stream = blocks(documents, self.block_characters)
         last = self._skip(stream, stand)
         head = list(islice(stream, 2))
         executor = self.executor or Processes(self.workers if len(head) == 2 and self.workers > 1 else 0)

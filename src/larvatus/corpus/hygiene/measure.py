@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from larvatus.arrays import Bits, Ints
+from larvatus.arrays import Bits, Bools, Ints, Records
 from larvatus.corpus.hygiene.evaluation_sets import EvaluationSets
 from larvatus.corpus.hygiene.languages import Identifier, base, check_can_identify
 from larvatus.corpus.hygiene.minhash import Scheme
@@ -25,8 +24,6 @@ from larvatus.corpus.hygiene.shingles import Characters, Hashed, hashed_words, n
 from larvatus.corpus.hygiene.sketch import WORDS
 from larvatus.text.documents import Document
 
-Records = npt.NDArray[Any]
-"""Rows of `record_type`."""
 _READ_AS_LATIN = re.compile("[ÂÃ][\u0080-\u00bf\u0152-\u0178\u2013-\u2122]|â€|ï¿½")
 
 
@@ -143,7 +140,7 @@ def _overlap(measures: Measures, words: Hashed, records: Records) -> Ints:
     return np.unique(places[places >= 0])
 
 
-def _per_document(chosen: npt.NDArray[np.bool_], counts: Ints) -> Ints:
+def _per_document(chosen: Bools, counts: Ints) -> Ints:
     sums = np.concatenate([[0], np.cumsum(chosen, dtype=np.int64)])
     ends = np.cumsum(counts)
     return np.asarray(sums[ends] - sums[ends - counts], np.int64)
