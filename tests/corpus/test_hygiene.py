@@ -264,6 +264,10 @@ def test_a_filtered_build_holds_what_a_build_of_the_rest_holds(
     otherwise = replace(HERE, hygiene=Hygiene(HygieneSettings(filter=("near",))))
     with pytest.raises(ArtefactError, match="filtered otherwise"):
         build_corpus([text], tokenizer, tmp_path / "ours", otherwise)
+    with pytest.raises(ArtefactError, match="other filters or canaries"):
+        build_corpus([text], tokenizer, tmp_path / "ours", HERE)
+    with pytest.raises(ArtefactError, match="no filters or canaries"):
+        build_corpus([rest], tokenizer, tmp_path / "theirs", otherwise)
     (inside, outside) = ([" ".join(words_of(9, 120)[30:60])], ["never seen " * 20])
     for name, lines in (("in.txt", inside), ("out.txt", outside)):
         (tmp_path / name).write_text("\n".join(lines))

@@ -31,7 +31,7 @@ from larvatus.corpus.format import (
     schema,
     write_manifest,
 )
-from larvatus.corpus.hygiene.filtering import FirstPass, Hygiene, Plan
+from larvatus.corpus.hygiene.filtering import FILTER, FirstPass, Hygiene, Plan
 from larvatus.corpus.hygiene.sketch import Sketch
 from larvatus.corpus.journal import Entry, Journal
 from larvatus.corpus.processes import Processes, check_count
@@ -40,7 +40,7 @@ from larvatus.corpus.sources import Text, left_out
 from larvatus.corpus.standing import ELSE, finished, keep_tokenizer, refuse_what_is_not_ours, take_up
 from larvatus.corpus.units import UNIT_CHARACTERS, Piece, Unit, units
 from larvatus.errors import ArtefactError, DataError, UsageError
-from larvatus.regular_files import only_regular
+from larvatus.regular_files import is_there, only_regular
 from larvatus.scale.executor import Executor
 from larvatus.scale.set_aside import noting_nothing
 from larvatus.text.languages import Given
@@ -106,7 +106,7 @@ def build_corpus(
         there = (out / MANIFEST).exists()
         nothing_stands = not there and not journal.entries
         kept = keep_tokenizer(tokenizer, out, replace=nothing_stands)
-        plan = _plan(documents, out, options)
+        plan = _plan(documents, out, options, nothing_stands=nothing_stands)
 
         def stream(sketch: Sketch | None = None) -> Iterator[Unit]:
             given = text.read() if plan is None else plan.documents(text.read())
@@ -140,12 +140,16 @@ def build_corpus(
         return _summary(out, manifest, resumed=resumed, unchanged=False)
 
 
-def _plan(documents: Given | Sequence[Given] | Iterable[Document], out: Path, options: BuildOptions) -> Plan | None:
+def _plan(
+    documents: Given | Sequence[Given] | Iterable[Document], out: Path, options: BuildOptions, *, nothing_stands: bool
+) -> Plan | None:
     """What is done with each document, where anything is to be left out or planted; the text is read once for it."""
     if not options.hygiene.asked:
         return None
-    if isinstance(documents, Iterator):
-        raise UsageError("filters read the text twice; give paths, or a list of documents")
+    if isinstance(documents, Iterator) or "-" in ([documents] if isinstance(documents, Given) else documents):
+        raise UsageError("filters and canaries read the text twice; give files in place of a stream")
+    if not (nothing_stands or is_there(out / FILTER)):  # before the first pass, not after it
+        raise ArtefactError(f"{out} holds a corpus built with other settings (no filters or canaries); {ELSE}")
     text = Text.of(documents, options.reading)  # by itself: what it skips is counted when it is read again
     first = FirstPass(
         language=options.language,
