@@ -18,6 +18,10 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer[Any]]
 Bits = npt.NDArray[np.uint64]
+Bits32 = npt.NDArray[np.uint32]
+Bytes = npt.NDArray[np.uint8]
+Records = npt.NDArray[Any]
+"""Rows of named fields."""
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]

@@ -71,9 +71,17 @@ KNOWN_FLAGS = {
     "larvatus tokenizer show": "--json",
     "larvatus corpus": "",
     "larvatus corpus build": (
-        "--alpha --encoding --errors --json --language --language-field --licence --on-bad --out --quiet --ray "
-        "--sentences --split --text-field --tokenizer --workers"
+        "--against --alpha --canaries --canary-digits --canary-format --canary-repeats --canary-seed --confidence "
+        "--encoding --errors --filter --json --language --language-field --least-letters --least-words --licence "
+        "--most-damaged --most-listed --most-words --near --on-bad --out --overlap-words --personal --quiet --ray "
+        "--sentences --shingle --sketch --split --text-field --tokenizer --word-list --workers"
     ),
+    "larvatus corpus check": (
+        "--against --confidence --encoding --errors --filter --json --language --language-field --least-letters "
+        "--least-words --licence --most-damaged --most-listed --most-words --near --on-bad --out --overlap-words "
+        "--overwrite --quiet --ray --sentences --shingle --split --text-field --word-list --workers"
+    ),
+    "larvatus corpus contamination": "--json --words",
     "larvatus corpus show": "--alpha --json",
     "larvatus corpus verify": "--json",
     "larvatus export": "",

@@ -37,6 +37,7 @@ OUTPUTS = {
     "prompt": "out",
     "tokenizer train": "out",
     "corpus build": "out",
+    "corpus check": "out",
     "isotropy fit": "",  # saves in the model's directory where nothing is named
     "isotropy show": "plot",
     "similar index": "out",
@@ -58,7 +59,16 @@ PRINTING = [
         "corpus show",
         "export",
     ),
-    *("corpus verify", "isotropy", "similar", "similar words", "similar evaluate", "attention", "senses"),
+    *(
+        "corpus contamination",
+        "corpus verify",
+        "isotropy",
+        "similar",
+        "similar words",
+        "similar evaluate",
+        "attention",
+        "senses",
+    ),
     *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune"),
 ]
 

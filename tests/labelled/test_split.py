@@ -201,3 +201,34 @@ def test_what_has_no_groups_is_refused(tmp_path: Path) -> None:
     csv.write_text("text,label,author\n" + "".join(f"text {n},{'ab'[n % 2]},x\n" for n in range(20)))
     with pytest.raises(DataError, match="all examples are of the group 'x'"):
         with_groups(read_texts([str(csv)]), [str(csv)], "author")
+
+
+def test_pairs_of_one_premise_are_never_on_both_sides() -> None:
+    rows = [(f"premise {n}", f"hypothesis {n} {k}", "abc"[k]) for n in range(60) for k in range(3)]
+    examples = (TextExample(text, pair, label, Place("t", at)) for at, (text, pair, label) in enumerate(rows))
+    train, held, said = hold_out(Dataset(tuple(examples), "nli.tsv", kind="multi-class"))
+    assert len(held) == 18
+    assert not {example.text for example in train} & {example.text for example in held}
+    assert held.labels() == {"a": 6, "b": 6, "c": 6}
+    assert said == "18 of 180 examples are held out at random, stratified by label"
+
+
+@pytest.mark.parametrize("name", ["t.conll", "t.conllu"])
+def test_sentences_of_one_document_are_never_on_both_sides(tmp_path: Path, name: str) -> None:
+    def row(document: int, word: int) -> str:
+        form = f"w{document}-{word}"
+        return f"{form}\tB-X" if name == "t.conll" else f"{word}\t{form}\t_\tX\t_\t_\t0\t_\t_\t_"
+
+    mark = "-DOCSTART-\tO\n\n" if name == "t.conll" else "# newdoc\n"
+    sentences = {n: [f"{row(n, 1)}\n{row(n, 2)}\n\n".replace("-1", f"-{k}") for k in range(4)] for n in range(30)}
+    path = tmp_path / name
+    path.write_text("".join(mark + "".join(each) for each in sentences.values()))
+    data = read_tagged(str(path))
+    train, held, said = hold_out(data)
+    documents = [{example.words[-1].split("-")[0] for example in part} for part in (train, held)]
+    assert not documents[0] & documents[1]
+    assert (len(data), len(held)) == (120, 12)
+    assert said.endswith("whole documents at a time")
+    few = tmp_path / f"few-{name}"
+    few.write_text("".join(mark + "".join(sentences[n]) for n in range(5)))
+    assert "documents" not in hold_out(read_tagged(str(few))).said  # of five documents none can be spared

@@ -15,6 +15,7 @@ from larvatus.api.benchmarking import bench
 from larvatus.api.cards import card, verify_card
 from larvatus.api.comparing import ablate, compare
 from larvatus.api.evaluating import evaluate
+from larvatus.api.hygiene import check_corpus, contamination
 from larvatus.api.isotropy import fit_standardiser, measure_isotropy
 from larvatus.api.pairs import score_pairs
 from larvatus.api.pretraining import convert, pretrain
@@ -34,7 +35,9 @@ __all__ = [
     "build_index",
     "build_senses",
     "card",
+    "check_corpus",
     "compare",
+    "contamination",
     "convert",
     "embed_files",
     "evaluate",

@@ -15,6 +15,8 @@ import msgspec
 
 from larvatus.corpus.build import BuildOptions, CorpusSummary
 from larvatus.corpus.build import build_corpus as build_shards
+from larvatus.corpus.hygiene.filtering import Hygiene
+from larvatus.corpus.hygiene.settings import CanarySettings, HygieneSettings
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.errors import UsageError
 from larvatus.files import saying_what_is_full
@@ -51,7 +53,9 @@ def build_corpus(
         watch: Who is told of progress: its `progress` and `notice` are called.
         **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text_field`,
             `language_field`, `licence`; where it is encoded: `ray` (the address of a Ray cluster, or `"auto"`), and
-            `errors`, a file that bad rows go to while the build goes on.
+            `errors`, a file that bad rows go to while the build goes on; what is left out: `filter`, `personal` and
+            the other settings of `check_corpus`, `sketch`; what is planted: `canaries`, `canary_repeats`,
+            `canary_digits`, `canary_format`, `canary_seed`.
 
     Returns:
         Counts of documents, sentences, words and tokens, by language too.
@@ -60,7 +64,8 @@ def build_corpus(
         >>> build_corpus(texts, tokenizer=vocabulary, out=folder / "corpus", workers=1).counts.documents
         60
     """
-    text, bulk = structs_of(settings, TextSettings, BulkSettings, of="build_corpus")
+    kinds = (TextSettings, BulkSettings, HygieneSettings, CanarySettings)
+    text, bulk, hygiene, canaries = structs_of(settings, *kinds, of="build_corpus")
     text = text if bulk.errors is None else msgspec.structs.replace(text, on_bad="skip")
     check_outputs(bulk.errors, overwrite=True, inputs=map(path_of, text_given(corpus)))
     watch = watch or BuildOptions()
@@ -71,6 +76,8 @@ def build_corpus(
         licence=text.licence,
         workers=workers,
         executor=bulk.executor(workers=workers) if bulk.ray else None,
+        hygiene=Hygiene(hygiene, canaries.draw()),
+        checked=watch.checked,
         progress=watch.progress,
         notice=watch.notice,
     )

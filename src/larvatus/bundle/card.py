@@ -45,6 +45,8 @@ class Datasheet:
     license: str | None = None
     skipped: int = 0
     """Records that could not be read and were left out."""
+    treatment: Sequence[str] = ()
+    """What was left out on purpose, removed or planted, and by which settings; a line each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +153,7 @@ def _datasheet_lines(corpus: Datasheet) -> Iterator[str]:
     yield " · ".join(f"{number(count)} {name}" for name, count in sizes.items() if count is not None) + "."
     if corpus.skipped:
         yield f"{number(corpus.skipped)} records could not be read and were skipped."
+    yield from (f"\n{line[:1].upper()}{line[1:]}." for line in corpus.treatment)
     yield ""
     if corpus.languages:
         yield f"Languages (documents): {', '.join(f'{name} {number(n)}' for name, n in corpus.languages.items())}."

@@ -24,7 +24,7 @@ COMMANDS = {
     "tokenizer": Listed(
         "larvatus.cli.text.tokenizer:app", _TEXT, "Learn a vocabulary from text, and look at what it does."
     ),
-    "corpus": Listed("larvatus.cli.text.corpus:app", _TEXT, "Build, show and verify token shards."),
+    "corpus": Listed("larvatus.cli.text.corpus:app", _TEXT, "Check text; build, show and verify token shards."),
     "pretrain": Listed(
         "larvatus.cli.train.pretrain:pretrain",
         _TRAIN,

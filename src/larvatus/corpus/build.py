@@ -31,6 +31,8 @@ from larvatus.corpus.format import (
     schema,
     write_manifest,
 )
+from larvatus.corpus.hygiene.filtering import FILTER, FirstPass, Hygiene, Plan
+from larvatus.corpus.hygiene.sketch import Sketch
 from larvatus.corpus.journal import Entry, Journal
 from larvatus.corpus.processes import Processes, check_count
 from larvatus.corpus.shards import ShardWriter
@@ -38,8 +40,9 @@ from larvatus.corpus.sources import Text, left_out
 from larvatus.corpus.standing import ELSE, finished, keep_tokenizer, refuse_what_is_not_ours, take_up
 from larvatus.corpus.units import UNIT_CHARACTERS, Piece, Unit, units
 from larvatus.errors import ArtefactError, DataError, UsageError
-from larvatus.regular_files import only_regular
+from larvatus.regular_files import is_there, only_regular
 from larvatus.scale.executor import Executor
+from larvatus.scale.set_aside import noting_nothing
 from larvatus.text.languages import Given
 from larvatus.text.readers import Document, ReadOptions
 from larvatus.text.tokenizer import Tokenizer
@@ -60,8 +63,12 @@ class BuildOptions:
     """Processes that encode; all cores by default. The result does not depend on it."""
     executor: Executor | None = None
     """Who encodes, where it is not processes of this machine: a Ray cluster. The result does not depend on it."""
+    hygiene: Hygiene = field(default_factory=Hygiene)
+    """What is left out, removed or planted; all text is taken as it is by default."""
     unit_characters: int = UNIT_CHARACTERS
     shard_bytes: int = 64 << 20
+    checked: Callable[[int, int], None] = lambda documents, size: None
+    """Called with documents and bytes that the first pass has seen, where there is one."""
     progress: Callable[[Counts], None] = lambda counts: None
     """Called with the counts so far, after every unit."""
     notice: Callable[[str], None] = lambda sentence: None
@@ -91,10 +98,6 @@ def build_corpus(
         raise UsageError(f"{options.workers} workers cannot build a corpus; give --workers 1 or more")
     check_count(options.workers or 0)
     text = Text.of(documents, options.reading, licence=options.licence, sources=options.sources)
-
-    def stream() -> Iterator[Unit]:
-        return units(text.read(), language=options.language, size=options.unit_characters)
-
     with files.locked(out):
         refuse_what_is_not_ours(out)
         only_regular(out)
@@ -102,14 +105,23 @@ def build_corpus(
         journal = Journal(out)
         there = (out / MANIFEST).exists()
         nothing_stands = not there and not journal.entries
+        kept = keep_tokenizer(tokenizer, out, replace=nothing_stands)
+        plan = _plan(documents, out, options, nothing_stands=nothing_stands)
+
+        def stream(sketch: Sketch | None = None) -> Iterator[Unit]:
+            given = text.read() if plan is None else plan.documents(text.read())
+            given = given if plan is None or sketch is None else plan.sketched(given, sketch)
+            return units(given, language=options.language, size=options.unit_characters)
+
         settings = Settings(
-            tokenizer=keep_tokenizer(tokenizer, out, replace=nothing_stands),
+            tokenizer=kept,
             vocabulary=tokenizer.size,
             language=options.language,
             sentences=options.sentences,
             reading=msgspec.to_builtins(options.reading),
             unit_characters=options.unit_characters,
             shard_bytes=options.shard_bytes,
+            hygiene=msgspec.UNSET if plan is None else plan.identity(),
         )
         if there:
             manifest = finished(out, settings, text, stream)
@@ -117,8 +129,38 @@ def build_corpus(
         take_up(out, journal, settings, options.notice)
         journal.begin(settings)
         resumed = len(journal.entries)
-        manifest = _Build(out, settings, journal, options).run(stream(), text, tokenizer)
+        sketch = plan.begin_sketch() if plan is not None else None
+        try:
+            build = _Build(out, settings, journal, options)
+            build.run(stream(sketch), text, tokenizer)
+            manifest = build.finish(text, plan, sketch)
+        finally:
+            if sketch is not None:
+                sketch.abandon()
         return _summary(out, manifest, resumed=resumed, unchanged=False)
+
+
+def _plan(
+    documents: Given | Sequence[Given] | Iterable[Document], out: Path, options: BuildOptions, *, nothing_stands: bool
+) -> Plan | None:
+    """What is done with each document, where anything is to be left out or planted; the text is read once for it."""
+    if not options.hygiene.asked:
+        return None
+    if isinstance(documents, Iterator) or "-" in ([documents] if isinstance(documents, Given) else documents):
+        raise UsageError("filters and canaries read the text twice; give files in place of a stream")
+    if not (nothing_stands or is_there(out / FILTER)):  # before the first pass, not after it
+        raise ArtefactError(f"{out} holds a corpus built with other settings (no filters or canaries); {ELSE}")
+    text = Text.of(documents, options.reading)  # by itself: what it skips is counted when it is read again
+    first = FirstPass(
+        language=options.language,
+        lines=options.sentences == "newline",
+        workers=options.workers or len(os.sched_getaffinity(0)),
+        block_characters=options.unit_characters,
+        executor=options.executor,
+        progress=options.checked,
+    )
+    with noting_nothing():
+        return first.plan(text.read, options.hygiene, out)
 
 
 def _summary(out: Path, manifest: Manifest, *, resumed: int, unchanged: bool) -> CorpusSummary:
@@ -140,7 +182,7 @@ class _Build:
         self._end = Unit(-1, [], 0, 0, "")  # the last unit read
         self._writer: ShardWriter | None = None
 
-    def run(self, stream: Iterator[Unit], text: Text, tokenizer: Tokenizer) -> Manifest:
+    def run(self, stream: Iterator[Unit], text: Text, tokenizer: Tokenizer) -> None:
         self._skip_what_stands(stream, text)
         head = list(islice(stream, 2))
         given = self._options.workers or len(os.sched_getaffinity(0))
@@ -159,7 +201,6 @@ class _Build:
         finally:
             if self._writer is not None:
                 self._writer.abandon()
-        return self._finish(text)
 
     def _skip_what_stands(self, stream: Iterator[Unit], text: Text) -> None:
         """Read past the text of the finished shards, and make sure that it is still the same."""
@@ -210,9 +251,9 @@ class _Build:
         )
         self._journal.append(entry)
 
-    def _finish(self, text: Text) -> Manifest:
+    def finish(self, text: Text, plan: Plan | None, sketch: Sketch | None) -> Manifest:
         total = _total(self._languages)
-        skipped = left_out(text.skipped)
+        skipped = left_out(text.skipped) | (plan.skipped() if plan is not None else {})
         for reason, count in (("blank", self._end.blank), ("no tokens", self._end.documents - total.documents)):
             if count:
                 skipped[reason] = skipped.get(reason, 0) + count
@@ -228,6 +269,7 @@ class _Build:
             settings=self._settings,
             text_sha256=self._end.text_sha256,
             shards=tuple(entry.shard for entry in self._journal.entries),
+            hygiene=msgspec.UNSET if plan is None else plan.finish(sketch),
         )
         names = {shard.file for shard in manifest.shards}
         for path in self._out.glob("*.arrow"):

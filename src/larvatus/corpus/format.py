@@ -4,6 +4,7 @@
       manifest.json     counts, sources, settings; SHA-256 of every shard, of the tokenizer, of itself; written last
       journal.jsonl     what a build has finished so far, so that a killed one goes on
       tokenizer/        the tokenizer the ids belong to
+      filter.json …     what was left out of the text, where that was asked for (`hygiene/filtering.py`)
       00000.arrow …     shards of about 64 MB; their record batches are the chunks that the loader shuffles, each of one
                         language
 
@@ -123,6 +124,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How documents were read: split, text field, what to do with bad records."""
     unit_characters: Tally
     shard_bytes: Tally
+    hygiene: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """What was looked for and left out, what was planted, and the checksum of what was decided of each document; unset
+    where all text was taken as it is."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "", DataError)
@@ -139,6 +143,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     text_sha256: str
     """Of the stream of documents: tells whether other text would be built here."""
     shards: tuple[ShardInfo, ...]
+    hygiene: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """What was left out and removed; checksum of the sketch. Unset where all text was taken as it is."""
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

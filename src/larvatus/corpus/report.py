@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from larvatus.corpus.format import Counts
+import msgspec
+
+from larvatus.corpus.format import Counts, Manifest
 from larvatus.corpus.mixture import mixture
 
 
@@ -54,3 +56,49 @@ def language_rows(languages: Mapping[str, Counts], alpha: float) -> list[Languag
         for name in p
     ]
     return sorted(rows, key=lambda row: (-row.sentences, row.language))
+
+
+def chosen_out(manifest: Manifest) -> int:
+    """Documents that were left out on purpose."""
+    return 0 if manifest.hygiene is msgspec.UNSET else sum(manifest.hygiene["left_out"].values())
+
+
+def hygiene_lines(manifest: Manifest) -> list[str]:
+    """What was left out of a corpus, removed from it and planted in it, and by which settings; nothing of others.
+
+    The reasons for which documents were left out, with their numbers, are among `manifest.skipped`.
+    """
+    told, by = manifest.hygiene, manifest.settings.hygiene
+    if told is msgspec.UNSET or by is msgspec.UNSET:
+        return []
+    settings, lines = by["settings"], []
+    if settings["filter"]:
+        left = ", ".join(f"{reason} {count:,}" for reason, count in told["left_out"].items()) or "none"
+        lines.append(f"left out of {told['documents']:,} documents: {left} ({_settings(settings)})")
+    if "personal" in told:
+        personal = told["personal"]
+        what = {"count": "counted", "tag": "replaced by tags", "remove": "removed"}[personal["handling"]]
+        counts = ", ".join(f"{kind} {count:,}" for kind, count in personal["counts"].items()) or "none"
+        lines.append(f"personal data, {what}: {counts}")
+    if "canaries" in told:
+        lines.append(
+            f"canaries: {told['canaries']['drawn']:,} drawn, {told['canaries']['planted']:,} sentences planted"
+        )
+    return lines
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    """Of the reasons that were asked for, what decides them."""
+    decides = {
+        "near": ("near", "shingle"),
+        "overlap": ("against", "overlap_words"),
+        "language": ("confidence",),
+        "words": ("word_list", "most_listed"),
+        "length": ("least_words", "most_words"),
+        "characters": ("least_letters",),
+        "encoding": ("most_damaged",),
+    }
+    names = [name for reason in settings["filter"] for name in decides.get(reason, ())]
+    chosen = {name: settings[name] for name in names if settings[name] is not None}
+    words = [f"{name} {', '.join(value) if isinstance(value, list) else value}" for name, value in chosen.items()]
+    return "; ".join([f"filter {', '.join(settings['filter'])}", *words])

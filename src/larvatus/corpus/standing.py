@@ -70,6 +70,7 @@ def refuse_other_settings(out: Path, there: Settings, now: Settings, verb: str) 
         was, given = getattr(there, name), getattr(now, name)
         if was != given:
             said = "another tokenizer" if name in ("tokenizer", "vocabulary") else f"{name} {was!r}, now {given!r}"
+            said = "other filters or canaries" if name == "hygiene" else said
             raise ArtefactError(f"{out} {verb} with other settings ({said}); {ELSE}")
 
 

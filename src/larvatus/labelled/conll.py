@@ -26,6 +26,7 @@ Lines = Iterator[tuple[int, str]]
 
 SAMPLE = 10_000
 """Lines that are looked at before the number of columns is decided."""
+_NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
 _PREFIX = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z]+)*:")
 
 
@@ -66,8 +67,8 @@ def read_conll(
     if labelled and column == word:
         raise DataError(f"{shown(name)}: column {word} is the word and cannot be its tag; rows need a tag, or a --tag")
     examples = []
-    for rows in _sentences(shown(name), chain(head, lines), layout, problems):
-        place = Place(shown(name), rows[0][0])
+    for document, rows in _sentences(shown(name), chain(head, lines), layout, problems):
+        place = Place(shown(name), rows[0][0], document=document)
         words = tuple(cells[word - 1].strip() for _, cells in rows)
         tags = tuple(cells[column - 1].strip() for _, cells in rows) if labelled else None
         empty = next(
@@ -94,17 +95,19 @@ def layout_of(name: str, lines: list[str]) -> Layout:
 
 def _sentences(
     name: str, lines: Iterable[tuple[int, str]], layout: Layout, problems: Problems | None
-) -> Iterator[list[tuple[int, list[str]]]]:
-    """Numbered rows of each sentence. One with a broken row is set aside whole."""
+) -> Iterator[tuple[int | None, list[tuple[int, list[str]]]]]:
+    """The line where its document begins, and numbered rows, of each sentence. One with a broken row is set aside."""
     rows: list[tuple[int, list[str]]] = []
-    broken = False
+    document, broken = None, False
     for number, line in chain(lines, [(0, "")]):
         if not line.strip():
             if rows and not broken:
-                yield rows
+                yield document, rows
             rows, broken = [], False
             continue
         cells = layout.cells(line)
+        if cells[0] == "-DOCSTART-" or (not rows and _NEW_DOCUMENT.match(line)):
+            document = number
         if cells[0] == "-DOCSTART-" or (line.startswith("#") and not rows and len(cells) != layout.width):
             continue
         if len(cells) != layout.width:

@@ -35,6 +35,8 @@ class Sentence:
     joined: dict[int, tuple[int, str, bool]] = field(default_factory=dict)
     """Multiword tokens by the number of their first word: number of the last, form, whether a space follows."""
     comments: dict[str, str] = field(default_factory=dict)
+    document: int | None = None
+    """Line of the ``# newdoc`` that it comes after."""
     broken: bool = False
 
 
@@ -61,7 +63,8 @@ def read_conllu(
         apart += in_text is None
         text, spans = in_text if in_text is not None else (None, None)
         identifier = sentence.comments.get("sent_id")
-        examples.append(TaggedExample(words, tags, Place(shown(name), sentence.line), text, spans, identifier))
+        place = Place(shown(name), sentence.line, document=sentence.document)
+        examples.append(TaggedExample(words, tags, place, text, spans, identifier))
     if key is not None and key not in keys:
         raise DataError(f"{shown(name)}: no word has {key} in FEATS or MISC{did_you_mean(key, {*keys, *NAMES})}")
     said = f"read as: word = form, tag = {key or NAMES[column]}" if labelled else "read as: word = form"
@@ -86,16 +89,18 @@ def pairs(cells: list[str]) -> dict[str, str]:
 
 
 def sentences(name: str, problems: Problems | None, lines: Lines) -> Iterator[Sentence]:
-    sentence = None
+    sentence, document = None, None
     for number, line in chain(lines, [(0, "")]):
         if not line.strip():
             if sentence is not None and sentence.rows and not sentence.broken:
                 yield sentence
             sentence = None
             continue
-        sentence = sentence or Sentence(number)
+        sentence = sentence or Sentence(number, document=document)
         if line.startswith("#"):
             what, equals, value = line[1:].partition("=")
+            if what.split()[:1] == ["newdoc"]:
+                sentence.document = document = number
             if equals:
                 sentence.comments[what.strip()] = value.strip()
             continue

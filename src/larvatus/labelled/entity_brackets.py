@@ -40,7 +40,7 @@ def read_brackets(name: str, problems: Problems | None = None) -> tuple[list[Spa
         text, places = located(sentence) or (None, None)
         words = tuple(cells[1] for _, cells in sentence.rows)
         identifier = sentence.comments.get("sent_id")
-        place = Place(shown(name), sentence.line)
+        place = Place(shown(name), sentence.line, document=sentence.document)
         examples.append(SpannedWords(words, tuple(sorted(set(spans))), place, text, places, identifier))
     if not any_found:
         raise DataError(f"{shown(name)}: no word has Entity= in its last column; give CoNLL-U with mentions, as GUM's")

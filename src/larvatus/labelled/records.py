@@ -37,6 +37,8 @@ class Place:
 
     source: str
     line: int
+    document: int | None = field(default=None, compare=False, kw_only=True)
+    """Line where its document begins, in files that say where documents do."""
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}"
@@ -148,7 +150,8 @@ class TextExample(AnyExample):
         return self.label
 
     def key(self) -> Hashable:
-        return self.text, self.pair
+        """The text; of a pair the first one, since a premise comes with several hypotheses."""
+        return self.text
 
     def contents(self) -> list[Any]:
         return [self.text, self.pair, self.label]

@@ -3,8 +3,9 @@
     parts = hold_out(data)
     parts.train, parts.held_out, parts.said        # "80 of 800 examples are held out at random, stratified by label"
 
-What belongs together stays together: the questions of one passage, texts that are the same, and the examples of one
-group where the data have groups (`groups.py`). Such units are drawn at random, rarest labels first, so that each label,
+What belongs together stays together: the questions of one passage, the pairs of one premise, the sentences of one
+document where a file says where documents begin, texts that are the same, and the examples of one group where the data
+have groups (`groups.py`). Such units are drawn at random, rarest labels first, so that each label,
 tag or type has its share of both parts (iterative stratification, Sechidis et al. 2011); numbers are stratified by
 tenths of their range. One that few examples have stays in training: a third of them is held out at most.
 """
@@ -25,6 +26,8 @@ from larvatus.rng import stream
 SHARE = 0.1
 MOST = 2_000
 """Of the examples that are held out."""
+FEWEST_DOCUMENTS = 10
+"""Below which sentences are held out one by one: a tenth of fewer documents is none."""
 BINS = 10
 """Of numbers, each with as many examples."""
 
@@ -64,6 +67,8 @@ def unit_word(data: Dataset[Any]) -> str:
     """What is held out whole: groups, passages; nothing to be said of texts that are the same."""
     if data.groups:
         return "groups"
+    if has_documents(data):
+        return "documents"
     unit: str = data.examples[0].unit
     return unit
 
@@ -79,7 +84,20 @@ def _said(data: Dataset[Any], count: int) -> str:
 def units_of(data: Dataset[Any]) -> list[int]:
     """Of each example the number of what it is held out with: its group, its passage, or the examples like it."""
     numbers: dict[Hashable, int] = {}
-    return [numbers.setdefault(_key(example, data), len(numbers)) for example in data.examples]
+    documents = has_documents(data)
+    keys = (_document(example) if documents else _key(example, data) for example in data.examples)
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def has_documents(data: Dataset[Any]) -> bool:
+    """Whether enough documents are told apart to hold out whole ones."""
+    documents = {_document(example) for example in data.examples}
+    told = all(example.place.document is not None for example in data.examples)
+    return told and not data.groups and len(documents) >= FEWEST_DOCUMENTS
+
+
+def _document(example: Any) -> Hashable:
+    return example.place.source, example.place.document
 
 
 def _key(example: Any, data: Dataset[Any]) -> Hashable:

@@ -16,6 +16,7 @@ from larvatus.bundle.directory import GENERATOR
 from larvatus.bundle.energy import Draw, energy_claims, power
 from larvatus.bundle.sizes import size_claims
 from larvatus.corpus import Corpus
+from larvatus.corpus.report import chosen_out, hygiene_lines
 from larvatus.engine.settings import Runtime
 from larvatus.network import Network
 from larvatus.pretraining.checkpoint import Progress
@@ -177,5 +178,6 @@ def datasheet_of(corpus: Corpus) -> Datasheet:
         sources=[Source(name=s.name, bytes=s.bytes or None, license=s.licence or None) for s in manifest.sources],
         sha256=corpus.fingerprint,
         license="; ".join(licences) or None,
-        skipped=sum(manifest.skipped.values()),
+        skipped=sum(manifest.skipped.values()) - chosen_out(manifest),
+        treatment=hygiene_lines(manifest),
     )

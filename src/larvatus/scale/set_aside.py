@@ -41,6 +41,17 @@ def errors_to(path: Path | None) -> Iterator[None]:
             _noted.reset(token)
 
 
+@contextmanager
+def noting_nothing() -> Iterator[None]:
+    """While text is read that will be read again: its bad rows are noted then."""
+    token = _noted.set(lambda message: None) if collecting() else None
+    try:
+        yield
+    finally:
+        if token is not None:
+            _noted.reset(token)
+
+
 def collecting() -> bool:
     """Whether bad rows are set aside."""
     return _noted.get() is not None

@@ -1,7 +1,10 @@
-"""`larvatus corpus`: build token shards from text, show what is in them, verify them.
+"""`larvatus corpus`: check text, build token shards from it, show what is in them, verify them.
 
 larvatus corpus build judgments/ --tokenizer vocabulary/ --out corpus/
 larvatus corpus build --language sw=swahili/ --language en=english/ --tokenizer vocabulary/ --out corpus/
+larvatus corpus check judgments/ --against test.jsonl
+larvatus corpus build judgments/ --tokenizer vocabulary/ --out corpus/ --filter all --personal remove --sketch
+larvatus corpus contamination corpus/ test.jsonl
 larvatus corpus show corpus/
 larvatus corpus verify corpus/
 """
@@ -27,17 +30,18 @@ from larvatus.cli.numbers import PROCESSES, ranged
 from larvatus.cli.options import Bulk, Json, MixedReading, TextNames, text_of
 from larvatus.cli.quiet import Quiet, chat, progress_console
 from larvatus.cli.text.counting import Counting
+from larvatus.cli.text.hygiene import Filters, Planted, Seen, check, contamination
 from larvatus.corpus.build import BuildOptions, CorpusSummary
 from larvatus.corpus.format import Counts
 from larvatus.corpus.mixture import MixtureConfig
 from larvatus.corpus.remote import is_address, mirrored
-from larvatus.corpus.report import language_rows
+from larvatus.corpus.report import hygiene_lines, language_rows
 from larvatus.corpus.store import Corpus
 from larvatus.errors import DataError
 from larvatus.ranges import SHARE
 from larvatus.settings import keywords
 
-app = typer.Typer(help="Build, show and verify token shards.", no_args_is_help=True)
+app = typer.Typer(help="Check text; build, show and verify token shards.", no_args_is_help=True)
 
 Shown = Annotated[float, ranged(SHARE, help="Exponent of the language mixture whose shares q are shown.")]
 Where = Annotated[str, typer.Argument(metavar="DIR", help="A built corpus; s3://… and the like are read from there.")]
@@ -51,6 +55,8 @@ def build(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
     reading: MixedReading,
     bulk: Bulk,
+    filters: Filters,
+    planted: Planted,
     workers: Annotated[int | None, ranged(PROCESSES, help="Processes, up to 4 a core; one a core by default.")] = None,
     alpha: Shown = 0.3,
     as_json: Json = False,
@@ -58,12 +64,14 @@ def build(
 ) -> None:
     """Turn documents into checksummed shards of token ids. Run it again after a kill: it goes on."""
     text, language = text_of(named.paths, named.languages, option="PATHS")
-    how = keywords(msgspec.structs.replace(reading, language=language), bulk)
+    how = keywords(msgspec.structs.replace(reading, language=language), bulk, filters, planted)
     mixture = MixtureConfig(alpha=alpha)
     console = progress_console(markup=False, emoji=False)
     with Counting("documents") as bar:
         watch = BuildOptions(
-            progress=_Rate(bar.say), notice=lambda sentence: console.print(escape(sentence), highlight=False)
+            progress=_Rate(bar.say),
+            checked=Seen(bar),
+            notice=lambda sentence: console.print(escape(sentence), highlight=False),
         )
         summary = api.build_corpus(text, tokenizer=tokenizer, out=out, workers=workers, watch=watch, **how)
     if as_json:
@@ -73,6 +81,10 @@ def build(
         Console(highlight=False).print(_table("", summary.languages, summary.counts, mixture.alpha))
     print(_sentence(summary))
     chat(f"next: larvatus corpus show {out}    or    larvatus pretrain bert --corpus {out} --out …")
+
+
+app.command()(check)
+app.command()(contamination)
 
 
 @app.command()
@@ -94,6 +106,8 @@ def show(path: Where, alpha: Shown = 0.3, as_json: Json = False) -> None:
         console.print(escape(f"source: {source.name} ({source.files:,} files, {source.bytes:,} bytes, {licence})"))
     for reason, count in m.skipped.items():
         console.print(escape(f"skipped: {count:,} {reason}"))
+    for sentence in hygiene_lines(m):
+        console.print(escape(sentence))
     for sentence in samples:
         console.print(escape(f"  {sentence}"))
 
