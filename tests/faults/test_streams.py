@@ -42,6 +42,7 @@ OUTPUTS = {
     "attention show": "out png",
     "attention importance": "out",
     "senses build": "out",
+    "audit bias": "out",
 }
 PRINTING = [
     *(
@@ -58,7 +59,7 @@ PRINTING = [
         "export",
     ),
     *("corpus verify", "isotropy", "similar", "similar words", "similar evaluate", "attention", "senses"),
-    *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune"),
+    *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune", "audit"),
 ]
 
 

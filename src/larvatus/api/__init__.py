@@ -11,6 +11,7 @@
 """
 
 from larvatus.api.attention import head_importance
+from larvatus.api.auditing_bias import audit_bias
 from larvatus.api.benchmarking import bench
 from larvatus.api.comparing import ablate, compare
 from larvatus.api.evaluating import evaluate
@@ -28,6 +29,7 @@ from larvatus.model.onnx_export import export_onnx
 
 __all__ = [
     "ablate",
+    "audit_bias",
     "bench",
     "build_corpus",
     "build_index",
