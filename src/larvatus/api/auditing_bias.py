@@ -7,6 +7,7 @@ audit_bias("runs/reviews", test="test.tsv").parts["swaps"].categories["gender"].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,78 +108,82 @@ def audit_bias(
         >>> report.parts["templates"].differences[0].groups
         ('r', 'b')
     """
-    progress: Progress = settings.pop("progress", lambda what, done, total: None)
-    device = settings.pop("device", "auto")
+    progress, device = settings.pop("progress", None), settings.pop("device", "auto")
     columns = {name: settings.pop(name) for name in column_names() & settings.keys()}
     (chosen,) = structs_of(settings, BiasSettings, of="audit_bias")
-    given = dict(zip(PARTS, (pairs, stereoset, winobias, templates, associations, test), strict=True))
-    asked = {name: source for name, source in given.items() if source is not None}
-    if not asked:
-        raise UsageError(
-            "nothing to audit with; give pairs, stereoset, winobias, templates, associations or test (--pairs FILE …)"
-        )
-    if test is None and (swaps is not None or columns):
-        raise UsageError("swaps and columns are for labelled examples; name some: test (--test FILE)")
-    if chosen.out is not None:
-        read = [source for source in (model, *asked.values(), swaps) if isinstance(source, str | Path)]
-        check_directory(
-            chosen.out, (REPORT, *(f"{name}.json" for name in asked)), overwrite=chosen.overwrite, inputs=read
-        )
-    loaded = model if isinstance(model, Model) else load(model, device=device)
-    scorers = _scorers(loaded, chosen, progress, lambda data: _swapped(loaded, data, swaps, columns, chosen))
-    report = BiasReport(
-        model=str(loaded.bundle.path),
-        fingerprint=loaded.fingerprint,
-        settings=msgspec.to_builtins(
-            {name: value for name, value in msgspec.structs.asdict(chosen).items() if name not in ("out", "overwrite")}
-        ),
-        data=dict(_hashes({**asked, "swap_words": swaps})),
-        parts={name: scorers[name](source) for name, source in asked.items()},
-    )
-    if chosen.out is not None:
-        report.save(chosen.out)
-    return report
+    sets = (pairs, stereoset, winobias, templates, associations, test)
+    asked = {name: source for name, source in zip(PARTS, sets, strict=True) if source is not None}
+    audit = _Audit(asked, swaps, columns, chosen, progress or (lambda what, done, total: None))
+    audit.check(model)
+    report = audit.report(model if isinstance(model, Model) else load(model, device=device))
+    return report if chosen.out is None else report.saved(chosen.out)
 
 
-def _scorers(
-    model: Model, chosen: BiasSettings, progress: Progress, swapped: Callable[[Any], Any]
-) -> dict[str, Callable[[Any], Any]]:
-    """What is done with each set; files are read before the model is asked anything."""
-    how = chosen.resampling
+@dataclass(frozen=True)
+class _Audit:
+    """What a model is to be held against, and how."""
 
-    def reader(what: str) -> Reader:
-        return Reader.of(model, what=what, progress=progress)
+    asked: Mapping[str, Any]
+    """Sets by the names of `PARTS`."""
+    swaps: Any
+    columns: Mapping[str, Any]
+    chosen: BiasSettings
+    progress: Progress
 
-    def tests(source: Any) -> Any:
-        standardiser = model.standardiser(chosen.standardise)
-        return score_associations(
-            model,
-            read_associations(source),
-            how,
-            layers=chosen.layers,
-            standardiser=standardiser,
-            permutations=chosen.permutations,
+    def check(self, model: Any) -> None:
+        """Refuse what makes no sense before anything is loaded."""
+        if not self.asked:
+            raise UsageError(
+                "nothing to audit with; give pairs, stereoset, winobias, templates, associations or test (--pairs FILE)"
+            )
+        if "swaps" not in self.asked and (self.swaps is not None or self.columns):
+            raise UsageError("swaps and columns are for labelled examples; name some: test (--test FILE)")
+        if self.chosen.out is not None:
+            given = (model, *self.asked.values(), self.swaps)
+            read = [source for source in given if isinstance(source, str | Path)]
+            names = (REPORT, *(f"{name}.json" for name in self.asked))
+            check_directory(self.chosen.out, names, overwrite=self.chosen.overwrite, inputs=read)
+
+    def report(self, model: Model) -> BiasReport:
+        settings = msgspec.structs.asdict(self.chosen)
+        return BiasReport(
+            model=str(model.bundle.path),
+            fingerprint=model.fingerprint,
+            settings={name: value for name, value in settings.items() if name not in ("out", "overwrite")},
+            data=dict(_hashes({**self.asked, "swap_words": self.swaps})),
+            parts={name: self.part(model, name, source) for name, source in self.asked.items()},
         )
 
-    return {
-        "crows_pairs": lambda given: score_crows(
-            reader("score sentence pairs"), read_crows(given), how, source=_name(given)
-        ),
-        "stereoset": lambda given: score_stereoset(
-            reader("score StereoSet"), read_stereoset(given), how, source=_name(given)
-        ),
-        "winobias": lambda given: score_winobias(
-            reader("fill pronouns"), read_winobias(given), how, source=_name(given)
-        ),
-        "templates": lambda given: score_templates(reader("fill templates"), read_templates(given), how),
-        "associations": tests,
-        "swaps": swapped,
-    }
+    def part(self, model: Model, name: str, source: Any) -> Any:
+        """The result of one set; its file is read before the model is asked anything."""
+        how = self.chosen.resampling
+        if name == "associations":
+            return score_associations(
+                model,
+                read_associations(source),
+                how,
+                layers=self.chosen.layers,
+                standardiser=model.standardiser(self.chosen.standardise),
+                permutations=self.chosen.permutations,
+            )
+        if name == "swaps":
+            swapper = read_swaps(self.swaps)
+            return audit_swaps(model, read_for(model.bundle, source, self.columns), swapper, how)
+        if name == "templates":
+            return score_templates(self.reader(model, "fill templates"), read_templates(source), how)
+        read, score, what = _BY_LIKELIHOOD[name]
+        return score(self.reader(model, what), read(source), how, source=_name(source))
+
+    def reader(self, model: Model, what: str) -> Reader:
+        return Reader.of(model, what=what, progress=self.progress)
 
 
-def _swapped(model: Model, data: Any, swaps: Any, columns: Mapping[str, Any], chosen: BiasSettings) -> Any:
-    swapper = read_swaps(swaps)
-    return audit_swaps(model, read_for(model.bundle, data, columns), swapper, chosen.resampling)
+_BY_LIKELIHOOD: Mapping[str, tuple[Callable[[Any], Any], Callable[..., Any], str]] = {
+    "crows_pairs": (read_crows, score_crows, "score sentence pairs"),
+    "stereoset": (read_stereoset, score_stereoset, "score StereoSet"),
+    "winobias": (read_winobias, score_winobias, "fill pronouns"),
+}
+"""How a set is read and scored, and what the model must have a head for."""
 
 
 def _name(given: Any) -> str:

@@ -21,8 +21,8 @@ from larvatus.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]
 """Told what is done, how many of it, of how many."""
-SLOTS = 4_096
-"""Asked for at a time."""
+TEXTS, SLOTS = 240, 1_920
+"""Sentences and blanks that are scored at a time: whole pairs and triples, which share masked copies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +46,12 @@ class Reader:
 
     def masked(self, texts: Sequence[str], labels: Sequence[str] | None = None) -> list[Doubles]:
         """log p of each token of each text, that token being masked."""
-        scores = []
-        for score in score_texts(self.network, self.tokenizer, texts, labels=labels, name=self.name):
-            scores.append(score.log_probabilities)
+        scores: list[Doubles] = []
+        for first in range(0, len(texts), TEXTS):  # a block at a time: progress is told, memory stays bounded
+            block = slice(first, first + TEXTS)
+            named = None if labels is None else labels[block]
+            part = score_texts(self.network, self.tokenizer, texts[block], labels=named, name=self.name)
+            scores += [score.log_probabilities for score in part]
             self.progress("sentences", len(scores), len(texts))
         return scores
 

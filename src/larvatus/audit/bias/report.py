@@ -74,21 +74,21 @@ class BiasReport:
         yield ""
         yield from (f"note: {limit}" for limit in self.limits)
 
-    def save(self, directory: str | Path) -> Path:
-        """Write `bias.json` (which model, which data, what is in the directory) and a JSON file for each part.
+    def saved(self, directory: str | Path) -> BiasReport:
+        """Written as `bias.json` (which model, which data, what is in the directory) and a JSON file for each part.
 
         Args:
             directory: Is made if it is not there; files of these names are replaced.
 
         Returns:
-            The directory.
+            The report itself.
         """
         out = Path(directory)
         out.mkdir(parents=True, exist_ok=True)
         for name, part in self.parts.items():
             write_output(out / f"{name}.json", as_json(part.to_dict()))
         write_output(out / REPORT, as_json({**self.head, "parts": [f"{name}.json" for name in self.parts]}))
-        return out
+        return self
 
     def __str__(self) -> str:
         lines = []
