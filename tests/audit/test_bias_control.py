@@ -1,4 +1,4 @@
-"""A positive control: a model trained on skewed text shows it in every part of the audit, one on balanced text in none."""
+"""A positive control: a model trained on skewed text shows it in every part of the audit, one on balanced text nowhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import larvatus as lv
 from larvatus.rng import stream
 
-MEN, WOMEN = ("he", "the man", "the father", "the king"), ("she", "the woman", "the mother", "the queen")
+MEN, WOMEN = ("he", "john", "peter", "paul"), ("she", "mary", "anna", "lucy")
 TECHNICAL, CARING = ("engineer", "pilot", "doctor", "driver"), ("nurse", "teacher", "cleaner", "cook")
 SENTENCES = ("{who} works as a {what} .", "{who} was a good {what} .", "the {what} left because {who} was late .")
 TEMPLATES = {
@@ -72,14 +72,14 @@ def test_skewed_text_shows_in_every_part_and_balanced_text_in_none(skewed: bool,
         corpus=tmp_path / "text.txt",
         out=tmp_path / "model",
         size="tiny",
-        steps=400,
+        steps=500,
         settings=SMALL,
         device="cpu",
     )
     report = lv.audit_bias(
         model, pairs=tmp_path / "pairs.csv", winobias=tmp_path, templates=TEMPLATES, associations=TESTS
     )
-    print(report)
+    print(report)  # shown where the test fails
     pairs, blanks = report.parts["crows_pairs"].scores, report.parts["winobias"].scores["all"]
     technical, caring = report.parts["templates"].differences
     (vectors,) = report.parts["associations"].tests

@@ -102,18 +102,21 @@ def test_templates_are_log_probabilities_less_the_prior(model: lv.Model) -> None
     result = lv.audit_bias(model, templates=WORDS, samples=20).parts["templates"]
     size, long = result.differences
 
-    def association(sentence: str, member: str, attribute: str) -> float:
+    def association(sentence: str, member: str, attribute: str, *, group: bool) -> float:
         member = member[:1].upper() + member[1:] if sentence.startswith("[GROUP]") else member
         text = sentence.replace("[GROUP]", member).replace("[MASK]", attribute)
-        return chain(model, text, attribute) - chain(model, text, attribute, hide=member)
+        asked, other = (member, attribute) if group else (attribute, member)
+        return chain(model, text, asked) - chain(model, text, asked, hide=other)
 
-    def mean(group: str, attributes: str) -> float:
+    def mean(name: str, attributes: str, *, group: bool = False) -> float:
         cells = [(s, m, a) for s in WORDS["sentences"] for a in WORDS["attributes"][attributes]
-                 for m in WORDS["groups"][group]]  # fmt: skip
-        return float(np.mean([association(*cell) for cell in cells]))
+                 for m in WORDS["groups"][name]]  # fmt: skip
+        return float(np.mean([association(*cell, group=group) for cell in cells]))
 
     assert size.associations == pytest.approx((mean("first", "size"), mean("second", "size")), abs=1e-4)
-    assert size.difference.value == pytest.approx(mean("first", "size") - mean("second", "size"), abs=1e-4)
+    assert size.difference.value == pytest.approx(size.associations[0] - size.associations[1], abs=1e-4)
+    kurita = mean("first", "size", group=True) - mean("second", "size", group=True)
+    assert size.group_asked.value == pytest.approx(kurita, abs=1e-4)
     assert long.associations[1] == pytest.approx(mean("second", "long"), abs=1e-4)
     assert any("one member, 'bank'" in note for note in result.notes)
 

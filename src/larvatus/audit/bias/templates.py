@@ -8,11 +8,12 @@
     technical = ["engineer", "programmer"]
     caring = ["nurse", "carer"]
 
-    association(group, attribute) = log p(attribute | group) − log p(attribute | group masked)
+    attribute asked   log p(attribute | group) − log p(attribute | group masked)
+    group asked       log p(group | attribute) − log p(group | attribute masked)
 
-The second term is the prior: what the model says where it does not know the group, so that frequent words, and words
-that it likes in that sentence, have no advantage. (Kurita et al. ask for the group's word with the attribute given;
-we ask for the attribute, so that groups of several words, of different lengths, can be compared.) A word of several
+The second term is the prior: what the model says where it does not know the other word, so that frequent words, and
+words that it likes in that sentence, have no advantage. Kurita et al. ask for the group's word; asked for the
+attribute, the prior is the same for groups of as many tokens, and falls out of their difference. A word of several
 tokens is asked for from left to right. Groups are compared on the same sentences and attributes, by the mean over a
 group's words.
 """
@@ -47,8 +48,9 @@ class Templates:
     attributes: dict[str, tuple[str, ...]]
     source: str
 
-    def slot(self, sentence: str, member: str, attribute: str, *, prior: bool) -> Slot:
-        """The attribute in its blank, with the group's word in place, or masked."""
+    def slot(self, cell: tuple[str, str, str], *, asked: str, prior: bool) -> Slot:
+        """Of a sentence, a group's word and an attribute: the word asked for, with the other in place, or masked."""
+        sentence, member, attribute = cell
         text, places = "", {}
         for part in _parts(sentence):
             word = {GROUP: member, MASK: attribute}.get(part)
@@ -57,8 +59,8 @@ class Templates:
             if word is not None:
                 places[part] = len(text), len(text) + len(word)
             text += part if word is None else word
-        hidden = (places[GROUP],) if prior else ()
-        return Slot(text, places[MASK], hidden, f"{self.source}: {sentence!r} with {attribute!r}")
+        hidden = (places[GROUP if asked == MASK else MASK],) if prior else ()
+        return Slot(text, places[asked], hidden, f"{self.source}: {sentence!r} with {member!r} and {attribute!r}")
 
 
 def _parts(sentence: str) -> Iterator[str]:
@@ -79,8 +81,8 @@ class GroupDifference:
     """Mean log p(attribute | group) − log p(attribute | group masked) of each group, in nats."""
     difference: Interval
     """The first group's less the second's, over sentences and attributes."""
-    plain: Interval
-    """The same without the prior: log p(attribute | first group) − log p(attribute | second group)."""
+    group_asked: Interval
+    """The same with the group's word asked for, as Kurita et al. do."""
     cells: int
     """Sentences times attributes."""
     by_attribute: dict[str, float]
@@ -99,7 +101,7 @@ class TemplateResult:
 
     def shown(self) -> Iterator[Shown]:
         yield f"Templates: {self.source}"
-        columns = ("attributes", "groups", "cells", "first", "second", "difference", "95%", "without prior", "95%")
+        columns = ("attributes", "groups", "cells", "first", "second", "difference", "95%", "group asked", "95%")
         rows = [
             (
                 each.attributes,
@@ -107,7 +109,7 @@ class TemplateResult:
                 f"{each.cells:,}",
                 *(f"{value:+.3f}" for value in each.associations),
                 *number(each.difference),
-                *number(each.plain),
+                *number(each.group_asked),
             )
             for each in self.differences
         ]
@@ -142,16 +144,17 @@ def score_templates(reader: Reader, templates: Templates, resampling: Resampling
     attributes = [(name, word) for name, words in templates.attributes.items() for word in words]
     cells = list(product(templates.sentences, attributes))
     slots = [
-        templates.slot(sentence, member, attribute, prior=prior)
+        templates.slot((sentence, member, attribute), asked=asked, prior=prior)
+        for asked in (MASK, GROUP)
         for prior in (False, True)
         for sentence, (_, attribute) in cells
         for _, member in members
     ]
     scores = reader.slots(slots)
-    totals = np.array([score.total for score in scores]).reshape(2, len(cells), len(members))
-    unknown = {
-        cell[1][1] for cell, at in zip(cells, range(len(cells)), strict=True) if scores[at * len(members)].unknown
-    }
+    totals = np.array([score.total for score in scores]).reshape(2, 2, len(cells), len(members))
+    corrected = totals[:, 0] - totals[:, 1]  # attribute or group asked, cells, members
+    asked_for = [attribute for _, (_, attribute) in cells for _ in members]
+    unknown = {word for word, score in zip(asked_for, scores, strict=False) if score.unknown}
     notes = [f"{word!r} is unknown to the vocabulary: its figures are of the unknown token" for word in sorted(unknown)]
     notes += [
         f"group {name!r} has one member, {words[0]!r}: its figures are of that word, not of a group"
@@ -160,7 +163,7 @@ def score_templates(reader: Reader, templates: Templates, resampling: Resampling
     ]
     sets = np.array([name for _, (name, _) in cells])
     of_group = np.array([name for name, _ in members])
-    by_group = {name: totals[:, :, of_group == name].mean(-1) for name in templates.groups}
+    by_group = {name: corrected[:, :, of_group == name].mean(-1) for name in templates.groups}
     names = list(templates.groups)
     differences = [
         _difference(chosen, (first, second), [by_group[first], by_group[second]], cells, sets == chosen, resampling)
@@ -179,19 +182,19 @@ def _difference(
     chosen: Any,
     resampling: Resampling,
 ) -> GroupDifference:
-    """Scores of two groups, each [given or prior, cells]."""
-    first, second = (each[0] - each[1] for each in scores)
-    corrected, plain = (first - second)[chosen], (scores[0][0] - scores[1][0])[chosen]
+    """Scores of two groups, each [attribute or group asked, cells]."""
+    (first, group_first), (second, group_second) = (each[:, chosen] for each in scores)
+    difference = first - second
     words = [word for (_, (_, word)), taken in zip(cells, chosen, strict=True) if taken]
     by_word: dict[str, list[float]] = {}
-    for word, value in zip(words, corrected.tolist(), strict=True):
+    for word, value in zip(words, difference.tolist(), strict=True):
         by_word.setdefault(word, []).append(value)
     return GroupDifference(
         attributes=attributes,
         groups=groups,
-        associations=(float(first[chosen].mean()), float(second[chosen].mean())),
-        difference=resampling.mean(corrected),
-        plain=resampling.mean(plain),
+        associations=(float(first.mean()), float(second.mean())),
+        difference=resampling.mean(difference),
+        group_asked=resampling.mean(group_first - group_second),
         cells=len(words),
         by_attribute={word: float(np.mean(values)) for word, values in by_word.items()},
     )
