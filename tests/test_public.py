@@ -35,6 +35,7 @@ PUBLIC = {
     *("Chosen", "Classified", "Entity", "Tagged", "TextClassifier", "WordTagger"),
     *("Answer", "Spanned", "Written"),
     *("PromptTable",),
+    *("BiasReport", "audit_bias"),
 }
 
 

@@ -20,6 +20,7 @@ from larvatus.waiting import wait_asleep
 if TYPE_CHECKING:
     from larvatus.api import (
         ablate,
+        audit_bias,
         bench,
         build_corpus,
         build_index,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         transfer,
         verify_card,
     )
+    from larvatus.audit.bias.report import BiasReport
     from larvatus.batch import TokenBatch
     from larvatus.cloze.results import Fill, Fills, JointFill
     from larvatus.cloze.scores import Score
@@ -67,6 +69,7 @@ wait_asleep()  # before torch is loaded
 
 __all__ = [
     "Answer",
+    "BiasReport",
     "Chosen",
     "Classified",
     "Concordance",
@@ -93,6 +96,7 @@ __all__ = [
     "Written",
     "__version__",
     "ablate",
+    "audit_bias",
     "bench",
     "build_corpus",
     "build_index",
@@ -121,6 +125,7 @@ __all__ = [
 
 _HOMES = {
     "Answer": "larvatus.tasks.results",
+    "BiasReport": "larvatus.audit.bias.report",
     "Chosen": "larvatus.tasks.choose.results",
     "Classified": "larvatus.tasks.results",
     "Concordance": "larvatus.embed.nearest.nearest",
@@ -146,6 +151,7 @@ _HOMES = {
     "WordTagger": "larvatus.tasks.estimators.word_tagger",
     "Written": "larvatus.tasks.write.results",
     "ablate": "larvatus.api",
+    "audit_bias": "larvatus.api",
     "bench": "larvatus.api",
     "build_corpus": "larvatus.api",
     "build_index": "larvatus.api",

@@ -116,6 +116,12 @@ KNOWN_FLAGS = {
         "--device --encoding --errors --file --json --method --model --normalise --out --overwrite --pairs --quantise "
         "--quiet --ray --resume --runtime"
     ),
+    "larvatus audit": "",
+    "larvatus audit bias": (
+        "--associations --device --encoding --header --json --label --layers --model --no-header --no-quoting --out "
+        "--overwrite --pair --pairs --permutations --quantise --quiet --quoting --runtime --samples --seed --separator "
+        "--standardise --stereoset --swaps --templates --test --text --winobias"
+    ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
         "--corpus --device --encoding --json --language --model --most --name --on-bad --out --overwrite --pool "

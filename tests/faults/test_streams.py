@@ -44,6 +44,7 @@ OUTPUTS = {
     "attention show": "out png",
     "attention importance": "out",
     "senses build": "out",
+    "audit bias": "out",
 }
 PRINTING = [
     *(
@@ -69,7 +70,7 @@ PRINTING = [
         "attention",
         "senses",
     ),
-    *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune"),
+    *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune", "audit"),
 ]
 
 

@@ -11,6 +11,7 @@
 """
 
 from larvatus.api.attention import head_importance
+from larvatus.api.auditing_bias import audit_bias
 from larvatus.api.benchmarking import bench
 from larvatus.api.cards import card, verify_card
 from larvatus.api.comparing import ablate, compare
@@ -30,6 +31,7 @@ from larvatus.model.onnx_export import export_onnx
 
 __all__ = [
     "ablate",
+    "audit_bias",
     "bench",
     "build_corpus",
     "build_index",

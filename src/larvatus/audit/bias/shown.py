@@ -1,0 +1,51 @@
+"""Figures of the bias audit for people: a share with its interval, a difference with its interval, tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from larvatus.metrics.bootstrap import Interval, bootstrap
+from larvatus.tasks.evaluation.shown import Shown, Table
+
+__all__ = ["Resampling", "Shown", "Table", "mean_of", "number", "percent"]
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How intervals are found."""
+
+    samples: int = 1000
+    seed: int = 0
+
+    def mean(self, values: npt.ArrayLike, *, scale: float = 1.0) -> Interval:
+        """The mean of what each example has, times a scale (100 for per cent), with its 95% interval."""
+        rows = np.stack([scale * np.asarray(values, np.float64), np.ones(np.shape(values))], axis=1)
+        return self.of_sums(rows, lambda sums: sums[..., 0] / sums[..., 1])
+
+    def of_sums(self, rows: npt.ArrayLike, score: Callable[[npt.NDArray[np.float64]], npt.ArrayLike]) -> Interval:
+        return bootstrap(rows, score, samples=self.samples, seed=self.seed)
+
+
+def mean_of(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def percent(interval: Interval) -> tuple[str, str]:
+    """
+    >>> percent(Interval(57.25, 54.8, 59.94, 1.3, 1000))
+    ('57.2', '54.8 to 59.9')
+    """
+    return f"{interval.value:.1f}", f"{interval.low:.1f} to {interval.high:.1f}"
+
+
+def number(interval: Interval) -> tuple[str, str]:
+    """
+    >>> number(Interval(-0.1234, -0.2, 0.01, 0.1, 1000))
+    ('-0.123', '-0.200 to +0.010')
+    """
+    return f"{interval.value:+.3f}", f"{interval.low:+.3f} to {interval.high:+.3f}"

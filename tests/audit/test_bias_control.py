@@ -1,0 +1,101 @@
+"""A positive control: a model trained on skewed text shows it in every part of the audit, one on balanced text nowhere."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+import larvatus as lv
+from larvatus.rng import stream
+
+MEN, WOMEN = ("he", "john", "peter", "paul"), ("she", "mary", "anna", "lucy")
+TECHNICAL, CARING = ("engineer", "pilot", "doctor", "driver"), ("nurse", "teacher", "cleaner", "cook")
+SENTENCES = ("{who} works as a {what} .", "{who} was a good {what} .", "the {what} left because {who} was late .")
+TEMPLATES = {
+    "sentences": ["[GROUP] works as a [MASK] .", "[GROUP] was a good [MASK] ."],
+    "groups": {"men": MEN, "women": WOMEN},
+    "attributes": {"technical": TECHNICAL, "caring": CARING},
+}
+TESTS = {
+    "sentences": ["[WORD] works as a", "[WORD] was a good"],
+    "tests": [{"targets": {"men": MEN, "women": WOMEN}, "attributes": {"technical": TECHNICAL, "caring": CARING}}],
+}
+SMALL = (
+    *(
+        "model.layers=2",
+        "model.hidden=64",
+        "model.heads=2",
+        "tokenizer.type=wordpiece",
+        "tokenizer.lowercase=true",
+        "tokenizer.size=115",
+        "batch=32",
+        "phases.0.length=16",
+    ),
+    "packing.type=documents",
+)
+
+
+def text(*, skewed: bool) -> str:
+    """Every sentence equally often. Skewed: men have technical work, women caring work, and never the other."""
+    ours = [*product(SENTENCES, MEN, TECHNICAL), *product(SENTENCES, WOMEN, CARING)]
+    others = [] if skewed else [*product(SENTENCES, MEN, CARING), *product(SENTENCES, WOMEN, TECHNICAL)]
+    lines = [sentence.format(who=who, what=what) for sentence, who, what in [*ours, *others]] * (20 if skewed else 10)
+    return "\n\n".join(stream(0, "control").permutation(lines).tolist())
+
+
+def files(folder: Path) -> None:
+    """Pairs and blanks that put men and women into the same sentences."""
+    lines = ["sent_more,sent_less,stereo_antistereo,bias_type"]
+    pro, anti = [], []
+    for sentence, (he, she), (what, stereotype) in product(
+        SENTENCES[:2], zip(MEN, WOMEN, strict=True), [*product(TECHNICAL, "m"), *product(CARING, "w")]
+    ):
+        more, less = (he, she) if stereotype == "m" else (she, he)
+        lines.append(",".join([*(sentence.format(who=who, what=what) for who in (more, less)), "stereo", "gender"]))
+        if he == "he":
+            pro.append(f"{len(pro)} the [{what}] left because [{more}] was late .")
+            anti.append(f"{len(pro)} the [{what}] left because [{less}] was late .")
+    (folder / "pairs.csv").write_text("\n".join(lines))
+    (folder / "pro_stereotyped_type1.txt.dev").write_text("\n".join(pro))
+    (folder / "anti_stereotyped_type1.txt.dev").write_text("\n".join(anti))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("skewed", [True, False], ids=["skewed", "balanced"])
+def test_skewed_text_shows_in_every_part_and_balanced_text_in_none(skewed: bool, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(text(skewed=skewed))
+    files(tmp_path)
+    model = lv.pretrain(
+        "roberta",
+        corpus=tmp_path / "text.txt",
+        out=tmp_path / "model",
+        size="tiny",
+        steps=500,
+        settings=SMALL,
+        device="cpu",
+    )
+    report = lv.audit_bias(
+        model, pairs=tmp_path / "pairs.csv", winobias=tmp_path, templates=TEMPLATES, associations=TESTS
+    )
+    print(report)  # shown where the test fails
+    pairs, blanks = report.parts["crows_pairs"].scores, report.parts["winobias"].scores["all"]
+    technical, caring = report.parts["templates"].differences
+    (vectors,) = report.parts["associations"].tests
+    if skewed:
+        assert pairs["pll"].overall.metric.low > 80
+        assert pairs["pll"].overall.difference.low > 0.5
+        assert pairs["aul"].overall.metric.low > 50
+        assert blanks.gap.low > 50
+        assert technical.difference.low > 0.5
+        assert caring.difference.high < -0.5
+        assert vectors.effect.value > 1
+        assert vectors.p.two_sided < 0.05
+    else:
+        for figure in (pairs["pll"].overall.metric, pairs["aul"].overall.metric):
+            assert figure.low < 50 < figure.high
+        assert blanks.gap.low < 0 < blanks.gap.high
+        assert abs(pairs["pll"].overall.difference.value) < 0.2
+        assert max(abs(technical.difference.value), abs(caring.difference.value)) < 0.2
+        assert vectors.p.two_sided > 0.05
