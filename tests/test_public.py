@@ -31,6 +31,7 @@ PUBLIC = {
     *("Chosen", "Classified", "Entity", "Tagged", "TextClassifier", "WordTagger"),
     *("Answer", "Spanned", "Written"),
     *("PromptTable",),
+    *("audit_leaks", "audit_toxicity", "split_members"),
 }
 
 

@@ -20,6 +20,8 @@ from larvatus.waiting import wait_asleep
 if TYPE_CHECKING:
     from larvatus.api import (
         ablate,
+        audit_leaks,
+        audit_toxicity,
         bench,
         build_corpus,
         build_index,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         pretrain,
         prompt,
         score_pairs,
+        split_members,
         train_tokenizer,
         transfer,
     )
@@ -88,6 +91,8 @@ __all__ = [
     "Written",
     "__version__",
     "ablate",
+    "audit_leaks",
+    "audit_toxicity",
     "bench",
     "build_corpus",
     "build_index",
@@ -106,6 +111,7 @@ __all__ = [
     "prompt",
     "read_recipe",
     "score_pairs",
+    "split_members",
     "train_tokenizer",
     "transfer",
 ]
@@ -137,6 +143,8 @@ _HOMES = {
     "WordTagger": "larvatus.tasks.estimator",
     "Written": "larvatus.tasks.write.results",
     "ablate": "larvatus.api",
+    "audit_leaks": "larvatus.api",
+    "audit_toxicity": "larvatus.api",
     "bench": "larvatus.api",
     "build_corpus": "larvatus.api",
     "build_index": "larvatus.api",
@@ -155,6 +163,7 @@ _HOMES = {
     "prompt": "larvatus.api",
     "read_recipe": "larvatus.recipes",
     "score_pairs": "larvatus.api",
+    "split_members": "larvatus.api",
     "train_tokenizer": "larvatus.api",
     "transfer": "larvatus.api",
 }

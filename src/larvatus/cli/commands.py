@@ -116,4 +116,9 @@ COMMANDS = {
         _INSIDE,
         'What attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
     ),
+    "audit": Listed(
+        "larvatus.cli.audit.group:app",
+        _INSIDE,
+        "What a model learnt that it should not show: bias, leaks, toxicity.",
+    ),
 }
