@@ -42,6 +42,9 @@ OUTPUTS = {
     "attention show": "out png",
     "attention importance": "out",
     "senses build": "out",
+    "audit leaks": "out",
+    "audit split": "out",
+    "audit toxicity": "out",
 }
 PRINTING = [
     *(
@@ -58,7 +61,7 @@ PRINTING = [
         "export",
     ),
     *("corpus verify", "isotropy", "similar", "similar words", "similar evaluate", "attention", "senses"),
-    *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune"),
+    *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune", "audit"),
 ]
 
 

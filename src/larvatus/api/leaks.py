@@ -19,6 +19,7 @@ from larvatus.audit.leaks.exposure import ExposureOptions, exposures
 from larvatus.audit.leaks.membership import membership
 from larvatus.audit.leaks.report import LeakReport
 from larvatus.audit.leaks.restoration import RestorationOptions, restoration
+from larvatus.cloze.likelihood import find_reader
 from larvatus.corpus.canaries import read_canaries
 from larvatus.errors import DataError, UsageError
 from larvatus.flags import Flag
@@ -138,11 +139,12 @@ def _of_texts(
     told = membership(
         model, members, held_out, energy, reference=reference, progress=lambda done: progress("texts", done)
     )
-    restored = None
-    if chosen.spans:
+    restored, notes = None, _notes(inside, outside, len(outside.texts) - len(held_out))
+    if chosen.spans and find_reader(model.network) is not None:
+        notes += ("the model reads left to right: masked names and numbers are not asked for",)
+    elif chosen.spans:
         spans = RestorationOptions(spans=chosen.spans, seed=chosen.seed)
         restored = restoration(model, members, held_out, spans, progress=lambda done: progress("texts restored", done))
-    notes = _notes(inside, outside, len(outside.texts) - len(held_out))
     return {"membership": told, "restoration": restored, "notes": notes}
 
 

@@ -19,8 +19,8 @@ from larvatus.audit.toxicity.beside import BeforeAfter, before_after
 from larvatus.audit.toxicity.judges import Classifier, Judge, WordList
 from larvatus.audit.toxicity.measure import Toxicity, ToxicityOptions, toxicity
 from larvatus.audit.toxicity.prompts import NEUTRAL, read_prompts
+from larvatus.audit.toxicity.stereotypes import read_stereotypes
 from larvatus.errors import DataError, UsageError
-from larvatus.evaluation.pair_files import read_pairs
 from larvatus.flags import Flag
 from larvatus.model import Model, load
 from larvatus.outputs import check_outputs, write_output
@@ -41,7 +41,7 @@ class ToxicitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     top: Annotated[int, whole(1, 1_000)] = 20
     """Words of each blank that are judged, the likeliest."""
     pairs: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """With --beside: stereotyped<TAB>other sentences, to see what happens to that bias."""
+    """With --beside: stereotyped<TAB>other sentences, or CrowS-Pairs: to see what happens to that bias."""
     documents: Count = 1_000
     """With --beside: documents of --corpus, drawn at random."""
     masks: Masks = 10
@@ -100,7 +100,7 @@ def audit_toxicity(
     inputs = [str(each) for each in (prompts, chosen.words, chosen.pairs) if each is not None]
     check_outputs(path, overwrite=overwrite, inputs=inputs)
     asked = read_prompts(NEUTRAL if prompts is None else prompts)
-    pairs = () if chosen.pairs is None else read_pairs([str(chosen.pairs)])
+    pairs = () if chosen.pairs is None else read_stereotypes(chosen.pairs)
     loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
     other = beside if isinstance(beside, Model | None) else load(beside, device=str(loaded.device))
     judge = _judge(chosen, loaded)

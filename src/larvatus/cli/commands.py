@@ -7,6 +7,7 @@ from larvatus.cli.lazy import Listed
 _START, _TEXT, _TRAIN = "Getting started", "Text", "Pretraining"
 _WRITE = "Generation"
 _USE, _TASKS, _VECTORS, _INSIDE = "Masked language model", "Tasks", "Vectors", "Inside a model"
+_AUDIT = "Before it is shipped"
 
 COMMANDS = {
     "demo": Listed(
@@ -118,7 +119,7 @@ COMMANDS = {
     ),
     "audit": Listed(
         "larvatus.cli.audit.group:app",
-        _INSIDE,
+        _AUDIT,
         "What a model learnt that it should not show: bias, leaks, toxicity.",
     ),
 }

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 _HALVINGS = 60  # of an interval of length 1: below what a double tells apart
 
 
@@ -20,27 +22,31 @@ def clopper_pearson(right: int, total: int, level: float = 0.95) -> tuple[float,
     if not 0 <= right <= total or total == 0:
         raise ValueError(f"{right} of {total} is no share")
     tail = (1 - level) / 2
-    low = 0.0 if right == 0 else _crossing(lambda share: 1 - at_most(right - 1, total, share), tail)
-    high = 1.0 if right == total else _crossing(lambda share: -at_most(right, total, share), -tail)
+    fewer, as_many = at_most(right - 1, total), at_most(right, total)
+    low = 0.0 if right == 0 else _crossing(lambda share: 1 - fewer(share), tail)
+    high = 1.0 if right == total else _crossing(lambda share: -as_many(share), -tail)
     return low, high
 
 
-def at_most(count: int, total: int, share: float) -> float:
-    """P(X ≤ count) of a binomial variable.
+def at_most(count: int, total: int) -> Callable[[float], float]:
+    """P(X ≤ count) of a binomial variable, as a function of the share.
 
-    >>> round(at_most(1, 4, 0.5), 4)
+    >>> round(at_most(1, 4)(0.5), 4)
     0.3125
     """
-    if share <= 0.0 or count >= total:
-        return 1.0
-    if share >= 1.0:
-        return 0.0
-    yes, no, whole = math.log(share), math.log1p(-share), math.lgamma(total + 1)
-    terms = (
-        math.exp(whole - math.lgamma(k + 1) - math.lgamma(total - k + 1) + k * yes + (total - k) * no)
-        for k in range(count + 1)
-    )
-    return min(1.0, math.fsum(terms))
+    counts = np.arange(count + 1)
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
+    ways = factorials[total] - factorials[counts] - factorials[total - counts]
+
+    def probability(share: float) -> float:
+        if share <= 0.0 or count >= total:
+            return 1.0
+        if share >= 1.0:
+            return 0.0
+        logs = ways + counts * math.log(share) + (total - counts) * math.log1p(-share)
+        return min(1.0, float(np.exp(logs).sum()))
+
+    return probability
 
 
 def _crossing(rising: Callable[[float], float], goal: float) -> float:

@@ -38,6 +38,7 @@ from larvatus.metrics.exact_binomial import clopper_pearson
 from larvatus.model import Model
 from larvatus.ranges import Seed, check_ranges, whole
 from larvatus.rng import stream
+from larvatus.text.tokenizer import Tokenizer
 
 UNKNOWN = 1 / math.log(2)
 """Bits of exposure that a secret has on average if nothing of it was learnt."""
@@ -180,24 +181,33 @@ def _drawn(space: int, options: ExposureOptions, number: int) -> Any:
 
 
 def _scores(model: Model, canaries: Canaries, canary: Canary, secrets: Sequence[int]) -> Doubles:
-    """log p of each secret in the canary's sentence."""
+    """log p of each secret in the canary's sentence; of a left-to-right model, of the sentence."""
     texts = [canaries.text_of(canary.name, secret) for secret in secrets]
     tokenizer, name = model.tokenizer, str(model.bundle.path)
+    spans = _hidden(tokenizer, texts, canaries, canary, name)
     if find_reader(model.network) is not None:
         return np.array([score.total for score in score_texts(model.network, tokenizer, texts, name=name)])
     predictor = the_predictor(model.network, tokenizer, what="rank canaries", name=name)
-    unknown, room = tokenizer.id(tokenizer.special.unk), predictor.room(tokenizer)
-    start = len(canaries.format.replace("{name}", canary.name).partition("{digits}")[0])
+    room = predictor.room(tokenizer)
+    if max(len(span.ids) for span in spans) > room:
+        raise DataError(f"{name} reads {room} tokens at once, too few for {canary.text!r}")
+    return read_spans(predictor, tokenizer, spans).log_probabilities
+
+
+def _hidden(
+    tokenizer: Tokenizer, texts: Sequence[str], canaries: Canaries, canary: Canary, name: str
+) -> list[HiddenSpan]:
+    """The tokens of each secret; refused where the vocabulary cannot tell secrets apart."""
+    unknown = tokenizer.id(tokenizer.special.unk)
+    start = len(canaries.format.partition("{digits}")[0].replace("{name}", canary.name))
     spans = []
     for alignment in tokenizer.encode_many(texts):
         tokens = tokens_of(alignment, start, start + canaries.digits)
         hidden = alignment.ids[tokens.start : tokens.stop]
         if not len(hidden) or (hidden == unknown).any():
             raise DataError(f"the vocabulary of {name} cannot spell secrets such as {canary.secret}: it has no digits")
-        if len(alignment) > room:
-            raise DataError(f"{name} reads {room} tokens at once, too few for {canary.text!r}")
         spans.append(HiddenSpan(alignment.ids, tokens.start, tokens.stop))
-    return read_spans(predictor, tokenizer, spans).log_probabilities
+    return spans
 
 
 def _rises(repeats: Sequence[int], bits: Sequence[float], seed: int) -> tuple[float | None, float | None]:
