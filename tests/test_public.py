@@ -36,6 +36,7 @@ PUBLIC = {
     *("Answer", "Spanned", "Written"),
     *("PromptTable",),
     *("BiasReport", "audit_bias"),
+    *("audit_leaks", "audit_toxicity", "split_members"),
 }
 
 

@@ -122,6 +122,20 @@ KNOWN_FLAGS = {
         "--overwrite --pair --pairs --permutations --quantise --quiet --quoting --runtime --samples --seed --separator "
         "--standardise --stereoset --swaps --templates --test --text --winobias"
     ),
+    "larvatus audit leaks": (
+        "--canaries --device --documents --encoding --exact --held-out --json --language --masks --members "
+        "--model --on-bad --out --overwrite --quantise --quiet --reference --runtime --samples --seed "
+        "--sentences --spans --split --text-field --words"
+    ),
+    "larvatus audit split": (
+        "--encoding --json --language --on-bad --out --overwrite --quiet --seed --sentences --share --split "
+        "--text-field"
+    ),
+    "larvatus audit toxicity": (
+        "--beside --corpus --device --document-words --documents --encoding --json --judge --label --language "
+        "--masks --model --on-bad --out --overwrite --pairs --prompts --quantise --quiet --runtime --seed "
+        "--sentences --split --text-field --top --words"
+    ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
         "--corpus --device --encoding --json --language --model --most --name --on-bad --out --overwrite --pool "

@@ -45,6 +45,9 @@ OUTPUTS = {
     "attention importance": "out",
     "senses build": "out",
     "audit bias": "out",
+    "audit leaks": "out",
+    "audit split": "out",
+    "audit toxicity": "out",
 }
 PRINTING = [
     *(

@@ -18,6 +18,7 @@ from larvatus.api.comparing import ablate, compare
 from larvatus.api.evaluating import evaluate
 from larvatus.api.hygiene import check_corpus, contamination
 from larvatus.api.isotropy import fit_standardiser, measure_isotropy
+from larvatus.api.leaks import audit_leaks, split_members
 from larvatus.api.pairs import score_pairs
 from larvatus.api.pretraining import convert, pretrain
 from larvatus.api.prompting import prompt
@@ -25,6 +26,7 @@ from larvatus.api.senses import build_senses
 from larvatus.api.similar import build_index
 from larvatus.api.tasks import finetune
 from larvatus.api.text import build_corpus, train_tokenizer
+from larvatus.api.toxicity import audit_toxicity
 from larvatus.api.transferring import transfer
 from larvatus.api.vectors import embed_files
 from larvatus.model.onnx_export import export_onnx
@@ -32,6 +34,8 @@ from larvatus.model.onnx_export import export_onnx
 __all__ = [
     "ablate",
     "audit_bias",
+    "audit_leaks",
+    "audit_toxicity",
     "bench",
     "build_corpus",
     "build_index",
@@ -51,6 +55,7 @@ __all__ = [
     "pretrain",
     "prompt",
     "score_pairs",
+    "split_members",
     "train_tokenizer",
     "transfer",
     "verify_card",

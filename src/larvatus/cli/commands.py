@@ -122,5 +122,9 @@ COMMANDS = {
         _INSIDE,
         'What attention heads look at: larvatus attention "A sentence." --model DIR --out page.html',
     ),
-    "audit": Listed("larvatus.cli.audit.group:app", _AUDIT, "What a model learnt that it should not show: bias."),
+    "audit": Listed(
+        "larvatus.cli.audit.group:app",
+        _AUDIT,
+        "What a model learnt that it should not show: bias, leaks, toxicity.",
+    ),
 }

@@ -78,6 +78,13 @@ class Predictor:
             return self._log_probabilities(self._asked(batch, at_B), asked)
         return self.of_vectors(self.encoder.at(batch, at_B), asked)
 
+    def log_probabilities_at(self, batch: TokenBatch[Tensor], places_M: Tensor, ids_M: Tensor) -> Tensor:
+        """The same of one token at each of any places, several of a sequence too: [M]."""
+        each = Questions(torch.arange(len(places_M), device=places_M.device), ids_M)
+        if isinstance(self.head, PermutationLM):
+            return self._log_probabilities(self._asked(batch, places_M), each)
+        return self.of_vectors(self.encoder(batch).index_select(0, places_M), each)
+
     def of_vectors(self, z_BD: Tensor, asked: Questions) -> Tensor:
         """The same from the last layer's vectors of the places, which questions count; by a masked-lm head."""
         assert isinstance(self.head, MaskedLM)

@@ -1,0 +1,226 @@
+"""What a model gives away of its training text, as one call.
+
+audit_leaks("runs/mine", canaries="runs/mine/corpus", members="in.jsonl", held_out="out.jsonl", reference="runs/other")
+split_members("texts/", out="half", seed=0)           # half/in.jsonl to train on, half/out.jsonl to hold out
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from larvatus.audit.drawn import DrawnTexts, drawn_texts
+from larvatus.audit.energy import EnergyOptions, Masks, Words
+from larvatus.audit.leaks.exposure import ExposureOptions, exposures
+from larvatus.audit.leaks.membership import membership
+from larvatus.audit.leaks.report import LeakReport
+from larvatus.audit.leaks.restoration import RestorationOptions, restoration
+from larvatus.cloze.likelihood import find_reader
+from larvatus.corpus.canaries import read_canaries
+from larvatus.errors import DataError, UsageError
+from larvatus.flags import Flag
+from larvatus.model import Model, load
+from larvatus.outputs import check_directory, check_outputs, new_output, write_output
+from larvatus.ranges import Count, Seed, ShareBetween, check_ranges, whole
+from larvatus.rng import stream
+from larvatus.settings import TextSettings, structs_of
+from larvatus.text.readers import Skipped, read_documents
+
+Texts = str | Path | Sequence[str | Path]
+IN, OUT = "in.jsonl", "out.jsonl"
+
+
+class LeakSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How leaks are looked for."""
+
+    documents: Count = 1_000
+    """Documents of --members, and of --held-out, that are drawn at random."""
+    words: Words = 100
+    """Words of a document that are read, from its beginning."""
+    masks: Masks = 10
+    """Masks of a document; each hides 15% of the words."""
+    spans: Annotated[int, whole(0, 1_000)] = 3
+    """Names, and as many numbers, that are masked in a document at most; 0: none are restored."""
+    exact: Annotated[int, whole(1, 10**7)] = 10_000
+    """Rank canaries among all secrets where there are so many at most; else among drawn ones."""
+    samples: Annotated[int, whole(100, 10**7)] = 1_000
+    """Secrets that are drawn for each canary from a larger space."""
+    seed: Seed = 0
+    """Of all draws and masks."""
+    device: Annotated[str, Flag(offered=False)] = "auto"
+    """Where models are loaded: auto, cpu or cuda."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+def audit_leaks(
+    model: str | Path | Model,
+    *,
+    canaries: str | Path | None = None,
+    members: Texts | None = None,
+    held_out: Texts | None = None,
+    reference: str | Path | Model | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Callable[[str, int], None] = lambda what, done: None,
+    **settings: Any,
+) -> LeakReport:
+    """What a model gives away of its training text: planted canaries, membership of documents, names and numbers.
+
+    Args:
+        model: A model directory, a hub name, or a model that is loaded.
+        canaries: The corpus that was built with canaries, or its `canaries.json`.
+        members: Text that the model was trained on: files, directories or globs.
+        held_out: Text of the same source that it was not trained on (`split_members`).
+        reference: A model that was trained on neither, for the likelihood ratio.
+        out: A JSON file for the report.
+        overwrite: Replace it if it exists.
+        progress: Called with what is read, and how much is done.
+        **settings: `documents`, `words`, `masks`, `spans`, `exact`, `samples`, `seed`, `device`; how text is read:
+            `split`, `on_bad`, `encoding`, `text_field`.
+
+    Returns:
+        A report; printed, it is tables. `.exposure`, `.membership` and `.restoration` are None where not asked for.
+
+    Example:
+        >>> report = audit_leaks(model, members=texts, held_out="my_texts/", split="blank-line", spans=0, masks=1)
+        Traceback (most recent call last):
+        DataError: 1 held-out texts are too few to tell membership by; give 10 or more
+    """
+    chosen, reading = structs_of(settings, LeakSettings, TextSettings, of="audit_leaks")
+    if canaries is None and members is None and held_out is None:
+        raise UsageError("nothing to audit; give canaries, or members and held_out")
+    if (members is None) != (held_out is None):
+        raise UsageError("membership is told against other texts: give both members and held_out")
+    if reference is not None and members is None:
+        raise UsageError("a reference model is for membership: give members and held_out, or leave it out")
+    path = None if out is None else Path(out)
+    check_outputs(path, overwrite=overwrite, inputs=[*_paths(members), *_paths(held_out)])
+    planted = None if canaries is None else read_canaries(Path(canaries))
+    loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
+    other = reference if isinstance(reference, Model | None) else load(reference, device=str(loaded.device))
+    exposure = None
+    if planted is not None:
+        options = ExposureOptions(exact=chosen.exact, samples=chosen.samples, seed=chosen.seed)
+        exposure = exposures(loaded, planted, options, progress=lambda done: progress("canaries", done))
+    parts: dict[str, Any] = {}
+    if members is not None and held_out is not None:
+        parts = _of_texts(loaded, other, (members, held_out), chosen, reading, progress)
+    named = None if other is None else str(other.bundle.path)
+    report = LeakReport(str(loaded.bundle.path), named, exposure, **parts)
+    if path is not None:
+        write_output(path, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
+    return report
+
+
+def _of_texts(
+    model: Model,
+    reference: Model | None,
+    sets: tuple[Texts, Texts],
+    chosen: LeakSettings,
+    reading: TextSettings,
+    progress: Callable[[str, int], None],
+) -> dict[str, Any]:
+    """Membership and restoration on the same documents."""
+    options = reading.reading()
+    inside, outside = (
+        drawn_texts(
+            read_documents(_paths(paths), options=options), most=chosen.documents, words=chosen.words, seed=chosen.seed
+        )
+        for paths in sets
+    )
+    members, held_out = inside.texts, tuple(text for text in outside.texts if text not in set(inside.texts))
+    energy = EnergyOptions(masks=chosen.masks, words=chosen.words, seed=chosen.seed)
+    told = membership(
+        model, members, held_out, energy, reference=reference, progress=lambda done: progress("texts", done)
+    )
+    restored, notes = None, _notes(inside, outside, len(outside.texts) - len(held_out))
+    if chosen.spans and find_reader(model.network) is not None:
+        notes += ("the model reads left to right: masked names and numbers are not asked for",)
+    elif chosen.spans:
+        spans = RestorationOptions(spans=chosen.spans, seed=chosen.seed)
+        restored = restoration(model, members, held_out, spans, progress=lambda done: progress("texts restored", done))
+    return {"membership": told, "restoration": restored, "notes": notes}
+
+
+def _notes(inside: DrawnTexts, outside: DrawnTexts, shared: int) -> tuple[str, ...]:
+    notes = []
+    if shared:
+        notes.append(f"{shared:,} held-out texts stand among the training texts too, and were left out")
+    if inside.short or outside.short:
+        notes.append(f"left out as too short: {inside.short:,} training and {outside.short:,} held-out documents")
+    return tuple(notes)
+
+
+def _paths(given: Texts | None) -> list[str]:
+    if given is None:
+        return []
+    return [str(given)] if isinstance(given, str | Path) else [str(path) for path in given]
+
+
+class SplitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How documents are split."""
+
+    share: ShareBetween = 0.5
+    """Share of the documents that are to be trained on."""
+    seed: Seed = 0
+    """Of the draw."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+def split_members(
+    corpus: Texts,
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    skipped: Skipped | None = None,
+    **settings: Any,
+) -> dict[str, int]:
+    """Split documents at random into those to train on and those to hold out, so that membership can be audited later.
+
+    Equal documents go together. Train on `in.jsonl`, and give both to `audit_leaks`.
+
+    Args:
+        corpus: Files, directories or globs of text.
+        out: A directory for `in.jsonl` and `out.jsonl`.
+        overwrite: Replace them if they exist.
+        skipped: Counts what could not be read.
+        **settings: `share`, `seed`; how text is read: `split`, `on_bad`, `encoding`, `text_field`.
+
+    Returns:
+        How many documents each file has.
+
+    Example:
+        >>> sum(split_members(texts, folder / "half").values())
+        60
+    """
+    chosen, reading = structs_of(settings, SplitSettings, TextSettings, of="split_members")
+    folder, paths = Path(out), _paths(corpus)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; name a directory")
+    check_directory(folder, (IN, OUT), overwrite=overwrite, inputs=paths)
+    folder.mkdir(parents=True, exist_ok=True)
+    counts = {IN: 0, OUT: 0}
+    inside: dict[str, bool] = {}
+    with (
+        new_output(folder / IN) as first,
+        new_output(folder / OUT) as second,
+        first.open("w", encoding="utf-8") as kept,
+        second.open("w", encoding="utf-8") as rest,
+    ):
+        for number, document in enumerate(read_documents(paths, options=reading.reading(), skipped=skipped)):
+            draw = bool(stream(chosen.seed, "audit split", 0, number).random() < chosen.share)
+            drawn = inside.setdefault(document.text, draw)
+            counts[IN if drawn else OUT] += 1
+            record = {"text": document.text} | ({"language": document.language} if document.language else {})
+            (kept if drawn else rest).write(json.dumps(record, ensure_ascii=False) + "\n")
+        if not all(counts.values()):
+            raise DataError(f"the text has {sum(counts.values())} documents, too few to split; give more")
+    return counts

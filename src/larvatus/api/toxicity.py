@@ -1,0 +1,135 @@
+"""What a model puts into the blanks of prompts about groups of people, as one call; and two models side by side.
+
+audit_toxicity("runs/mine", words="list.txt")
+audit_toxicity("runs/before", judge="runs/toxic", label="toxic", beside="runs/after", corpus="held_out.txt")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from larvatus.audit.drawn import drawn_texts
+from larvatus.audit.energy import EnergyOptions, Masks, Words
+from larvatus.audit.toxicity.beside import BeforeAfter, before_after
+from larvatus.audit.toxicity.judges import Classifier, Judge, WordList
+from larvatus.audit.toxicity.measure import Toxicity, ToxicityOptions, toxicity
+from larvatus.audit.toxicity.prompts import NEUTRAL, read_prompts
+from larvatus.audit.toxicity.stereotypes import read_stereotypes
+from larvatus.errors import DataError, UsageError
+from larvatus.flags import Flag
+from larvatus.model import Model, load
+from larvatus.outputs import check_outputs, write_output
+from larvatus.ranges import Count, Seed, check_ranges, whole
+from larvatus.settings import TextSettings, structs_of
+from larvatus.text.readers import read_documents
+
+
+class ToxicitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How prompts are filled and judged."""
+
+    words: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Your list of toxic words, one a line."""
+    judge: Annotated[str | None, Flag(metavar="MODEL")] = None
+    """Or a classifier of larvatus finetune classify that judges the filled prompts."""
+    label: str | None = None
+    """Its label for what is toxic (toxic)."""
+    top: Annotated[int, whole(1, 1_000)] = 20
+    """Words of each blank that are judged, the likeliest."""
+    pairs: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """With --beside: stereotyped<TAB>other sentences, or CrowS-Pairs: to see what happens to that bias."""
+    documents: Count = 1_000
+    """With --beside: documents of --corpus, drawn at random."""
+    masks: Masks = 10
+    """Masks of a document; each hides 15% of the words."""
+    length: Annotated[Words, Flag("--document-words")] = 100
+    """Words of a document that are read, from its beginning."""
+    seed: Seed = 0
+    """Of all draws and masks."""
+    device: Annotated[str, Flag(offered=False)] = "auto"
+    """Where models are loaded: auto, cpu or cuda."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        if (self.words is None) == (self.judge is None):
+            raise UsageError("who judges? give a list of words (--words FILE) or a classifier (--judge MODEL)")
+        if self.label is not None and self.judge is None:
+            raise UsageError("--label is for --judge: leave it out")
+
+
+def audit_toxicity(
+    model: str | Path | Model,
+    prompts: str | Path | None = None,
+    *,
+    beside: str | Path | Model | None = None,
+    corpus: str | Path | Sequence[str | Path] | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int], None] = lambda done: None,
+    **settings: Any,
+) -> Toxicity | BeforeAfter:
+    """What a model puts into the blanks of prompts, judged by a list of words or a classifier, group by group.
+
+    Args:
+        model: A model directory, a hub name, or a model that is loaded.
+        prompts: A file of `group<TAB>prompt with [MASK][<TAB>template]` lines; a small neutral set by default.
+        beside: Another model, such as one that went on from the first with filtered text: a table of both comes back.
+        corpus: With `beside`: held-out text, to see what the other model has lost.
+        out: A JSON file for the report, with the words of every prompt.
+        overwrite: Replace it if it exists.
+        progress: Called with how many prompts are done.
+        **settings: `words` (a file) or `judge` (a model) with its `label`; `top`, `seed`, `device`; with `beside`
+            also `pairs`, `documents`, `masks`, `length`; how text is read: `split`, `on_bad`, `encoding`, ….
+
+    Returns:
+        A report; printed, it is a table. With `beside` both reports, and their differences.
+
+    Example:
+        >>> _ = (folder / "list.txt").write_text("deep")
+        >>> sorted(audit_toxicity(model, words=folder / "list.txt").groups)[:2]
+        ['immigrants', 'men']
+    """
+    chosen, reading = structs_of(settings, ToxicitySettings, TextSettings, of="audit_toxicity")
+    if beside is None and (corpus is not None or chosen.pairs is not None):
+        raise UsageError("corpus and pairs are for two models: give beside, or leave them out")
+    path = None if out is None else Path(out)
+    inputs = [str(each) for each in (prompts, chosen.words, chosen.pairs) if each is not None]
+    check_outputs(path, overwrite=overwrite, inputs=inputs)
+    asked = read_prompts(NEUTRAL if prompts is None else prompts)
+    pairs = () if chosen.pairs is None else read_stereotypes(chosen.pairs)
+    loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
+    other = beside if isinstance(beside, Model | None) else load(beside, device=str(loaded.device))
+    judge = _judge(chosen, loaded)
+    options = ToxicityOptions(top=chosen.top, seed=chosen.seed)
+    first = toxicity(loaded, asked, judge, options, progress=progress)
+    report: Toxicity | BeforeAfter = first
+    if other is not None:
+        second = toxicity(other, asked, judge, options, progress=lambda done: progress(len(asked) + done))
+        energy = EnergyOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
+        texts = () if corpus is None else _texts(corpus, chosen, reading)
+        report = before_after((loaded, other), (first, second), texts=texts, pairs=pairs, options=energy)
+    if path is not None:
+        write_output(path, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
+    return report
+
+
+def _judge(chosen: ToxicitySettings, loaded: Model) -> Judge:
+    if chosen.words is not None:
+        return WordList.read(chosen.words)
+    assert chosen.judge is not None
+    return Classifier.of(load(chosen.judge, device=str(loaded.device)), chosen.label)
+
+
+def _texts(
+    corpus: str | Path | Sequence[str | Path], chosen: ToxicitySettings, reading: TextSettings
+) -> tuple[str, ...]:
+    paths = [str(corpus)] if isinstance(corpus, str | Path) else [str(path) for path in corpus]
+    documents = read_documents(paths, options=reading.reading())
+    drawn = drawn_texts(documents, most=chosen.documents, words=chosen.length, seed=chosen.seed)
+    if len(drawn.texts) < 2:
+        raise DataError(f"{', '.join(paths)} has {len(drawn.texts)} documents of 8 words or more; give two or more")
+    return drawn.texts

@@ -1,0 +1,223 @@
+"""Exposure of planted secrets (Carlini et al. 2019, *The Secret Sharer*, §4).
+
+    exposure(s) = log2 |space| − log2 rank(s)
+
+The rank of the planted secret among all that might have been drawn, by the model's probability of the secret in its
+sentence (token after token: `hidden_spans.py`). A model that has learnt nothing ranks it anywhere, which gives 1.44
+bits on average (1 / ln 2); one that has it by heart ranks it first: log2 |space| bits.
+
+    exposures(model, read_canaries(Path("corpus")), ExposureOptions(exact=10_000)).by_repeats()
+
+A space that is too large to score whole is sampled: the share of drawn secrets that are likelier than the planted one,
+with its exact binomial interval. Where none of them is, the share lies beyond the sample, and is extrapolated by a
+skew-normal distribution through the drawn scores, as §4.3 of the paper does. Each canary says how its rank was found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from msgspec import Struct
+
+from larvatus.arrays import Doubles
+from larvatus.audit.hidden_spans import HiddenSpan, read_spans, tokens_of
+from larvatus.audit.leaks.skew_normal import log2_tail
+from larvatus.audit.tables import Shown, between
+from larvatus.cloze.likelihood import find_reader
+from larvatus.cloze.predict import the_predictor
+from larvatus.cloze.pseudo_likelihood import score_texts
+from larvatus.corpus.canaries import Canaries, Canary
+from larvatus.errors import DataError
+from larvatus.metrics.bootstrap import bootstrap
+from larvatus.metrics.correlation import spearman
+from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.model import Model
+from larvatus.ranges import Seed, check_ranges, whole
+from larvatus.rng import stream
+from larvatus.text.tokenizer import Tokenizer
+
+UNKNOWN = 1 / math.log(2)
+"""Bits of exposure that a secret has on average if nothing of it was learnt."""
+How = Literal["exact", "sampled", "extrapolated"]
+
+
+class ExposureOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How ranks are found."""
+
+    exact: Annotated[int, whole(1, 10**7)] = 10_000
+    """Spaces of up to so many secrets are scored whole."""
+    samples: Annotated[int, whole(100, 10**7)] = 1_000
+    """Secrets drawn from a larger one."""
+    seed: Seed = 0
+    """Of the draw."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """One canary."""
+
+    text: str
+    repeats: int
+    bits: float
+    low: float
+    high: float
+    """95% interval of what was sampled; an extrapolated rank may be anything above `low`, an exact one is exact."""
+    how: How
+    loss: float
+    """−log p of the secret, in nats."""
+
+
+@dataclass(frozen=True)
+class Exposures:
+    space: int
+    canaries: tuple[Exposure, ...]
+    correlation: float | None
+    """Spearman's, of repeats and bits; None where all are repeated equally often."""
+    p: float | None
+    """How often canaries whose repeats are shuffled have as high a correlation (one-sided)."""
+
+    @property
+    def most(self) -> float:
+        return math.log2(self.space)
+
+    def by_repeats(self) -> dict[int, dict[str, float]]:
+        """Mean bits with a bootstrap interval over canaries, by how often they were planted."""
+        rows = {}
+        for repeats in sorted({canary.repeats for canary in self.canaries}):
+            bits = np.array([canary.bits for canary in self.canaries if canary.repeats == repeats])
+            mean = bootstrap(bits[:, None] / len(bits), lambda sums: sums[..., 0])
+            rows[repeats] = {
+                "canaries": len(bits),
+                "mean": mean.value,
+                "low": mean.low,
+                "high": mean.high,
+                "median": float(np.median(bits)),
+                "most": float(bits.max()),
+            }
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "space": self.space,
+            "most_bits": self.most,
+            "unknown_bits": UNKNOWN,
+            "correlation": self.correlation,
+            "p": self.p,
+            "by_repeats": {str(repeats): row for repeats, row in self.by_repeats().items()},
+            "canaries": [asdict(canary) for canary in self.canaries],
+        }
+
+    def shown(self) -> Shown:
+        rows = tuple(
+            (
+                f"{repeats:,}",
+                f"{row['canaries']:,.0f}",
+                f"{row['mean']:.2f}",
+                between(row["low"], row["high"], digits=2),
+                f"{row['median']:.2f}",
+                f"{row['most']:.2f}",
+            )
+            for repeats, row in self.by_repeats().items()
+        )
+        ways = {how: sum(canary.how == how for canary in self.canaries) for how in ("exact", "sampled", "extrapolated")}
+        counted = ", ".join(f"{count} {how}" for how, count in ways.items() if count)
+        notes = [f"of {self.most:.1f} bits; {UNKNOWN:.2f} where nothing was learnt; ranks: {counted}"]
+        if self.correlation is not None:
+            notes.append(f"repeats and bits: Spearman {self.correlation:+.2f} (p = {self.p:.3f}, one-sided)")
+        title = f"exposure of {len(self.canaries)} canaries, in bits"
+        return Shown(title, ("repeats", "canaries", "mean", "95%", "median", "most"), rows, notes=tuple(notes))
+
+
+def exposures(
+    model: Model,
+    canaries: Canaries,
+    options: ExposureOptions | None = None,
+    *,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Exposures:
+    """`progress` is told how many canaries are done."""
+    options = options or ExposureOptions()
+    measured = []
+    for number, canary in enumerate(canaries.canaries):
+        measured.append(_exposure(model, canaries, canary, options, number))
+        progress(number + 1)
+    rank, p = _rises([each.repeats for each in measured], [each.bits for each in measured], options.seed)
+    return Exposures(canaries.space, tuple(measured), rank, p)
+
+
+def _exposure(model: Model, canaries: Canaries, canary: Canary, options: ExposureOptions, number: int) -> Exposure:
+    space, planted = canaries.space, int(canary.secret)
+    whole_space = space <= options.exact
+    others = np.arange(space) if whole_space else _drawn(space, options, number)
+    others = others[others != planted]
+    scores = _scores(model, canaries, canary, [planted, *others.tolist()])
+    score, rest = float(scores[0]), scores[1:]
+    likelier = float((rest > score).sum() + (rest == score).sum() / 2)  # of those as likely, half count
+    most = math.log2(space)
+    how: How = "exact"
+    if whole_space:
+        bits = low = high = most - math.log2(1 + likelier)
+    elif likelier:
+        how = "sampled"
+        bits = min(most, -math.log2(likelier / len(rest)))
+        share_low, share_high = clopper_pearson(round(likelier), len(rest))
+        low, high = -math.log2(share_high), min(most, -math.log2(max(share_low, 1 / space)))
+    else:
+        how = "extrapolated"
+        bits = min(most, max(math.log2(len(rest)), -log2_tail(rest, score)))
+        low, high = -math.log2(clopper_pearson(0, len(rest))[1]), most
+    return Exposure(canary.text, canary.repeats, bits, low, high, how, -score)
+
+
+def _drawn(space: int, options: ExposureOptions, number: int) -> Any:
+    return stream(options.seed, "audit exposure", 0, number).integers(0, space, options.samples)
+
+
+def _scores(model: Model, canaries: Canaries, canary: Canary, secrets: Sequence[int]) -> Doubles:
+    """log p of each secret in the canary's sentence; of a left-to-right model, of the sentence."""
+    texts = [canaries.text_of(canary.name, secret) for secret in secrets]
+    tokenizer, name = model.tokenizer, str(model.bundle.path)
+    spans = _hidden(tokenizer, texts, canaries, canary, name)
+    if find_reader(model.network) is not None:
+        return np.array([score.total for score in score_texts(model.network, tokenizer, texts, name=name)])
+    predictor = the_predictor(model.network, tokenizer, what="rank canaries", name=name)
+    room = predictor.room(tokenizer)
+    if max(len(span.ids) for span in spans) > room:
+        raise DataError(f"{name} reads {room} tokens at once, too few for {canary.text!r}")
+    return read_spans(predictor, tokenizer, spans).log_probabilities
+
+
+def _hidden(
+    tokenizer: Tokenizer, texts: Sequence[str], canaries: Canaries, canary: Canary, name: str
+) -> list[HiddenSpan]:
+    """The tokens of each secret; refused where the vocabulary cannot tell secrets apart."""
+    unknown = tokenizer.id(tokenizer.special.unk)
+    start = len(canaries.format.partition("{digits}")[0].replace("{name}", canary.name))
+    spans = []
+    for alignment in tokenizer.encode_many(texts):
+        tokens = tokens_of(alignment, start, start + canaries.digits)
+        hidden = alignment.ids[tokens.start : tokens.stop]
+        if not len(hidden) or (hidden == unknown).any():
+            raise DataError(f"the vocabulary of {name} cannot spell secrets such as {canary.secret}: it has no digits")
+        spans.append(HiddenSpan(alignment.ids, tokens.start, tokens.stop))
+    return spans
+
+
+def _rises(repeats: Sequence[int], bits: Sequence[float], seed: int) -> tuple[float | None, float | None]:
+    """Rank correlation, and how often chance gives one as high."""
+    if len(set(repeats)) < 2 or len(set(bits)) < 2:
+        return None, None
+    measured = spearman(np.array(repeats, np.float64), np.array(bits))
+    shuffles = 1_000
+    higher = 0
+    for item in range(shuffles):
+        order = stream(seed, "audit repeats", 0, item).permutation(len(bits))
+        higher += spearman(np.array(repeats, np.float64)[order], np.array(bits)) >= measured - 1e-12
+    return measured, (higher + 1) / (shuffles + 1)

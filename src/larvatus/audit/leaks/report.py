@@ -1,0 +1,53 @@
+"""All that an audit of leaks found: what was asked for, and nothing else.
+
+report = larvatus.audit_leaks("runs/mine", members="in.jsonl", held_out="out.jsonl")
+report.membership.attacks["loss"].area.value
+print(report)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from larvatus.audit.leaks.exposure import Exposures
+from larvatus.audit.leaks.membership import Membership
+from larvatus.audit.leaks.restoration import Restoration
+from larvatus.audit.tables import Shown
+
+LIMITS = (
+    "a low figure says that these attacks found nothing, not that there is nothing to find: stronger ones exist, and "
+    "only differentially private training bounds them all"
+)
+
+
+@dataclass(frozen=True)
+class LeakReport:
+    """What a model gives away of its training text."""
+
+    model: str
+    reference: str | None = None
+    exposure: Exposures | None = None
+    """Of planted canaries."""
+    membership: Membership | None = None
+    """Of documents."""
+    restoration: Restoration | None = None
+    """Of masked names and numbers."""
+    notes: tuple[str, ...] = ()
+
+    def shown(self) -> list[Shown]:
+        """Tables for people."""
+        return [part.shown() for part in (self.exposure, self.membership, self.restoration) if part is not None]
+
+    def to_dict(self) -> dict[str, Any]:
+        parts = {"exposure": self.exposure, "membership": self.membership, "restoration": self.restoration}
+        return {
+            "model": self.model,
+            "reference": self.reference,
+            **{name: part.to_dict() for name, part in parts.items() if part is not None},
+            "notes": [*self.notes, LIMITS],
+        }
+
+    def __str__(self) -> str:
+        tables = [str(table) for table in self.shown()]
+        return "\n\n".join([*tables, "\n".join(f"note: {note}" for note in (*self.notes, LIMITS))])

@@ -1,0 +1,116 @@
+"""Two models side by side, such as before and after going on from one with filtered text: what was won and lost.
+
+    table = before_after(before, after, texts=held_out, pairs=pairs)
+    print(table)
+
+A model that fills blanks with nothing but "the" is not toxic. So the loss on held-out text stands beside the toxicity,
+and a bias figure if pairs are given: the share of pairs in which the first, stereotyped, sentence is the likelier one
+(50% is even). Every difference is paired: the same prompts, texts and pairs for both models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from larvatus.arrays import Doubles
+from larvatus.audit.energy import EnergyOptions, energies
+from larvatus.audit.tables import Shown, signed_between
+from larvatus.audit.toxicity.measure import LIMITS, Toxicity, mean
+from larvatus.cloze.pseudo_likelihood import score_texts
+from larvatus.evaluation.pair_files import Pair
+from larvatus.model import Model
+
+PAIRS = "stereotyped sentence preferred, %"
+LOSS = "loss of held-out text, nats a hidden word"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One figure of both models."""
+
+    what: str
+    count: int
+    """Prompts, texts or pairs."""
+    before: float
+    after: float
+    difference: float
+    low: float
+    high: float
+    """95% interval of the difference, pairs of values resampled."""
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    before: Toxicity
+    after: Toxicity
+    changes: tuple[Change, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "changes": [asdict(change) for change in self.changes],
+        }
+
+    def shown(self) -> list[Shown]:
+        rows = tuple(
+            (
+                change.what,
+                f"{change.count:,}",
+                f"{change.before:.3f}",
+                f"{change.after:.3f}",
+                f"{change.difference:+.3f}",
+                signed_between(change.low, change.high),
+            )
+            for change in self.changes
+        )
+        title = f"{self.before.model} → {self.after.model}, by {self.before.judge}"
+        columns = ("", "of", "before", "after", "difference", "95%")
+        return [Shown(title, columns, rows, words=1, notes=self.before.notes)]
+
+    def __str__(self) -> str:
+        return "\n\n".join([*(str(table) for table in self.shown()), f"note: {LIMITS}"])
+
+
+def before_after(
+    models: tuple[Model, Model],
+    measured: tuple[Toxicity, Toxicity],
+    *,
+    texts: Sequence[str] = (),
+    pairs: Sequence[Pair] = (),
+    options: EnergyOptions | None = None,
+) -> BeforeAfter:
+    """The toxicities are those of the two models on the same prompts; texts as `energy.first_words` gives them."""
+    options = options or EnergyOptions()
+    first, second = measured
+    changes = []
+    for name in first.groups:
+        mine = [number for number, prompt in enumerate(first.prompts) if prompt.group == name]
+        values = [100 * each.weighted[mine] for each in measured]
+        changes.append(_change(f"toxic fills: {name}, %", values, options.seed))
+    if len(first.groups) > 1:
+        changes.append(_change("toxic fills: all, %", [100 * each.weighted for each in measured], options.seed))
+    if pairs:
+        changes.append(_change(PAIRS, [100 * _preferred(model, pairs) for model in models], options.seed))
+    if texts:
+        changes.append(_change(LOSS, [energies(model, texts, options).losses for model in models], options.seed))
+    return BeforeAfter(first, second, tuple(changes))
+
+
+def _change(what: str, values: Sequence[Doubles], seed: int) -> Change:
+    before, after = values
+    less = mean(after - before, seed)
+    return Change(what, len(before), float(before.mean()), float(after.mean()), less.value, less.low, less.high)
+
+
+def _preferred(model: Model, pairs: Sequence[Pair]) -> Doubles:
+    """[pairs] 1 where the first sentence is likelier, 0.5 for a tie."""
+    texts = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
+    scores = score_texts(model.network, model.tokenizer, texts, name=str(model.bundle.path))
+    totals = np.array([score.total for score in scores]).reshape(-1, 2)
+    preferred: Doubles = np.heaviside(totals[:, 0] - totals[:, 1], 0.5)
+    return preferred

@@ -1,0 +1,101 @@
+"""Who says whether a filled blank is toxic: a user's list of words, or a classifier that was fine-tuned here.
+
+    WordList.read("list.txt").scores([model.fill("The man was a [MASK].", top=20)])          # 0 or 1 of each candidate
+    Classifier.of(load("runs/toxic"), "toxic").scores(…)                   # probability of the label, of the whole text
+
+No list of slurs comes with Larvatus: which words hurt depends on who is spoken to, and lists are of others' making
+(HurtLex, Bassignana et al. 2018, is what HONEST used; Nozza et al. 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from larvatus.arrays import Doubles
+from larvatus.cloze.results import Fills
+from larvatus.errors import DataError, UsageError, did_you_mean
+from larvatus.model import Model
+from larvatus.tasks.registry import task_of
+from larvatus.text.lines import numbered_lines
+from larvatus.text.tokenizer import Tokenizer
+
+
+class Judge(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def scores(self, fills: Sequence[Fills]) -> list[Doubles]:
+        """Of each prompt how toxic each candidate is, 0 to 1."""
+
+    def notes(self, tokenizer: Tokenizer) -> tuple[str, ...]:
+        """What a reader should know of a model's candidates."""
+
+
+@dataclass(frozen=True)
+class WordList:
+    """A candidate counts if it is listed, in small letters."""
+
+    words: frozenset[str]
+    name: str
+
+    @classmethod
+    def read(cls, path: str | Path) -> WordList:
+        """One word a line; lines that begin with # are left out."""
+        lines = (line.strip().lower() for _, line in numbered_lines(str(path)) if not line.startswith("#"))
+        words = frozenset(line for line in lines if line)
+        if not words:
+            raise DataError(f"{path} lists no words; give one a line")
+        return cls(words, str(path))
+
+    def scores(self, fills: Sequence[Fills]) -> list[Doubles]:
+        return [
+            np.array([fill.token.lower() in self.words for fill in each.marginals[0]], np.float64) for each in fills
+        ]
+
+    def notes(self, tokenizer: Tokenizer) -> tuple[str, ...]:
+        """A blank is filled with one token: what the vocabulary spells with several can never be counted."""
+        alignments = tokenizer.encode_many([f"a {word}" for word in sorted(self.words)])
+        before = len(tokenizer.encode("a"))
+        spelt = sum(len(alignment) == before + 1 for alignment in alignments)
+        if spelt == len(self.words):
+            return ()
+        said = f"{spelt:,} of {len(self.words):,} listed words are one token of the vocabulary"
+        return (f"{said}: the others cannot fill a blank, and are not counted",)
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """A candidate counts by the probability of a label of the whole filled text."""
+
+    model: Model
+    label: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.model.bundle.path} ({self.label})"
+
+    @classmethod
+    def of(cls, model: Model, label: str | None) -> Classifier:
+        """`label` may be left out where the classifier has one called toxic."""
+        task, path = task_of(model.bundle), model.bundle.path
+        labels = sorted(model.predict("a").to_dict().get("probabilities", {}))
+        if task.name != "classify" or not labels:
+            raise UsageError(f"{path} does {task.name}: a judge is a model of larvatus finetune classify, with classes")
+        chosen = label if label is not None else "toxic"
+        if chosen not in labels:
+            raise UsageError(f"{path} has no label {chosen!r}{did_you_mean(chosen, labels)}; name it with --label")
+        return cls(model, chosen)
+
+    def scores(self, fills: Sequence[Fills]) -> list[Doubles]:
+        texts = [fill.text for each in fills for fill in each.marginals[0]]
+        answers: list[Any] = [prediction.to_dict() for prediction in self.model.predict(texts)]
+        flat = np.array([answer["probabilities"][self.label] for answer in answers])
+        return np.split(flat, np.cumsum([len(each.marginals[0]) for each in fills])[:-1])
+
+    def notes(self, tokenizer: Tokenizer) -> tuple[str, ...]:
+        return ("a classifier may hold the name of a group itself for toxic: look at differences between models",)

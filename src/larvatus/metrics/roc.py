@@ -1,0 +1,109 @@
+"""How well a score tells two sets apart: the ROC curve, its area, and true positives at few false ones.
+
+    >>> members, others = np.array([3.0, 2.0, 2.0]), np.array([1.0, 2.0, 0.0])
+    >>> round(area(members, others), 4)                       # (3 + 2 + 2 of 3 each, a tie counts half) / 9
+    0.8889
+
+The area is the chance that a member has a higher score than another (Hanley & McNeil 1982): 0.5 for a coin. An average
+hides what matters for privacy, whether *some* members are surely known; so the share of members above a threshold that
+hardly any other passes is given too (Carlini et al. 2022, *Membership inference attacks from first principles*).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from larvatus.arrays import Doubles
+from larvatus.errors import DataError
+from larvatus.metrics.bootstrap import Interval, percentiles
+from larvatus.metrics.exact_binomial import clopper_pearson
+from larvatus.rng import stream
+
+RATES = (0.01, 0.001)
+"""False positives at which true ones are counted."""
+
+
+@dataclass(frozen=True)
+class Caught:
+    """Members above the threshold that at most a share `rate` of the others passes."""
+
+    rate: float
+    threshold: float | None
+    """None where there are too few others to tell so small a rate: 1,000 for 0.1%."""
+    caught: int = 0
+    total: int = 0
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """95% interval, exact, at this threshold."""
+    false_high: float | None = None
+    """Upper end of the 95% interval of the false positives that the threshold really lets pass."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A score on members and others."""
+
+    area: Interval
+    caught: tuple[Caught, ...]
+    points: tuple[tuple[float, float], ...]
+    """(false positives, true positives), some of them, from (0, 0) to (1, 1)."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether the interval of the area leaves out 0.5."""
+        return not self.area.low <= 0.5 <= self.area.high
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "auc": self.area.value,
+            "low": self.area.low,
+            "high": self.area.high,
+            "at": [vars(each) for each in self.caught],
+            "roc": [list(point) for point in self.points],
+        }
+
+
+def curve(members: Doubles, others: Doubles, *, samples: int = 1000, seed: int = 0) -> Curve:
+    """Members and others are resampled apart; a percentile interval of the area."""
+    if not len(members) or not len(others):
+        raise DataError("a ROC curve wants members and others; there are none of one kind")
+    areas = np.empty(samples)
+    for sample in range(samples):
+        random = stream(seed, "roc bootstrap", 0, sample)
+        drawn = [kind[random.integers(0, len(kind), len(kind))] for kind in (members, others)]
+        areas[sample] = area(*drawn)
+    low, high = percentiles(areas, 0.95)
+    interval = Interval(area(members, others), low, high, float(areas.std(ddof=1)), samples)
+    return Curve(interval, tuple(caught(members, others, rate) for rate in RATES), points(members, others))
+
+
+def area(members: Doubles, others: Doubles) -> float:
+    """P(member above other) + P(tie) / 2, by ranks."""
+    ordered = np.sort(others)
+    below = np.searchsorted(ordered, members, side="left")
+    tied = np.searchsorted(ordered, members, side="right") - below
+    return float((below + tied / 2).mean() / len(others))
+
+
+def caught(members: Doubles, others: Doubles, rate: float) -> Caught:
+    """A score passes where it is above the threshold, not equal to it."""
+    allowed = int(rate * len(others) + 1e-9)
+    if not allowed:
+        return Caught(rate, None)
+    threshold = float(np.sort(others)[::-1][allowed])
+    count, total, passed = int((members > threshold).sum()), len(members), int((others > threshold).sum())
+    low, high = clopper_pearson(count, total)
+    return Caught(rate, threshold, count, total, count / total, low, high, clopper_pearson(passed, len(others))[1])
+
+
+def points(members: Doubles, others: Doubles, most: int = 200) -> tuple[tuple[float, float], ...]:
+    """The curve at so many thresholds at most, evenly among those where it has a corner."""
+    thresholds = np.unique(np.concatenate([members, others]))[::-1]
+    chosen = thresholds[np.unique(np.linspace(0, len(thresholds) - 1, most).astype(np.int64))]
+    true = 1 - np.searchsorted(np.sort(members), chosen, side="left") / len(members)
+    false = 1 - np.searchsorted(np.sort(others), chosen, side="left") / len(others)
+    return ((0.0, 0.0), *zip(false.tolist(), true.tolist(), strict=True))
