@@ -16,6 +16,7 @@ PUBLIC = {
         "convert",
         "embed_files",
         "evaluate",
+        "evaluate_suite",
         "export_onnx",
         "finetune",
         "pretrain",
