@@ -16,9 +16,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from larvatus import notebook
 from larvatus.engine.checkpoint import changed_fields
 from larvatus.errors import ArtefactError
-from larvatus.evaluation.suite.figures import Figure, Reference
+from larvatus.evaluation.suite.cells import Row, cells_of, heads_of
+from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.suite import Suite
 from larvatus.regular_files import is_there
 from larvatus.vouched import read_vouched, write_vouched
@@ -120,6 +122,10 @@ class SuiteResults:
                     references=tuple(self.suite.references.get(id, ())),
                 )
 
+    def _repr_html_(self) -> str:
+        rows = [cells_of(row, self.labels) for row in self.rows()]
+        return notebook.table(heads_of(self.labels), rows, title=f"suite {self.suite.name}")
+
     def to_dict(self) -> dict[str, Any]:
         models = {
             role: {"name": self.labels[role], "parts": {name: msgspec.to_builtins(r) for name, r in held.items()}}
@@ -132,16 +138,3 @@ class SuiteResults:
             "not_measured": msgspec.to_builtins(self.unmeasured),
             "references": references,
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One row of the table."""
-
-    part: str
-    title: str
-    figures: dict[str, Figure]
-    """By role."""
-    reasons: dict[str, str]
-    """By role, why a part was not measured."""
-    references: tuple[Reference, ...] = ()

@@ -93,6 +93,11 @@ def run_suite(run: SuiteRun, watcher: Watcher) -> SuiteResults:
         )
     there = [part for part in parts if part.name not in absent]
     kept = _checked(run, there)
+    if run.overwrite:
+        for subject in run.subjects:
+            for part in there:
+                record_file(run.out, subject.role, part.name).unlink(missing_ok=True)
+                shutil.rmtree(run.folder(subject, part), ignore_errors=True)
     unmeasured = []
     for part in parts:
         for subject in run.subjects:
@@ -119,8 +124,7 @@ def _checked(run: SuiteRun, parts: list[Part]) -> set[tuple[str, str]]:
             path, begun = record_file(run.out, subject.role, part.name), run.folder(subject, part)
             mine = part in parts
             if mine and run.overwrite:
-                path.unlink(missing_ok=True)
-                shutil.rmtree(begun, ignore_errors=True)
+                continue
             record = read_record(path, run.identity(subject, part) if mine and run.resume else None)
             if record is not None and record.of.get("model") != subject.contents:
                 raise ArtefactError(f"{path} is of another model than {subject.name}; choose another --out")
