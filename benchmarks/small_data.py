@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from larvatus.evaluation.surface import looked_up
 from larvatus.labelled.read import read_tagged
 from larvatus.labelled.spanned import read_spanned
 from larvatus.text.tag_schemes import read_entities
@@ -161,33 +162,6 @@ def tagged(path: Path) -> Phrases:
 
 def spanned(path: Path) -> Phrases:
     return [(tuple(one.words), {(s, e, label) for s, e, label in one.spans or ()}) for one in read_spanned(str(path))]
-
-
-def looked_up(train: Phrases, dev: Phrases) -> float:
-    """F1 of taking every phrase that was labelled in training for what it mostly was, longest first, none inside it."""
-    types: dict[tuple[str, ...], Counter[str]] = {}
-    for words, spans in train:
-        for start, end, label in spans:
-            types.setdefault(tuple(map(str.lower, words[start:end])), Counter())[label] += 1
-    longest = max(map(len, types), default=0)
-    right = guessed = wanted = 0
-    for words, spans in dev:
-        found = set(_phrases(tuple(map(str.lower, words)), types, longest))
-        right, guessed, wanted = right + len(found & spans), guessed + len(found), wanted + len(spans)
-    return 2 * right / max(1, guessed + wanted)
-
-
-def _phrases(
-    words: tuple[str, ...], types: dict[tuple[str, ...], Counter[str]], longest: int
-) -> Iterator[tuple[int, int, str]]:
-    place = 0
-    while place < len(words):
-        for end in range(min(len(words), place + longest), place, -1):
-            if (own := types.get(words[place:end])) is not None:
-                yield place, end, own.most_common(1)[0][0]
-                place = end - 1
-                break
-        place += 1
 
 
 def main() -> None:

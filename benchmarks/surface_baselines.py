@@ -10,7 +10,7 @@ without learning from labels. Tags: the commonest of each word form, the commone
 from __future__ import annotations
 
 import argparse
-from collections import Counter, defaultdict
+from collections import Counter
 
 import numpy as np
 from scipy.sparse import hstack
@@ -20,6 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import matthews_corrcoef
 
 from larvatus.evaluation.labelled_sets import LabelledSet, labelled_set, sources_of
+from larvatus.evaluation.surface import by_word_form
 
 
 def of_texts(data: LabelledSet) -> tuple[float, float, str]:
@@ -48,14 +49,10 @@ def of_texts(data: LabelledSet) -> tuple[float, float, str]:
 
 
 def of_tags(data: LabelledSet) -> tuple[float, float, str]:
-    by_form: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for example in data.train:
-        for word, tag in zip(example.words, example.tags, strict=True):
-            by_form[word][tag] += 1
-    common = sum(by_form.values(), Counter()).most_common(1)[0][0]
-    pairs = [pair for example in data.scored for pair in zip(example.words, example.tags, strict=True)]
-    right = [(by_form[word].most_common(1)[0][0] if word in by_form else common) == tag for word, tag in pairs]
-    return float(np.mean([tag == common for _, tag in pairs])), float(np.mean(right)), "accuracy"
+    tags = Counter(tag for example in data.train for tag in example.tags)
+    common = tags.most_common(1)[0][0]
+    scored = [tag for example in data.scored for tag in example.tags]
+    return float(np.mean([tag == common for tag in scored])), by_word_form(data)["word forms"], "accuracy"
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ PUBLIC = {
         "convert",
         "embed_files",
         "evaluate",
+        "evaluate_suite",
         "export_onnx",
         "finetune",
         "pretrain",

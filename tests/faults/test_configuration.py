@@ -101,10 +101,11 @@ KNOWN_FLAGS = {
         "--then-examples --then-seeds --then-set --tokens --valid --workers"
     ),
     "larvatus evaluate": (
-        "--against --beams --by --corpus --data --device --encoding --glue --header --json --label "
-        "--language --language-field --length --merge --metric --no-header --no-quoting --on-bad --overwrite "
-        "--pair --plot --predictions --quantise --quoting --repair --runtime --samples --sentences "
-        "--separator --source --split --strict --tag --target --task --text --text-field --tokens --transfer "
+        "--against --beams --beside --by --corpus --data --device --encoding --epochs --examples --glue --header "
+        "--json --label --language --language-field --layers --leave-out --length --merge --metric --microbatch "
+        "--no-header --no-quoting --on-bad --only --out --overwrite --pair --plot --precision --predictions "
+        "--quantise --quick --quoting --rate --repair --resume --runtime --samples --seeds --sentences --separator "
+        "--source --split --strict --suite --tag --target --task --text --text-field --tokens --transfer "
         "--truncate --word"
     ),
     "larvatus embed": (

@@ -29,7 +29,7 @@ OUTPUTS = {
     "compare": "out",
     "ablate": "out",
     "bench": "plot",
-    "evaluate": "plot predictions",
+    "evaluate": "plot predictions out",
     "score": "out",
     "map": "out png table",
     **dict.fromkeys((f"finetune {task}" for task in TASKS), "out"),

@@ -24,6 +24,7 @@ from larvatus.api.pretraining import convert, pretrain
 from larvatus.api.prompting import prompt
 from larvatus.api.senses import build_senses
 from larvatus.api.similar import build_index
+from larvatus.api.suite import evaluate_suite
 from larvatus.api.tasks import finetune
 from larvatus.api.text import build_corpus, train_tokenizer
 from larvatus.api.toxicity import audit_toxicity
@@ -47,6 +48,7 @@ __all__ = [
     "convert",
     "embed_files",
     "evaluate",
+    "evaluate_suite",
     "export_onnx",
     "finetune",
     "fit_standardiser",

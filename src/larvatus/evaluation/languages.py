@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,15 @@ LONGEST = 512
 """Tokens of a sequence, for a directory without the recipe it was trained by."""
 
 
+class HowRead(NamedTuple):
+    """How text is packed and masked."""
+
+    packing: PackingConfig
+    corruption: CorruptionConfig | None
+    length: int
+    """Tokens of a sequence."""
+
+
 def open_text(text: Sequence[Given], tokenizer: Tokenizer, folder: Path, options: BuildOptions | None = None) -> Corpus:
     """The text as shards in the model's vocabulary: a built corpus as it is, other text built in `folder`."""
     if len(text) == 1 and is_corpus(path := Path(path_of(text[0]))):
@@ -50,10 +60,13 @@ def open_text(text: Sequence[Given], tokenizer: Tokenizer, folder: Path, options
     return Corpus.open(folder)
 
 
-def evaluate_text(bundle: Bundle, corpus: Corpus, *, runtime: Runtime, tokens: int) -> HeldOut:
+def evaluate_text(
+    bundle: Bundle, corpus: Corpus, *, runtime: Runtime, tokens: int, how: HowRead | None = None
+) -> HeldOut:
     """The model's objectives on the text: up to `tokens` in all, of each language as much.
 
-    The hidden tokens of a model with a generator (ELECTRA) are predicted by the generator.
+    `how` it is packed and masked is the recipe's, unless given. The hidden tokens of a model with a generator (ELECTRA)
+    are predicted by the generator.
     """
     if bundle.network.filler is None and not from_text_of(bundle.objectives):
         raise ArtefactError(
@@ -61,17 +74,17 @@ def evaluate_text(bundle: Bundle, corpus: Corpus, *, runtime: Runtime, tokens: i
             "use a model pretrained with masked-lm"
         )
     bundle.network.to(runtime.device)
-    names = corpus.languages
+    names, how = corpus.languages, how or _settings(bundle)
     if len(names) < 2:
-        return _evaluate(bundle, corpus, None, runtime=runtime, tokens=tokens)
-    results = {
-        name: _evaluate(bundle, corpus, name, runtime=runtime, tokens=max(1, tokens // len(names))) for name in names
-    }
-    return together(results)
+        return _evaluate(bundle, corpus, None, runtime=runtime, tokens=tokens, how=how)
+    share = max(1, tokens // len(names))
+    return together({name: _evaluate(bundle, corpus, name, runtime=runtime, tokens=share, how=how) for name in names})
 
 
-def _evaluate(bundle: Bundle, corpus: Corpus, language: str | None, *, runtime: Runtime, tokens: int) -> HeldOut:
-    packing, corruption, length = _settings(bundle)
+def _evaluate(
+    bundle: Bundle, corpus: Corpus, language: str | None, *, runtime: Runtime, tokens: int, how: HowRead
+) -> HeldOut:
+    packing, corruption, length = how
     batches = held_out_batches(
         corpus,
         packing,
@@ -92,16 +105,16 @@ def _evaluate(bundle: Bundle, corpus: Corpus, language: str | None, *, runtime: 
     )
 
 
-def _settings(bundle: Bundle) -> tuple[PackingConfig, CorruptionConfig | None, int]:
+def _settings(bundle: Bundle) -> HowRead:
     """Packing, corruption and length of the model's recipe; for a directory without one, what its heads need."""
     if bundle.recipe is not None:
         recipe = recipe_of(bundle.recipe, where=str(bundle.path))
-        return recipe.packing, recipe.corruption, recipe.phases[-1].length
+        return HowRead(recipe.packing, recipe.corruption, recipe.phases[-1].length)
     if from_text_of(bundle.objectives):
-        return ContiguousConfig(), None, min(LONGEST, bundle.model.max_positions)
+        return HowRead(ContiguousConfig(), None, min(LONGEST, bundle.model.max_positions))
     pairs = any(config.needs is PairLabels for config in bundle.objectives)
     counted = bundle.tokenizer.counts is not None
-    return (
+    return HowRead(
         SentencePairsConfig() if pairs else FullSentencesConfig(),
         MaskingConfig(replacement="unigram" if counted else "uniform"),
         min(LONGEST, bundle.model.max_positions),

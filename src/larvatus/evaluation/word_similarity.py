@@ -104,7 +104,7 @@ def evaluate_wic(encoder: Encoder, tokenizer: Tokenizer, file: Path, options: Ev
         raise DataError(f"{file} holds {len(pairs)} pairs whose words are found, and 2 are wanted; name wic.jsonl")
     labels = np.array([pair.rating > 0 for pair in pairs])
     order = stream(options.seed, "threshold").permutation(len(pairs))
-    cut = min(len(pairs) - 1, max(1, round(options.train * len(pairs))))
+    cut = fitted_on(len(pairs), options)
     train, test = order[:cut], order[cut:]
     scores = []
     for name, cosines in _cosines(encoder, tokenizer, file, pairs, options):
@@ -115,6 +115,11 @@ def evaluate_wic(encoder: Encoder, tokenizer: Tokenizer, file: Path, options: Ev
     notes = [f"threshold fitted on {cut:,} pairs, accuracy on the other {len(test):,}"]
     notes += [f"{len(lost):,} pairs left out: the word is not found in a sentence (line {lost[0]})"] if lost else []
     return Evaluation(benchmark="wic", measure="accuracy", pairs=len(pairs), scores=tuple(scores), notes=tuple(notes))
+
+
+def fitted_on(pairs: int, options: EvaluationOptions) -> int:
+    """How many of the pairs of WiC the threshold is fitted on; the others are scored."""
+    return min(pairs - 1, max(1, round(options.train * pairs)))
 
 
 def _cosines(

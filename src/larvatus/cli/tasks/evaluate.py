@@ -6,6 +6,7 @@ larvatus evaluate runs/rte --data test.tsv --against runs/other --plot confusion
 larvatus evaluate runs/qa --data dev-v2.0.json --predictions predictions.json
 larvatus evaluate runs/glue/* --glue glue/
 larvatus evaluate runs/xnli-en --source en --transfer xnli/dev-*.tsv
+larvatus evaluate runs/mine --suite english --data data/ --out runs/suite
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from larvatus.cli.machine import Machine
 from larvatus.cli.numbers import TOKENS
 from larvatus.cli.options import READING, MixedText
 from larvatus.cli.tasks.columns import Columns
+from larvatus.cli.tasks.evaluate_suite import PANEL as SUITE
+from larvatus.cli.tasks.evaluate_suite import OfSuite, measure_suite
 from larvatus.cli.tasks.evaluate_tables import (
     console,
     show_comparison,
@@ -60,7 +63,7 @@ class Evaluated(Struct, frozen=True, kw_only=True):
     models: Annotated[tuple[Path, ...], Flag(argument=True, metavar="DIR...")]
     """A model directory; several for GLUE. After --transfer FILE, more files: the shell may expand a pattern."""
     data: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Labelled examples, for a fine-tuned model; repeatable."""
+    """Labelled examples, for a fine-tuned model; repeatable. With --suite, the folder of its files."""
     against: Annotated[Path | None, Flag(metavar="DIR")] = None
     """Another model to compare with."""
     as_json: Annotated[bool, Flag("--json")] = False
@@ -87,6 +90,12 @@ class Evaluated(Struct, frozen=True, kw_only=True):
         """Whether a task is to be evaluated at all."""
         return bool(self.data or self.tasks or self.glue or self.against or self.plot or self.predictions)
 
+    @property
+    def beyond_data(self) -> bool:
+        """Whether anything of tasks or languages is asked for besides --data."""
+        of_task = self.tasks or self.glue or self.against or self.plot or self.predictions
+        return bool(of_task or self.transfer or self.source or self.metric)
+
 
 class HowMuch(Struct, frozen=True, kw_only=True):
     """Of held-out text."""
@@ -106,13 +115,20 @@ def evaluate(
     chosen: Annotated[EvaluationSettings, Panel(TASK)],
     columns: Columns,
     reading: Annotated[TextSettings, Panel(READING, without=("language", "licence"))],
+    of_suite: Annotated[OfSuite, Panel(SUITE)],
 ) -> None:
     """Masked loss, perplexity and accuracy on held-out text (--corpus), with fixed masks, so that models compare.
 
     Of a fine-tuned model, on labelled examples (--data, or --glue): metrics with 95% intervals, classes, confusions,
     entity errors, calibration; of spans types and depths, of answers exact match and F1; two models by paired tests
-    (--against); one table over languages (--transfer).
+    (--against); one table over languages (--transfer). Of any model: a suite of measurements (--suite).
     """
+    if of_suite.suite is not None:
+        if asked.beyond_data or text.corpus or text.languages or shown.by or columns:
+            raise UsageError("--suite stands alone; leave out --corpus, --against, --glue, --transfer, --plot, columns")
+        measure_suite(asked.models, asked.data, machine, of_suite, overwrite=asked.overwrite, as_json=asked.as_json)
+        return
+    of_suite.refuse_alone()
     if asked.transfer:
         if asked.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer stands alone; leave out --data, --against, --glue, --plot, --corpus …")

@@ -1,0 +1,97 @@
+"""The cells of a suite's table: a value with the deviation over seeds, if there are several, and the 95% interval over
+examples in brackets; shares and correlations in percent.
+
+    cells_of(row, {"model": "mine"})      # ["CoLA", "Matthews", "31.2 ± 0.8 [26.0, 36.4]", …]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from larvatus.evaluation.suite.figures import Figure, Reference
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row of the table."""
+
+    part: str
+    title: str
+    figures: dict[str, Figure]
+    """By role."""
+    reasons: dict[str, str]
+    """By role, why a part was not measured."""
+    references: tuple[Reference, ...] = ()
+
+    @property
+    def first(self) -> Figure | None:
+        return next(iter(self.figures.values()), None)
+
+    @property
+    def best(self) -> str | None:
+        """Whose value is best, where two compare."""
+        values = {role: figure.value for role, figure in self.figures.items() if figure.value is not None}
+        better = self.first.better if self.first else None
+        if len(values) < 2 or better is None or len(set(values.values())) < 2:
+            return None
+        choose = min if better == "lower" else max
+        return choose(values, key=lambda role: values[role])
+
+
+def heads_of(labels: Mapping[str, str]) -> list[str]:
+    """Names of the columns; `labels` are the models' by role."""
+    return ["", "measure", *labels.values(), "shortcut", "published", "measured by"]
+
+
+def cells_of(row: Row, labels: Mapping[str, str]) -> list[str]:
+    figure = row.first
+    cells = [_name(row, figure), figure.measure if figure else "", *(_cell(row, role) for role in labels)]
+    return [*cells, _shortcuts(figure), _published(row), _by(figure)]
+
+
+def _name(row: Row, figure: Figure | None) -> str:
+    if figure is None:
+        return row.title
+    return f"  {figure.name}" if figure.detail else figure.name
+
+
+def number(value: float, figure: Figure) -> str:
+    """
+    >>> figure = Figure(id="a", name="a", measure="accuracy", by="", value=0.1, examples=1)
+    >>> number(0.6318, figure)
+    '63.2'
+    """
+    return f"{100 * value:.1f}" if figure.percent else f"{value:.3f}"
+
+
+def _cell(row: Row, role: str) -> str:
+    figure = row.figures.get(role)
+    if figure is None:
+        return row.reasons.get(role, NOTHING)
+    if figure.value is None:
+        return "not defined"
+    words = number(figure.value, figure)
+    if figure.deviation is not None:
+        words += f" ± {number(figure.deviation, figure)}"
+    if figure.low is not None and figure.high is not None:
+        words += f" [{number(figure.low, figure)}, {number(figure.high, figure)}]"
+    return words
+
+
+def _shortcuts(figure: Figure | None) -> str:
+    if figure is None or not figure.baselines:
+        return ""
+    return ", ".join(f"{name} {number(value, figure)}" for name, value in figure.baselines.items())
+
+
+def _published(row: Row) -> str:
+    return ", ".join(f"{reference.system} {reference.value:.1f}" for reference in row.references)
+
+
+def _by(figure: Figure | None) -> str:
+    if figure is None or figure.detail:
+        return ""
+    return f"{figure.by}; {figure.examples:,} scored"

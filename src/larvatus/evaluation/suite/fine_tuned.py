@@ -1,0 +1,131 @@
+"""A task that a model is fine-tuned for, and scored on examples that nothing was chosen by.
+
+    FineTuned(name="ewt", title="EWT", task="tag", train="pos/ewt/train.conllu", scored="pos/ewt/dev.conllu")
+
+A tenth of the training examples (2,000 at most) is held out at random, the same ones for every model; by these the best
+weights are chosen. The official dev (or test) set is scored once for each seed. Models are not kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from larvatus.evaluation.downstream import FineTune, Pretrained, tune
+from larvatus.evaluation.labelled_sets import LabelledSet
+from larvatus.evaluation.suite.figures import Figure
+from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
+from larvatus.evaluation.surface import shortcut
+from larvatus.evaluation.tuned import SetFacts, TunedResult, tuned_rows
+from larvatus.evaluation.values import Value
+from larvatus.labelled.glue import glue_task, read_glue
+from larvatus.labelled.records import Dataset
+from larvatus.labelled.split import hold_out
+from larvatus.tasks.examples import read_examples
+from larvatus.tasks.fit.curve import part
+from larvatus.tasks.fit.finetune import Job
+from larvatus.tasks.fit.job import job_of
+
+SEEDS, FEW = 3, 10_000
+"""Seeds on sets of fewer examples than `FEW`, where one seed says little."""
+MEASURES = {
+    "matthews": "Matthews", "spearman": "Spearman", "f1": "F1", "entity-f1": "entity F1", "span-f1": "span F1",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuned(Part):
+    minds: ClassVar = ("examples", "epochs", "rate", "seeds", "precision")
+    task: str
+    train: str
+    scored: str | None
+    """None: the reader makes it of the training file."""
+    glue: str | None = None
+    """The name of a task of GLUE: its reader, metric and classes."""
+    said: str = ""
+    """What a reader must know of the two files, in a phrase."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.train,) if self.scored is None else (self.train, self.scored)
+
+    def measure(self, work: Work) -> Measured:
+        data = self.labelled(work)
+        settings = work.settings
+        seeds = tuple(range(settings.seeds or (SEEDS if len(data.train) < FEW else 1)))
+        job = self.job(work, data)
+        results = [self._tuned(work, data, job, seed) for seed in seeds]
+        for seed, result in zip(seeds, results, strict=True):
+            score = "not defined" if result.value is None else f"{result.value:.4f}"
+            work.watcher.say(f"  seed {seed}: {result.metric} {score} · {result.seconds:,.0f} s")
+        facts = SetFacts(
+            name=data.name, task=data.task, train=len(data.train), scored=len(data.scored), source="", is_test=True
+        )
+        value = tuned_rows(results, [facts], [work.subject.label])[0].values[work.subject.label]
+        return Measured(
+            figures=[self._figure(data, results[0].metric, value, seeds)],
+            details={
+                "learnt_from": len(data.train),
+                "chosen_by": len(data.dev),
+                "scored": len(data.scored),
+                "settings": msgspec.to_builtins(job.config),
+                "runs": [msgspec.to_builtins(result) for result in results],
+            },
+        )
+
+    def labelled(self, work: Work) -> LabelledSet:
+        """What is learnt from, chosen by and scored."""
+        metric = None
+        if self.glue is not None:
+            official, read = glue_task(self.glue), read_glue(self.glue, work.data.path(self.train).parent)
+            assert read.train is not None
+            train, scored, metric = read.train, next(iter(read.dev.values())), official.metrics[0]
+        else:
+            assert self.scored is not None
+            train = read_examples(self.task, [str(work.data.path(self.train))])
+            scored = read_examples(self.task, [str(work.data.path(self.scored))], kind=train.kind)
+        train, dev, _ = hold_out(_at_most(train, work.settings.examples))
+        return LabelledSet(task=self.task, name=self.title, train=train, dev=dev, test=scored, metric=metric)
+
+    def job(self, work: Work, data: LabelledSet) -> Job:
+        given: dict[str, Any] = {"epochs": work.settings.epochs, "rate": work.settings.rate, "metric": data.metric}
+        job = job_of(self.task, {name: value for name, value in given.items() if value is not None})
+        return dataclasses.replace(job, runtime=dataclasses.replace(work.runtime, compile=False))
+
+    def _tuned(self, work: Work, data: LabelledSet, job: Job, seed: int) -> TunedResult:
+        subject = work.subject
+        order = FineTune(
+            model=Pretrained(label=subject.label, seed=0, path=subject.path, out=work.folder),
+            contents=subject.contents,
+            data=data,
+            job=dataclasses.replace(job, seeds=(seed,)),
+        )
+        outcome = tune(order, work.watcher, resume=True)
+        if not isinstance(outcome, TunedResult):
+            raise NotMeasured(f"{subject.label} on {self.title}: {outcome.why}")
+        return outcome
+
+    def _figure(self, data: LabelledSet, metric: str, value: Value | None, seeds: tuple[int, ...]) -> Figure:
+        baselines = shortcut(data, metric)
+        scored = f"; scored on {self.said}" if self.said else ""
+        return Figure(
+            id=self.name,
+            name=self.title,
+            measure=MEASURES.get(metric, metric),
+            by=f"fine-tuned on {len(data.train):,} examples{scored}",
+            value=None if value is None else value.mean,
+            low=None if value is None else value.low,
+            high=None if value is None else value.high,
+            deviation=None if value is None else value.deviation,
+            seeds=seeds,
+            examples=len(data.scored),
+            baselines={name: score for name, score in baselines.items() if math.isfinite(score)},
+        )
+
+
+def _at_most(train: Dataset[Any], most: int | None) -> Dataset[Any]:
+    return train if most is None or most >= len(train) else part(train, most / len(train))

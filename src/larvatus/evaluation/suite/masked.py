@@ -1,0 +1,100 @@
+"""Hidden tokens of held-out text: 15% of each row of 128 tokens, 80/10/10, the same masks for every model.
+
+    Masked(name="masked", title="Hidden words", text="text/en_wiki.valid.txt").measure(work)
+
+Loss and accuracy a token compare models of one vocabulary; nats a word (`evaluation/yardstick.py`) those of any.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from larvatus.corpus.packing import ContiguousConfig
+from larvatus.corrupt import MaskingConfig
+from larvatus.engine.settings import Runtime
+from larvatus.evaluation.languages import HowRead, evaluate_text, open_text
+from larvatus.evaluation.passages import Yardstick
+from larvatus.evaluation.suite.figures import Figure, share_interval
+from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
+from larvatus.evaluation.yardstick import YardstickScore, measure
+from larvatus.metrics.accuracy import wilson
+from larvatus.pretraining.evaluation import HeldOut
+from larvatus.text.readers import read_documents
+
+ROW = 128
+TOKENS, QUICK_TOKENS = 1_048_576, 131_072
+LONGEST = 512
+"""Tokens that a model reads at once of a passage of the yardstick, which has 64 words at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masked(Part):
+    minds: ClassVar = ("quick",)
+    text: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.text,)
+
+    def measure(self, work: Work) -> Measured:
+        work.words_head()
+        bundle, path = work.bundle, str(work.data.path(self.text))
+        longest = bundle.model.max_positions
+        masking = MaskingConfig(rate=0.15, mask=0.8, random=0.1, keep=0.1, replacement="uniform")
+        how = HowRead(ContiguousConfig(dressed=True), masking, min(ROW, longest))
+        exact = Runtime.here(device=work.subject.device, precision="fp32", compile=False)
+        tokens = QUICK_TOKENS if work.settings.quick else TOKENS
+        with tempfile.TemporaryDirectory() as folder:
+            corpus = open_text([path], bundle.tokenizer, Path(folder) / "corpus")
+            held_out = evaluate_text(bundle, corpus, runtime=exact, tokens=tokens, how=how)
+        if held_out.words not in held_out.scores:
+            raise NotMeasured(f"{self.text} gave nothing to predict", short="no hidden words")
+        yardstick = Yardstick.of(read_documents([path]))
+        room = bundle.tokenizer.frame.single.room(min(LONGEST, longest))
+        words = measure(bundle.network, bundle.tokenizer, yardstick, room=room)
+        figures = [*self._of_tokens(held_out), *(self._of_words(words, yardstick) if words is not None else ())]
+        details: dict[str, Any] = {"tokens": held_out.tokens, "vocabulary": bundle.tokenizer.size, "row": how.length}
+        if words is not None:
+            details |= {
+                "bits_a_character": words.bits,
+                "pieces_a_word": words.pieces,
+                "passages": yardstick.fingerprint,
+            }
+        return Measured(figures=figures, details=details)
+
+    def _of_tokens(self, held_out: HeldOut) -> list[Figure]:
+        score = held_out.scores[held_out.words]
+        low, high = wilson(round(score.accuracy * score.count), score.count)
+        by = f"15% of the tokens hidden (80/10/10, fixed), rows of {ROW}"
+        right, loss = held_out.guess_accuracy, held_out.guess_loss
+        return [
+            Figure(
+                id=f"{self.name}/accuracy", name="Hidden tokens", measure="accuracy", by=by, value=score.accuracy,
+                low=low, high=high, examples=score.count, better=None,
+                baselines={} if right is None else {"commonest token": right},
+            ),
+            Figure(
+                id=f"{self.name}/loss", name="Hidden tokens", measure="nats a token", by=by, value=score.loss,
+                examples=score.count, better=None, percent=False,
+                baselines={} if loss is None else {"unigram": loss},
+            ),
+        ]  # fmt: skip
+
+    def _of_words(self, score: YardstickScore, yardstick: Yardstick) -> list[Figure]:
+        by = f"15% of the words hidden in {len(yardstick.passages):,} passages; any vocabulary"
+        low, high = share_interval(score.loss, score.error)
+        right = wilson(round(score.accuracy * score.words), score.words)
+        return [
+            Figure(
+                id=f"{self.name}/words", name="Hidden words", measure="nats a word", by=by, value=score.loss, low=low,
+                high=high, examples=score.words, better="lower", percent=False,
+            ),
+            Figure(
+                id=f"{self.name}/words-right", name="Hidden words", measure="accuracy", by=by, value=score.accuracy,
+                low=right[0], high=right[1], examples=score.words,
+                baselines={f"always {yardstick.guess[0]!r}": yardstick.guess[1]},
+            ),
+        ]  # fmt: skip

@@ -1,0 +1,199 @@
+"""Words in context against people: WordNet's senses, SCWS and WiC; and how much all vectors point the same way.
+
+    Senses(name="senses", title="Word senses", …).measure(work)
+    Similarity(name="wic", title="WiC", judgements="senses/wic.jsonl").measure(work)
+
+Subwords are pooled by their mean. The layer is the last, unless another is asked for: none is chosen by the score.
+Those of every layer of SCWS and WiC, and of isotropy, stand in the JSON.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from larvatus.embed.fingerprints import model_fingerprint
+from larvatus.embed.options import EmbedOptions
+from larvatus.embed.senses.build import build_senses
+from larvatus.embed.senses.evaluate import SetResult, evaluate_set
+from larvatus.embed.senses.inventory import SenseInventory
+from larvatus.embed.senses.semcor import read_semcor
+from larvatus.embed.senses.tagged import Reading
+from larvatus.embed.senses.tagger import SenseTagger
+from larvatus.embed.senses.wordnet import WordNet
+from larvatus.embed.senses.wordnet_archive import unpack_wordnet
+from larvatus.evaluation.suite.figures import Figure, known, share_interval
+from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
+from larvatus.evaluation.word_similarity import (
+    Evaluation,
+    EvaluationOptions,
+    Pair,
+    evaluate_scws,
+    evaluate_wic,
+    fitted_on,
+    read_wic,
+)
+from larvatus.metrics.accuracy import wilson
+from larvatus.metrics.correlation import spearman_interval
+from larvatus.probe.isotropy import IsotropyOptions, measure_isotropy
+
+
+def _layers_said(layers: str) -> str:
+    return "last layer" if layers == "last" else f"layer {layers}" if layers.isdecimal() else f"layers {layers}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Senses(Part):
+    minds: ClassVar = ("layers",)
+    tagged: str
+    """SemCor."""
+    wordnet: str
+    sets: dict[str, str]
+    """Files of the unified evaluation framework by their names; those that are there are scored."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.tagged, self.wordnet)
+
+    @property
+    def may_read(self) -> tuple[str, ...]:
+        gold = (path.replace(".data.xml", ".gold.key.txt") for path in self.sets.values())
+        return (*self.sets.values(), *gold)
+
+    def measure(self, work: Work) -> Measured:
+        there = {name: path for name, file in self.sets.items() if (path := work.data.find(file)) is not None}
+        if not there:
+            first = next(iter(self.sets.values()))
+            raise NotMeasured(f"{work.data.root / first} is missing, and so are the other sets", short="file missing")
+        wordnet = WordNet.open(unpack_wordnet(work.data.path(self.wordnet), work.folder / "wordnet"))
+        inventory = self._inventory(work, wordnet)
+        tagger = SenseTagger(work.bundle.network.encoder, work.bundle.tokenizer, inventory, wordnet)
+        results = {name: evaluate_set(path, tagger) for name, path in there.items()}
+        absent = [name for name in self.sets if name not in there]
+        return Measured(
+            figures=[self._figure(name, result, work.settings.layers) for name, result in results.items()],
+            details={name: result.to_dict() for name, result in results.items()},
+            notes=(f"{', '.join(absent)}: not measured, the files are missing",) if absent else (),
+        )
+
+    def _inventory(self, work: Work, wordnet: WordNet) -> SenseInventory:
+        """Sense vectors: those of a run that was stopped, or made."""
+        kept, bundle = work.folder / "vectors", work.bundle
+        fingerprint = model_fingerprint(work.subject.path, bundle.tokenizer)
+        if kept.exists():
+            inventory = SenseInventory.load(kept)
+            inventory.check_model(fingerprint, work.subject.label)
+            if inventory.origin.layers == work.settings.layers:
+                return inventory
+            shutil.rmtree(kept)
+        reading = Reading()
+        with work.watcher.counter("reading tagged text") as count:
+            inventory = build_senses(
+                bundle.network.encoder,
+                bundle.tokenizer,
+                read_semcor(work.data.path(self.tagged), wordnet, reading),
+                EmbedOptions(unit="span", layers=work.settings.layers, pool="mean"),
+                wordnet=wordnet,
+                reading=reading,
+                model=(fingerprint, work.subject.label),
+                progress=lambda reading: count(f"{reading.sentences:,} sentences of tagged text"),
+            )
+        inventory.save(kept)
+        return inventory
+
+    def _figure(self, name: str, result: SetResult, layers: str) -> Figure:
+        score = result.score
+        low, high = wilson(math.floor(score.right), score.total)
+        return Figure(
+            id=f"{self.name}/{name}",
+            name=f"Senses, {name}",
+            measure="F1",
+            by=f"nearest sense vector of SemCor, with back-off; {_layers_said(layers)}",
+            value=score.f1,
+            low=low,
+            high=high,
+            examples=score.total,
+            baselines={"most frequent sense": result.most_frequent.f1, "first sense": result.first_sense.f1},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Similarity(Part):
+    """Cosines of two words in their contexts."""
+
+    minds: ClassVar = ("layers",)
+    judgements: str
+    same_or_not: bool = False
+    """WiC: yes or no, by a threshold; else SCWS: ratings, by rank."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.judgements,)
+
+    def measure(self, work: Work) -> Measured:
+        file, encoder, asked = work.data.path(self.judgements), work.bundle.network.encoder, work.settings.layers
+        judge: Callable[..., Evaluation] = evaluate_wic if self.same_or_not else evaluate_scws
+        result = judge(encoder, work.bundle.tokenizer, file, EvaluationOptions())
+        score = {"last": result.scores[-1], **{each.layers: each for each in result.scores}}.get(asked)
+        if score is None:
+            (score,) = judge(encoder, work.bundle.tokenizer, file, EvaluationOptions(layers=(asked,))).scores
+        baselines: dict[str, float] = {}
+        scored = result.pairs
+        if self.same_or_not:
+            low, high = share_interval(score.value, score.error or 0.0)
+            answers = Counter(pair.rating for pair in read_wic(file) if isinstance(pair, Pair))
+            baselines = {"commonest answer": max(answers.values()) / answers.total()}
+            scored -= fitted_on(result.pairs, EvaluationOptions())
+        else:
+            low, high = spearman_interval(score.value, result.pairs)
+        by = "cosine above a threshold, fitted on half of the pairs" if self.same_or_not else "cosine against ratings"
+        figure = Figure(
+            id=self.name,
+            name=self.title,
+            measure="accuracy" if self.same_or_not else "Spearman",
+            by=f"{by}; {_layers_said(asked)}",
+            value=known(score.value),
+            low=known(low),
+            high=known(high),
+            examples=scored,
+            baselines=baselines,
+        )
+        layers: dict[str, Any] = {each.layers: known(each.value) for each in result.scores}
+        return Measured(figures=[figure], details={"by_layer": layers}, notes=result.notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Isotropy(Part):
+    minds: ClassVar = ()
+    text: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.text,)
+
+    def measure(self, work: Work) -> Measured:
+        bundle, path = work.bundle, str(work.data.path(self.text))
+        report = measure_isotropy(bundle.network.encoder, bundle.tokenizer, [path], IsotropyOptions())
+        last = report.layers[-1].plain
+        low, high = share_interval(last.expected, last.standard_error)
+        figures = [
+            Figure(
+                id=f"{self.name}/cosine", name=self.title, measure="mean cosine", value=known(last.expected),
+                low=known(low), high=known(high), examples=report.instances, better=None, percent=False,
+                by="cosine of two words of different passages; last layer; 0 is isotropic",
+            ),
+            Figure(
+                id=f"{self.name}/isoscore", name=self.title, measure="IsoScore*", value=known(last.isoscore),
+                examples=report.instances, better=None, percent=False,
+                by="share of directions that variance is spread over; last layer; 1 is isotropic",
+            ),
+        ]  # fmt: skip
+        layers = [
+            {"layer": layer.layer, "cosine": known(layer.plain.expected), "isoscore": known(layer.plain.isoscore)}
+            for layer in report.layers
+        ]
+        return Measured(figures=figures, details={"by_layer": layers, "passages": report.passages})

@@ -1,0 +1,83 @@
+"""Minimal pairs by phenomenon: how often the good sentence has the higher pseudo-log-likelihood (each token alone).
+
+MinimalPairs(name="blimp", title="BLiMP", pairs="blimp.jsonl").measure(work)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from larvatus.embed.fingerprints import settings_hash
+from larvatus.evaluation.minimal_pairs import PairRun
+from larvatus.evaluation.pair_files import Pair, read_pairs
+from larvatus.evaluation.suite.figures import Figure
+from larvatus.evaluation.suite.part import Measured, Part, Work
+from larvatus.metrics.accuracy import Accuracy
+
+FIRST = 100
+"""Pairs of each set that a quick run reads."""
+SET, PHENOMENON = "UID", "linguistics_term"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimalPairs(Part):
+    minds: ClassVar = ("quick",)
+    pairs: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.pairs,)
+
+    def measure(self, work: Work) -> Measured:
+        work.words_head()
+        pairs = read_pairs([str(work.data.path(self.pairs))])
+        if work.settings.quick:
+            pairs = first_of_each_set(pairs)
+        total = len(pairs)
+        out = work.folder / "scores.jsonl"
+        parts = out.with_name(out.name + ".parts")
+        with work.watcher.bar(words="scoring pairs", total=total, every_s=30, goes=True) as bar:
+            run = PairRun(
+                work.bundle.network,
+                work.bundle.tokenizer,
+                pairs,
+                name=work.subject.label,
+                progress=lambda done: bar.show(done, f"{done:,} of {total:,} pairs"),
+            )
+            identity = {"model": work.subject.contents, "tokenizer": settings_hash(work.bundle.tokenizer)}
+            result = run.to_file(out, identity, resume=True, overwrite=not parts.exists())
+        phenomena = result.by.get(PHENOMENON, {})
+        figures = [self._figure("", self.title, result.overall)]
+        figures += [self._figure(name, name.replace("_", " "), share) for name, share in sorted(phenomena.items())]
+        by_set = {name: dataclasses.asdict(share) for name, share in result.by.get(SET, {}).items()}
+        return Measured(figures=figures, details={"ties": result.ties, "by_set": by_set})
+
+    def _figure(self, phenomenon: str, name: str, share: Accuracy) -> Figure:
+        return Figure(
+            id=f"{self.name}/{phenomenon}" if phenomenon else self.name,
+            name=name,
+            measure="accuracy",
+            by="good sentence more likely than bad; pseudo-log-likelihood, ties wrong",
+            value=share.share,
+            low=share.low,
+            high=share.high,
+            examples=share.total,
+            baselines={} if phenomenon else {"chance": 0.5},
+            detail=bool(phenomenon),
+        )
+
+
+def first_of_each_set(pairs: Sequence[Pair], first: int = FIRST) -> list[Pair]:
+    """The first pairs of each set, in the order of the file."""
+    seen: Counter[str] = Counter()
+    chosen = []
+    for pair in pairs:
+        name = pair.groups.get(SET, "")
+        seen[name] += 1
+        if seen[name] <= first:
+            chosen.append(pair)
+    return chosen

@@ -1,0 +1,197 @@
+"""Measure models on the parts of a suite, one after the other; what is measured stays, whatever happens then.
+
+    run = SuiteRun(suite=ENGLISH, subjects=(…,), data=DataFolder.open("data"), out=Path("runs/suite"), …)
+    results = run_suite(run, watcher)
+
+Each part of each model is a file, which appears whole. While a part runs, its folder is locked, so that several
+processes can measure different parts into one place. A part whose files are missing, or that a model cannot do, is said
+and passed over.
+"""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import shutil
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from larvatus import files
+from larvatus.engine.settings import Runtime
+from larvatus.engine.watch import Watcher
+from larvatus.errors import ArtefactError, DataError, LarvatusError, Preempted, UsageError
+from larvatus.evaluation.suite.layout import DataFolder
+from larvatus.evaluation.suite.part import NotMeasured, Part, Subject, Work
+from larvatus.evaluation.suite.results import (
+    ROLES,
+    Record,
+    SuiteResults,
+    Unmeasured,
+    read_record,
+    record_file,
+    write_record,
+)
+from larvatus.evaluation.suite.settings import SuiteSettings
+from larvatus.evaluation.suite.suite import Suite
+from larvatus.nn.memory import saying_what_to_lower
+from larvatus.signals import resumable
+from larvatus.version import VERSION
+
+PACKAGES = ("torch", "tokenizers", "numpy")
+GO_ON = "what is measured stays, and the same command with --resume goes on"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SuiteRun:
+    suite: Suite
+    subjects: tuple[Subject, ...]
+    data: DataFolder
+    out: Path
+    settings: SuiteSettings
+    runtime: Runtime
+    resume: bool = False
+    overwrite: bool = False
+
+    def identity(self, subject: Subject, part: Part) -> dict[str, Any]:
+        return {
+            "model": subject.contents,
+            "data": self.data.checksums((*part.files, *part.may_read)),
+            "settings": part.identity(self.settings, self.runtime),
+        }
+
+    def folder(self, subject: Subject, part: Part) -> Path:
+        """Where a part under way keeps what it can go on from."""
+        return self.out / subject.role / f"{part.name}.part"
+
+    def command(self, subject: Subject, part: Part) -> str:
+        """That measures a part again."""
+        words = ["larvatus", "evaluate", subject.name, "--suite", self.suite.name, "--data", str(self.data.root)]
+        words += ["--only", part.name]
+        for name in part.minds:
+            value = getattr(self.settings, name)
+            if value is True:
+                words.append(f"--{name}")
+            elif value not in (None, False, "auto"):
+                words += [f"--{name}", str(value)]
+        return shlex.join([*words, "--device", self.runtime.device])
+
+
+def run_suite(run: SuiteRun, watcher: Watcher) -> SuiteResults:
+    """Every part that is asked for, of every model; then all that stands in `out`."""
+    parts = run.suite.chosen(run.settings.only, run.settings.leave_out)
+    absent = {part.name: missing for part in parts if (missing := run.data.missing(part.files)) is not None}
+    if len(absent) == len(parts):
+        raise DataError(
+            f"--data {run.data.root} holds the files of no part that is asked for ({next(iter(absent.values()))} is "
+            "missing); lay it out as docs/suite.md says"
+        )
+    there = [part for part in parts if part.name not in absent]
+    kept = _checked(run, there)
+    if run.overwrite:
+        for subject in run.subjects:
+            for part in there:
+                record_file(run.out, subject.role, part.name).unlink(missing_ok=True)
+                shutil.rmtree(run.folder(subject, part), ignore_errors=True)
+    unmeasured = []
+    for part in parts:
+        for subject in run.subjects:
+            reason: NotMeasured | None
+            if part.name in absent:
+                reason = NotMeasured(f"{absent[part.name]} is missing", short="file missing")
+            elif (subject.role, part.name) in kept:
+                watcher.say(f"{part.name}, {subject.label}: measured before")
+                continue
+            else:
+                reason = _measured(run, subject, part, watcher)
+            if reason is not None:
+                watcher.warn(f"{part.name}, {subject.label}: not measured: {reason}")
+                said = {"role": subject.role, "label": subject.label, "part": part.name}
+                unmeasured.append(Unmeasured(why=str(reason), short=reason.short, **said))
+    return _all(run, unmeasured)
+
+
+def _checked(run: SuiteRun, parts: list[Part]) -> set[tuple[str, str]]:
+    """What need not be measured again; what must not be mixed or replaced is refused before anything is measured."""
+    kept: set[tuple[str, str]] = set()
+    for subject in run.subjects:
+        for part in run.suite.parts:
+            path, begun = record_file(run.out, subject.role, part.name), run.folder(subject, part)
+            mine = part in parts
+            if mine and run.overwrite:
+                continue
+            record = read_record(path, run.identity(subject, part) if mine and run.resume else None)
+            if record is not None and record.of.get("model") != subject.contents:
+                raise ArtefactError(f"{path} is of another model than {subject.name}; choose another --out")
+            if mine and not run.resume and (record is not None or begun.exists()):
+                what = "is measured" if record is not None else "was begun"
+                raise ArtefactError(
+                    f"{path.with_suffix('')} {what} already; go on with --resume, or measure again with --overwrite"
+                )
+            if mine and record is not None:
+                kept.add((subject.role, part.name))
+    return kept
+
+
+def _measured(run: SuiteRun, subject: Subject, part: Part, watcher: Watcher) -> NotMeasured | None:
+    """Measure and keep; what stands against it, if anything does."""
+    watcher.say(f"{part.name}, {subject.label} …")
+    folder, began = run.folder(subject, part), time.monotonic()
+    work = Work(
+        subject=subject, data=run.data, settings=run.settings, runtime=run.runtime, folder=folder, watcher=watcher
+    )
+    try:
+        with files.locked(folder), resumable(GO_ON), saying_what_to_lower(f"lower --microbatch; {GO_ON}"):
+            measured = part.measure(work)
+            record = Record(
+                part=part.name,
+                of=run.identity(subject, part),
+                label=subject.label,
+                figures=measured.figures,
+                details=measured.details,
+                notes=measured.notes,
+                seconds=round(time.monotonic() - began, 3),
+                made=datetime.now(UTC).isoformat(timespec="seconds"),
+                command=run.command(subject, part),
+                machine=_machine(run.runtime, subject),
+            )
+            write_record(record_file(run.out, subject.role, part.name), record)
+    except (ArtefactError, Preempted, UsageError):
+        raise
+    except LarvatusError as fault:
+        shutil.rmtree(folder, ignore_errors=True)
+        return fault if isinstance(fault, NotMeasured) else NotMeasured(str(fault))
+    shutil.rmtree(folder, ignore_errors=True)
+    shown = [f"{figure.measure} {figure.value:.4f}" for figure in record.figures[:4] if figure.value is not None]
+    watcher.say(f"{part.name}, {subject.label}: {', '.join(shown)} · {record.seconds:,.0f} s")
+    return None
+
+
+def _machine(runtime: Runtime, subject: Subject) -> dict[str, Any]:
+    device = torch.cuda.get_device_name(runtime.device) if runtime.cuda else platform.machine()
+    return {
+        "larvatus": VERSION,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in PACKAGES},
+        "device": f"{runtime.device} ({device})",
+        "precision of fine-tuning": runtime.precision,
+        "parameters": subject.parameters,
+    }
+
+
+def _all(run: SuiteRun, unmeasured: list[Unmeasured]) -> SuiteResults:
+    """All that stands in `out`, of this run and of others."""
+    records: dict[str, dict[str, Record]] = {}
+    for role in ROLES:
+        held = {part.name: read_record(record_file(run.out, role, part.name)) for part in run.suite.parts}
+        measured = {name: record for name, record in held.items() if record is not None}
+        if measured:
+            records[role] = measured
+    labels = {role: next(iter(held.values())).label for role, held in records.items()}
+    labels |= {subject.role: subject.label for subject in run.subjects}
+    return SuiteResults(suite=run.suite, records=records, unmeasured=unmeasured, labels=labels)

@@ -1,0 +1,52 @@
+"""What may be set of a suite: which parts, how much of each, and how the fine-tuning ones learn.
+
+SuiteSettings(only=("blimp", "ewt"), quick=True, seeds=1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from larvatus.engine.settings import MICROBATCH
+from larvatus.flags import Flag
+from larvatus.ranges import Count, LearningRate, check_ranges, whole
+
+SEEDS = whole(1, 10_000)
+"""How many."""
+
+
+def _parts(name: str) -> Callable[[Sequence[str]], Mapping[str, Any]]:
+    """Words of a repeatable flag, each with commas between parts."""
+    return lambda words: {name: tuple(part.strip() for word in words for part in word.split(",") if part.strip())}
+
+
+class SuiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parts of the suite, and how much is spent on each."""
+
+    only: Annotated[tuple[str, ...], Flag(metavar="PART,…", words=_parts("only"))] = ()
+    """These parts alone: masked, blimp, sst2, cola, rte, stsb, mrpc, ewt, wikiann, wnut17, gum, xquad, senses, scws,
+    wic, isotropy; repeatable."""
+    leave_out: Annotated[tuple[str, ...], Flag(metavar="PART,…", words=_parts("leave_out"))] = ()
+    """All parts but these; repeatable."""
+    quick: bool = False
+    """The first 100 pairs of each set of BLiMP, and 131,072 tokens of held-out text."""
+    examples: Annotated[Count, Flag(metavar="N")] | None = None
+    """Fine-tune on so many examples at most, drawn at random, a tenth of them held out to choose by."""
+    epochs: Count | None = None
+    """Of fine-tuning; default: by task and number of examples, as finetune has it."""
+    rate: LearningRate | None = None
+    """Peak learning rate of fine-tuning; default: by task."""
+    seeds: Annotated[int, SEEDS] | None = None
+    """Fine-tune from seeds 0, 1, …; default: 3 on sets of fewer than 10,000 examples, else 1."""
+    layers: str = "last"
+    """Of word vectors (senses, scws, wic): last, last4 (mean), or the number of a layer."""
+    precision: str = "auto"
+    """Of fine-tuning: fp32, bf16 (mixed), or auto; all else is measured in fp32."""
+    microbatch: Annotated[int, MICROBATCH] | None = None
+    """Tokens of one pass of fine-tuning."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")

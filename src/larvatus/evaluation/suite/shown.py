@@ -1,0 +1,95 @@
+"""The table of a suite, for a terminal and for a page: a row for each figure, a column for each model.
+
+    console.print(as_table(results))
+    Path("suite.md").write_text(as_markdown(results))
+
+`cells.py` says what stands in a cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from larvatus.engine.watch import Cell, Column, Table
+from larvatus.evaluation.suite.cells import cells_of, heads_of
+from larvatus.evaluation.suite.results import Record, SuiteResults
+
+
+def as_table(results: SuiteResults) -> Table:
+    """For a terminal, with what a reader must know below it."""
+    roles, heads = list(results.labels), heads_of(results.labels)
+    numbers = range(2, 2 + len(roles))
+    rows = []
+    for row in results.rows():
+        styles = {2 + roles.index(row.best): "bold green"} if row.best else {}
+        styles |= {len(heads) - 3: "dim", len(heads) - 1: "dim"}
+        rows.append([Cell(text, styles.get(place, "")) for place, text in enumerate(cells_of(row, results.labels))])
+    return Table(
+        title=f"suite {results.suite.name}",
+        columns=[Column(head, right=place in numbers) for place, head in enumerate(heads)],
+        rows=rows,
+        notes=[Cell(line, style=style) for line, style in _notes(results)],
+    )
+
+
+def as_markdown(results: SuiteResults) -> str:
+    """For a page of documentation: the table, what must be known of it, and the commands."""
+    roles, heads = list(results.labels), heads_of(results.labels)
+    lines = ["| " + " | ".join(map(_escaped, heads)) + " |", "|" + " --- |" * len(heads)]
+    for row in results.rows():
+        cells = [_escaped(cell) for cell in cells_of(row, results.labels)]
+        if row.first is not None and row.first.detail:
+            cells[0] = f"… {cells[0].strip()}"
+        if row.best is not None:
+            place = 2 + roles.index(row.best)
+            cells[place] = f"**{cells[place]}**"
+        lines.append("| " + " | ".join(cells) + " |")
+    lines.append("")
+    lines += [f"- {_escaped(line)}" for line, _ in _notes(results)]
+    lines += ["", "Commands:", ""]
+    lines += [f"    {record.command}" for record in _records(results)]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*")
+
+
+def _records(results: SuiteResults) -> list[Record]:
+    order = [part.name for part in results.suite.parts]
+    return [held[name] for held in results.records.values() for name in order if name in held]
+
+
+def _notes(results: SuiteResults) -> list[tuple[str, str]]:
+    """Lines below the table, with their styles."""
+    lines: list[tuple[str, str]] = []
+    for each in results.unmeasured:
+        lines.append((f"{each.part}, {each.label}: not measured: {each.why}", "yellow"))
+    records = _records(results)
+    for record in records:
+        lines += [(f"{record.part}, {record.label}: {note}", "dim") for note in record.notes]
+    shown = [row for row in results.rows() if row.references]
+    for source in dict.fromkeys(reference.source for row in shown for reference in row.references):
+        names = dict.fromkeys(
+            reference.system for row in shown for reference in row.references if reference.source == source
+        )
+        lines.append((f"published ({', '.join(names)}): {source}", "dim"))
+    lines += [(line, "dim") for line in _facts(records)]
+    return lines
+
+
+def _facts(records: Sequence[Record]) -> list[str]:
+    if not records:
+        return []
+    seeds = sorted({len(figure.seeds) for record in records for figure in record.figures if figure.seeds})
+    spread = " ± is the deviation over seeds of fine-tuning;" if any(count > 1 for count in seeds) else ""
+    days = sorted({record.made[:10] for record in records})
+    machines = dict.fromkeys(
+        f"larvatus {record.machine['larvatus']}, torch {record.machine['torch']}, {record.machine['device']}"
+        for record in records
+    )
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return [
+        f"percent, but for nats, mean cosine and IsoScore*;{spread} brackets hold the 95% interval over examples",
+        f"measured {when}: {'; '.join(machines)}",
+    ]

@@ -1,0 +1,21 @@
+"""The suites by name. A suite is a list of parts and what others reported on them: one file, and its line here.
+
+suite_named("english").chosen(only=("blimp",))
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from larvatus.errors import UsageError, did_you_mean
+from larvatus.evaluation.suite.english import ENGLISH
+from larvatus.evaluation.suite.suite import Suite
+
+SuiteName = Literal["english"]
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (ENGLISH,)}
+
+
+def suite_named(name: str) -> Suite:
+    if name not in SUITES:
+        raise UsageError(f"there is no suite {name!r}{did_you_mean(name, SUITES)}; there are: {', '.join(SUITES)}")
+    return SUITES[name]
