@@ -1,4 +1,4 @@
-"""A positive control: a model trained on skewed text shows it in every part of the audit, one on balanced text nowhere."""
+"""A positive control: a model of skewed text shows it in every part of the audit, one of balanced text nowhere."""
 
 from __future__ import annotations
 
