@@ -48,6 +48,8 @@ PRECISIONS: dict[Precision, torch.dtype] = {
     "float16": torch.float16,
     "int8": torch.int8,
 }
+UNROUNDED = ("model", "pretrain", "finetune", "energy", "corpus")
+"""Commands whose claims hold of rounded weights too: what went into them, and how many there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
