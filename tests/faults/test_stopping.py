@@ -308,9 +308,7 @@ run(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize(
-    "moment", [1, 6, pytest.param(3, marks=pytest.mark.proof), pytest.param(9, marks=pytest.mark.proof)]
-)
+@pytest.mark.parametrize("moment", [1, *(pytest.param(number, marks=pytest.mark.proof) for number in (3, 6, 9))])
 def test_34_more_signals_in_the_midst_of_the_save_leave_a_sound_checkpoint(
     prepared: Any, tmp_path: Path, moment: int
 ) -> None:

@@ -69,7 +69,9 @@ def check(model: Network, compiled: torch.nn.Module, batch: TrainingBatch[Ints])
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's compiler, of itself
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-@pytest.mark.parametrize("heads", OBJECTIVES)
+@pytest.mark.parametrize(
+    "heads", [pytest.param(name, marks=pytest.mark.proof) if name == "electra" else name for name in OBJECTIVES]
+)
 @pytest.mark.parametrize("packed", [False, True], ids=["grouped", "packed"])
 def test_a_compiled_step_equals_the_plain_one_and_is_compiled_once(
     packed: bool, heads: str, monkeypatch: pytest.MonkeyPatch
