@@ -79,8 +79,9 @@ def test_data_that_are_missing_are_named_and_those_that_changed_are_said(tuned: 
     code, said, _ = larvatus("card", tuned / "model", "--verify")
     claim = next(c for c in lv.card(tuned / "model").claims if c.metric == "accuracy")
     assert code == 0
-    assert f"? accuracy (evaluate): not verified: needs 4 held out of {claim.data[0].files[0]}" in said
-    assert f"sha256 {claim.data[0].sha256}" in said
+    assert (
+        f"? not verified: needs 4 held out of {claim.data[0].files[0]} sha256 {claim.data[0].sha256}: accuracy" in said
+    )
     (tuned / "data" / "train.jsonl").write_text('{"text": "wide", "label": "wet"}\n{"text": "a", "label": "dry"}\n')
     code, said, _ = larvatus("card", tuned / "model", "--verify", "--data", tuned / "data")
     assert code == 5

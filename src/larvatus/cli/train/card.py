@@ -112,13 +112,19 @@ def _verify(asked: CardAsked) -> None:
 def _show_outcomes(checked: Verification) -> None:
     for outcome in checked.of("same"):
         typer.echo(f"  {printable(outcome.line)}")
+    wanted: dict[str, list[str]] = {}
     for outcome in checked.of("missing data"):
-        typer.echo(f"? {printable(outcome.line)}")
+        wanted.setdefault(outcome.why, []).append(outcome.claim.label)
+    for why, figures in wanted.items():
+        typer.echo(printable(f"? not verified: {why}: {', '.join(figures)}"))
     for fault in checked.faults:
         typer.echo(f"! {printable(fault)}")
     for outcome in checked.outcomes:
         if outcome.verdict not in GOOD:
             typer.echo(f"! {printable(outcome.line)}")
+    if not checked.outcomes:
+        typer.echo(f"{checked.directory} claims nothing yet; larvatus card {checked.directory} begins its claims")
+        return
     counts = {name: len(checked.of(*verdicts)) for name, verdicts in COUNTED.items()}
     typer.echo(f"{checked.directory}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
 
