@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from larvatus.audit.corpus_page import corpus_page
+from larvatus.corpus.hygiene.check import CorpusCheck, Example, PersonalCount, Reason, SharedSet
 from larvatus.embed.map.instances import Instance
 from larvatus.embed.map.page import map_page
 from larvatus.embed.map.word_map import WordMap
@@ -210,3 +212,25 @@ def test_512_tokens_with_all_heads_of_bert_base_stay_responsive(opened) -> None:
     times.append(time.monotonic() - begun)
     print("seconds to switch a head, and to hover a token:", [round(one, 3) for one in times])
     assert max(times) < GENEROUS
+
+
+def test_a_corpus_check_shows_its_tables_and_text_as_text(opened: Any) -> None:
+    hostile = "<img src=x onerror='window.broken = 1'></script><b>bold</b>"
+    check = CorpusCheck(
+        documents=40,
+        words=900,
+        bytes=5_000,
+        reasons={"near": Reason(2, 30, (Example("a.txt:7", hostile, "a.txt:1"),))},
+        near={"0.25": 2},
+        left_out=2,
+        languages={"en": 40},
+        personal={"email": PersonalCount(1, 1)},
+        lengths={"half": 20.0},
+        letters={"half": 0.9},
+        sets=(SharedSet("test.jsonl", 3, 2, 1, 1, 13, (hostile,)),),
+    )
+    page = opened(corpus_page("a.txt", check)).page
+    assert "near duplicates" in page.inner_text("#tables")
+    assert "5.00%" in page.inner_text("#tables")
+    assert page.locator("#examples li").first.inner_text().startswith(hostile)
+    assert "a.txt:7 repeats a.txt:1" in page.inner_text("#examples")

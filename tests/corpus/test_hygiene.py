@@ -31,6 +31,7 @@ from larvatus.corpus.hygiene.shingles import Characters, hashed_words, n_grams
 from larvatus.corpus.hygiene.sketch import CHANCE, WORDS, Sketch
 from larvatus.corpus.store import Corpus
 from larvatus.errors import ArtefactError, DataError, LarvatusError, UsageError
+from larvatus.pretraining.card import datasheet_of
 from larvatus.scale.executor import Here
 from larvatus.text.tokenizer import Tokenizer
 from tests.corpus.made_up import SMALL
@@ -259,6 +260,15 @@ def test_a_filtered_build_holds_what_a_build_of_the_rest_holds(
     both = [corpus.block(range(len(corpus.chunks))) for corpus in (mine, other)]
     assert np.array_equal(both[0].ids, both[1].ids)
     assert mine.manifest.hygiene["personal"] == {"handling": "tag", "counts": {"email": 1}}  # type: ignore[index]
+    sheet = datasheet_of(mine)
+    assert sheet.skipped == 0  # what was left out on purpose could be read
+    assert list(sheet.treatment) == [
+        (
+            "left out of 67 documents: exact 1, length 1, near 2 (filter exact, near, length; near 0.25; shingle 3; "
+            "least_words 5)"
+        ),
+        "personal data, replaced by tags: email 1",
+    ]
     again = build_corpus([text], tokenizer, tmp_path / "ours", replace(HERE, hygiene=FILTERED))
     assert again.unchanged
     otherwise = replace(HERE, hygiene=Hygiene(HygieneSettings(filter=("near",))))

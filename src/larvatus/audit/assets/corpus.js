@@ -1,5 +1,5 @@
 "use strict";
-const { name, check, words } = JSON.parse(document.getElementById("data").textContent);
+const { name: title, check, words } = JSON.parse(document.getElementById("data").textContent);
 const number = (value) => Number(value).toLocaleString("en");
 
 function element(tag, text, parent) {
@@ -35,7 +35,7 @@ function examples(title, list) {
   });
 }
 
-document.getElementById("title").textContent = name;
+document.getElementById("title").textContent = title;
 document.getElementById("size").textContent =
   `${number(check.documents)} documents · ${number(check.words)} words · ${number(check.bytes)} bytes · ` +
   `${number(check.left_out)} documents would be left out`;
@@ -50,8 +50,8 @@ table("Personal data", ["kind", "places", "documents"],
   Object.entries(check.personal).map(([kind, each]) => [kind, number(each.places), number(each.documents)]));
 table("Evaluation sets", ["set", "examples", "judged", "shared", "by half or more"],
   check.sets.map((each) => [each.name, number(each.examples), number(each.judged), number(each.shared), number(each.mostly)]));
-for (const [title, told] of [["Words of a document", check.lengths], ["Share of letters", check.letters]]) {
-  table(title, Object.keys(told), [Object.values(told).map((value) => number(Math.round(value * 1000) / 1000))]);
+for (const [heading, told] of [["Words of a document", check.lengths], ["Share of letters", check.letters]]) {
+  table(heading, Object.keys(told), [Object.values(told).map((value) => number(Math.round(value * 1000) / 1000))]);
 }
 Object.entries(check.reasons).forEach(([key, each]) => examples(words[key], each.examples));
 Object.entries(check.personal).forEach(([kind, each]) => examples(kind, each.examples));
