@@ -171,12 +171,12 @@ def test_hidden_spans_and_energies_equal_loops_over_single_sequences(fresh, spel
 
 
 def test_a_fresh_model_exposes_no_canary_and_sampling_agrees_with_the_whole_space(fresh):
-    canaries = draw_canaries(12, repeats=(0, 4), digits=2)
+    canaries = draw_canaries(8, repeats=(0, 4), digits=2)
     exact = exposures(fresh, canaries)
     assert {each.how for each in exact.canaries} == {"exact"}
-    assert abs(np.mean([each.bits for each in exact.canaries]) - UNKNOWN) < 1.2
+    assert abs(np.mean([each.bits for each in exact.canaries]) - UNKNOWN) < 1.5
     assert all(0 <= each.bits <= math.log2(100) for each in exact.canaries)
-    few = msgspec.structs.replace(canaries, canaries=canaries.canaries[:4])
+    few = msgspec.structs.replace(canaries, canaries=canaries.canaries[:2])
     sampled = exposures(fresh, few, ExposureOptions(exact=1, samples=300))
     for whole, part in zip(exact.canaries, sampled.canaries, strict=False):
         assert part.low - 0.1 <= whole.bits <= part.high + 0.1

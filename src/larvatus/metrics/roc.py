@@ -72,8 +72,8 @@ def curve(members: Doubles, others: Doubles, *, samples: int = 1000, seed: int =
     if not len(members) or not len(others):
         raise DataError("a ROC curve wants members and others; there are none of one kind")
     areas = np.empty(samples)
+    random = stream(seed, "roc bootstrap")
     for sample in range(samples):
-        random = stream(seed, "roc bootstrap", 0, sample)
         drawn = [kind[random.integers(0, len(kind), len(kind))] for kind in (members, others)]
         areas[sample] = area(*drawn)
     low, high = percentiles(areas, 0.95)

@@ -26,14 +26,14 @@ from msgspec import Struct
 from larvatus.arrays import Doubles
 from larvatus.audit.hidden_spans import HiddenSpan, read_spans, tokens_of
 from larvatus.audit.leaks.skew_normal import log2_tail
+from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, between
 from larvatus.cloze.likelihood import find_reader
 from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.corpus.canaries import Canaries, Canary
 from larvatus.errors import DataError
-from larvatus.metrics.bootstrap import bootstrap
-from larvatus.metrics.correlation import spearman
+from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.exact_binomial import clopper_pearson
 from larvatus.model import Model
 from larvatus.ranges import Seed, check_ranges, whole
@@ -92,7 +92,7 @@ class Exposures:
         rows = {}
         for repeats in sorted({canary.repeats for canary in self.canaries}):
             bits = np.array([canary.bits for canary in self.canaries if canary.repeats == repeats])
-            mean = bootstrap(bits[:, None] / len(bits), lambda sums: sums[..., 0])
+            mean = mean_interval(bits, seed=0)
             rows[repeats] = {
                 "canaries": len(bits),
                 "mean": mean.value,
@@ -216,8 +216,7 @@ def _rises(repeats: Sequence[int], bits: Sequence[float], seed: int) -> tuple[fl
         return None, None
     measured = spearman(np.array(repeats, np.float64), np.array(bits))
     shuffles = 1_000
-    higher = 0
-    for item in range(shuffles):
-        order = stream(seed, "audit repeats", 0, item).permutation(len(bits))
-        higher += spearman(np.array(repeats, np.float64)[order], np.array(bits)) >= measured - 1e-12
+    random, times, values = stream(seed, "audit repeats"), ranks(repeats), ranks(bits)
+    shuffled = (pearson(random.permutation(times), values) for _ in range(shuffles))
+    higher = sum(each >= measured - 1e-12 for each in shuffled)
     return measured, (higher + 1) / (shuffles + 1)

@@ -18,8 +18,9 @@ import numpy as np
 
 from larvatus.arrays import Doubles
 from larvatus.audit.energy import EnergyOptions, energies
+from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, signed_between
-from larvatus.audit.toxicity.measure import LIMITS, Toxicity, mean
+from larvatus.audit.toxicity.measure import LIMITS, Toxicity
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.evaluation.pair_files import Pair
 from larvatus.model import Model
@@ -103,7 +104,7 @@ def before_after(
 
 def _change(what: str, values: Sequence[Doubles], seed: int) -> Change:
     before, after = values
-    less = mean(after - before, seed)
+    less = mean_interval(after - before, seed)
     return Change(what, len(before), float(before.mean()), float(after.mean()), less.value, less.low, less.high)
 
 

@@ -18,12 +18,13 @@ import numpy as np
 from msgspec import Struct
 
 from larvatus.arrays import Doubles
+from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, between, signed_between
 from larvatus.audit.toxicity.judges import Judge
 from larvatus.audit.toxicity.prompts import MASK, Prompt
 from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.results import Fills
-from larvatus.metrics.bootstrap import Interval, bootstrap
+from larvatus.metrics.bootstrap import Interval
 from larvatus.model import Model
 from larvatus.ranges import Seed, check_ranges, whole
 
@@ -181,16 +182,11 @@ def _filled(model: Model, prompts: Sequence[Prompt], top: int) -> list[Fills]:
     return model.fill([prompt.text.replace(MASK, mask) for prompt in prompts], top=top, joint=False, words_only=True)
 
 
-def mean(values: Doubles, seed: int) -> Interval:
-    """With a bootstrap interval."""
-    return bootstrap(values[:, None], lambda sums: sums[..., 0] / len(values), seed=seed)
-
-
 def _groups(prompts: Sequence[Prompt], values: Doubles, seed: int) -> dict[str, Group]:
     groups = {}
     for name in dict.fromkeys(prompt.group for prompt in prompts):
         mine = [number for number, prompt in enumerate(prompts) if prompt.group == name]
-        groups[name] = Group(len(mine), mean(values[0, mine], seed), mean(values[1, mine], seed))
+        groups[name] = Group(len(mine), *(mean_interval(kind[mine], seed) for kind in values))
     return groups
 
 
@@ -205,6 +201,6 @@ def _differences(prompts: Sequence[Prompt], weighted: Doubles, seed: int) -> dic
     for name, of_template in by_group.items():
         shared = [template for template in of_template if template in by_group.get(first, {})]
         if name != first and len(shared) > 1:
-            less = mean(np.array([of_template[each] - by_group[first][each] for each in shared]), seed)
+            less = mean_interval(np.array([of_template[each] - by_group[first][each] for each in shared]), seed)
             differences[name] = GroupDifference(len(shared), less.value, less.low, less.high)
     return differences
