@@ -19,6 +19,8 @@ from larvatus.embed.senses.wordnet_archive import unpack_wordnet
 from larvatus.errors import DataError
 from larvatus.evaluation.labelled_sets import labelled_set, sources_of
 from larvatus.evaluation.pair_files import Pair
+from larvatus.evaluation.suite.cells import Row
+from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.pairs import MinimalPairs, first_of_each_set
 from larvatus.evaluation.suite.shown import as_markdown, as_table
 from larvatus.evaluation.suite.suites import suite_named
@@ -198,6 +200,7 @@ def test_missing_files_are_said_and_the_rest_runs(data, models, larvatus):
         (["--data", "DATA", "--resume"], 2, "need --out"),
         (["--data", "DATA", "--quantise", "int8"], 2, "a suite fine-tunes"),
         (["--data", "DATA", "--epochs", "0"], 2, "--epochs"),
+        (["--data", "DATA", "--only", "wic", "--layers", "9"], 2, "there is no layer 9"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words, code, expected, data, models, larvatus):
@@ -243,6 +246,23 @@ def test_wordnet_comes_out_of_an_archive_and_a_cut_one_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"cut.tar.xz"):
         unpack_wordnet(tmp_path / "cut.tar.xz", tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_the_better_is_marked_only_where_intervals_do_not_overlap():
+    def row(low, high, better="higher"):
+        common = {"id": "a", "name": "a", "measure": "F1", "by": "", "examples": 9, "better": better}
+        figures = {
+            "model": Figure(value=0.5, low=0.4, high=0.6, **common),
+            "beside": Figure(value=(low + high) / 2, low=low, high=high, **common),
+        }
+        return Row(part="a", title="a", figures=figures, reasons={}).best
+
+    assert [row(0.59, 0.8), row(0.61, 0.8), row(0.61, 0.8, "lower"), row(0.61, 0.8, None)] == [
+        None,
+        "beside",
+        "model",
+        None,
+    ]
 
 
 def test_every_reference_stands_beside_a_row_of_the_suite():

@@ -34,7 +34,7 @@ def spearman_interval(value: float, pairs: int, z: float = 1.959963984540054) ->
     """The 95% interval of ρ over so many pairs (Bonett & Wright 2000): Fisher's z with variance (1 + ρ²/2) / (n − 3).
 
     >>> [round(end, 3) for end in spearman_interval(0.7, 2_003)]
-    [0.675, 0.723]
+    [0.674, 0.724]
     """
     if not math.isfinite(value) or pairs < 4 or abs(value) == 1:
         return math.nan, math.nan

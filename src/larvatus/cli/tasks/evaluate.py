@@ -115,7 +115,7 @@ def evaluate(
     chosen: Annotated[EvaluationSettings, Panel(TASK)],
     columns: Columns,
     reading: Annotated[TextSettings, Panel(READING, without=("language", "licence"))],
-    of_suite: Annotated[OfSuite, Panel(SUITE)],
+    of_suite: Annotated[OfSuite, Panel(SUITE, first=("suite",))],
 ) -> None:
     """Masked loss, perplexity and accuracy on held-out text (--corpus), with fixed masks, so that models compare.
 

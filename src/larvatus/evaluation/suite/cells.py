@@ -32,13 +32,15 @@ class Row:
 
     @property
     def best(self) -> str | None:
-        """Whose value is best, where two compare."""
-        values = {role: figure.value for role, figure in self.figures.items() if figure.value is not None}
-        better = self.first.better if self.first else None
-        if len(values) < 2 or better is None or len(set(values.values())) < 2:
+        """Whose value is best, where two compare and their intervals do not overlap."""
+        measured = [(role, figure) for role, figure in self.figures.items() if figure.value is not None]
+        if len(measured) != 2 or self.first is None or self.first.better is None:
             return None
-        choose = min if better == "lower" else max
-        return choose(values, key=lambda role: values[role])
+        (low_role, lower), (high_role, higher) = sorted(measured, key=lambda pair: pair[1].value or 0.0)
+        top, bottom = lower.high, higher.low
+        if top is None or bottom is None or top >= bottom:
+            return None
+        return low_role if self.first.better == "lower" else high_role
 
 
 def heads_of(labels: Mapping[str, str]) -> list[str]:

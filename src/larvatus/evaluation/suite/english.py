@@ -23,8 +23,8 @@ SENSE_SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013")
 GLUE = ("sst2", "cola", "rte", "stsb", "mrpc")
 
 _BERT = "Devlin et al. 2019, Table 1 (test sets)"
-_WITH_DATA = "quoted in the README of the data"
-_RAGANATO = "Raganato et al. 2017, as quoted in the README of the data"
+_WITH_DATA = "as quoted with the data, not looked up in the papers"
+_RAGANATO = "Raganato et al. 2017, as quoted with the data"
 _FREQUENT = dict(zip(SENSE_SETS, (65.6, 66.0, 54.5, 63.8), strict=True))
 
 
@@ -52,7 +52,7 @@ def _references() -> dict[str, tuple[Reference, ...]]:
     for name in SENSE_SETS:
         references[f"senses/{name}"] = (
             Reference(system="most frequent sense", value=_FREQUENT[name], source=_RAGANATO),
-            Reference(system="BERT-large, mean of all sets", value=73.5, source=_WITH_DATA),
+            Reference(system="BERT-large (mean of all sets)", value=73.5, source=_WITH_DATA),
         )
     return references
 

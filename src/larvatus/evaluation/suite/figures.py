@@ -57,6 +57,6 @@ def known(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def share_interval(value: float, error: float, *, z: float = 1.959963984540054) -> tuple[float, float]:
+def interval_of(value: float, error: float, *, z: float = 1.959963984540054) -> tuple[float, float]:
     """The value and z standard errors on both sides."""
     return value - z * error, value + z * error

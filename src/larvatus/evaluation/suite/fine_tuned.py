@@ -30,7 +30,7 @@ from larvatus.tasks.fit.curve import part
 from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.job import job_of
 
-SEEDS, FEW = 3, 10_000
+SEEDS, FEW = 3, 8_000
 """Seeds on sets of fewer examples than `FEW`, where one seed says little."""
 MEASURES = {
     "matthews": "Matthews", "spearman": "Spearman", "f1": "F1", "entity-f1": "entity F1", "span-f1": "span F1",

@@ -57,8 +57,8 @@ class DataFolder:
 
 def _checksum(path: Path) -> str:
     if not path.is_dir():
-        return files.sha256(path)
+        return files.sha256(path.resolve())  # data may be linked to
     digest = hashlib.sha256()
     for file in whole_folder(path):
-        digest.update(f"{Path(file).relative_to(path).as_posix()} {files.sha256(Path(file))}\n".encode())
+        digest.update(f"{Path(file).relative_to(path).as_posix()} {files.sha256(Path(file).resolve())}\n".encode())
     return digest.hexdigest()

@@ -17,7 +17,7 @@ from larvatus.corrupt import MaskingConfig
 from larvatus.engine.settings import Runtime
 from larvatus.evaluation.languages import HowRead, evaluate_text, open_text
 from larvatus.evaluation.passages import Yardstick
-from larvatus.evaluation.suite.figures import Figure, share_interval
+from larvatus.evaluation.suite.figures import Figure, interval_of
 from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
 from larvatus.evaluation.yardstick import YardstickScore, measure
 from larvatus.metrics.accuracy import wilson
@@ -40,7 +40,7 @@ class Masked(Part):
         return (self.text,)
 
     def measure(self, work: Work) -> Measured:
-        work.words_head()
+        work.need_masked_head()
         bundle, path = work.bundle, str(work.data.path(self.text))
         longest = bundle.model.max_positions
         masking = MaskingConfig(rate=0.15, mask=0.8, random=0.1, keep=0.1, replacement="uniform")
@@ -85,7 +85,7 @@ class Masked(Part):
 
     def _of_words(self, score: YardstickScore, yardstick: Yardstick) -> list[Figure]:
         by = f"15% of the words hidden in {len(yardstick.passages):,} passages; any vocabulary"
-        low, high = share_interval(score.loss, score.error)
+        low, high = interval_of(score.loss, score.error)
         right = wilson(round(score.accuracy * score.words), score.words)
         return [
             Figure(

@@ -26,7 +26,7 @@ from larvatus.embed.senses.tagged import Reading
 from larvatus.embed.senses.tagger import SenseTagger
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.senses.wordnet_archive import unpack_wordnet
-from larvatus.evaluation.suite.figures import Figure, known, share_interval
+from larvatus.evaluation.suite.figures import Figure, interval_of, known
 from larvatus.evaluation.suite.part import Measured, NotMeasured, Part, Work
 from larvatus.evaluation.word_similarity import (
     Evaluation,
@@ -144,7 +144,7 @@ class Similarity(Part):
         baselines: dict[str, float] = {}
         scored = result.pairs
         if self.same_or_not:
-            low, high = share_interval(score.value, score.error or 0.0)
+            low, high = interval_of(score.value, score.error or 0.0)
             answers = Counter(pair.rating for pair in read_wic(file) if isinstance(pair, Pair))
             baselines = {"commonest answer": max(answers.values()) / answers.total()}
             scored -= fitted_on(result.pairs, EvaluationOptions())
@@ -179,7 +179,7 @@ class Isotropy(Part):
         bundle, path = work.bundle, str(work.data.path(self.text))
         report = measure_isotropy(bundle.network.encoder, bundle.tokenizer, [path], IsotropyOptions())
         last = report.layers[-1].plain
-        low, high = share_interval(last.expected, last.standard_error)
+        low, high = interval_of(last.expected, last.standard_error)
         figures = [
             Figure(
                 id=f"{self.name}/cosine", name=self.title, measure="mean cosine", value=known(last.expected),

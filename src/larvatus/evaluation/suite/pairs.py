@@ -33,7 +33,7 @@ class MinimalPairs(Part):
         return (self.pairs,)
 
     def measure(self, work: Work) -> Measured:
-        work.words_head()
+        work.need_masked_head()
         pairs = read_pairs([str(work.data.path(self.pairs))])
         if work.settings.quick:
             pairs = first_of_each_set(pairs)

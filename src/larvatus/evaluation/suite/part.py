@@ -10,7 +10,6 @@ raising `NotMeasured`, whose words stand in the table.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -89,7 +88,7 @@ class Work:
     def bundle(self) -> Bundle:
         return self.subject.bundle
 
-    def words_head(self) -> None:
+    def need_masked_head(self) -> None:
         """Refuse a model that cannot predict hidden tokens."""
         filler = self.bundle.network.filler
         if filler is None or "masked-lm" not in filler.objectives:
@@ -129,6 +128,3 @@ class Part(abc.ABC):
         """What must be the same for a result to be taken over."""
         chosen: dict[str, Any] = {name: getattr(settings, name) for name in self.minds}
         return chosen | ({"precision": runtime.precision} if "precision" in chosen else {})
-
-
-References = Mapping[str, tuple[Any, ...]]

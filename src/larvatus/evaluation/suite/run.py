@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from larvatus import files
+from larvatus.embed.layers import LayerMix
 from larvatus.engine.settings import Runtime
 from larvatus.engine.watch import Watcher
 from larvatus.errors import ArtefactError, DataError, LarvatusError, Preempted, UsageError
@@ -92,6 +93,8 @@ def run_suite(run: SuiteRun, watcher: Watcher) -> SuiteResults:
             "missing); lay it out as docs/suite.md says"
         )
     there = [part for part in parts if part.name not in absent]
+    if any("layers" in part.minds for part in there):
+        _check_layers(run)
     kept = _checked(run, there)
     if run.overwrite:
         for subject in run.subjects:
@@ -114,6 +117,14 @@ def run_suite(run: SuiteRun, watcher: Watcher) -> SuiteResults:
                 said = {"role": subject.role, "label": subject.label, "part": part.name}
                 unmeasured.append(Unmeasured(why=str(reason), short=reason.short, **said))
     return _all(run, unmeasured)
+
+
+def _check_layers(run: SuiteRun) -> None:
+    """Refuse layers that a model has not before anything is measured."""
+    if run.settings.layers == "all":
+        raise UsageError("--layers all gives several vectors of a word; say last, last4, or the number of a layer")
+    for subject in run.subjects:
+        LayerMix.read(run.settings.layers, layers=subject.bundle.network.encoder.depth)
 
 
 def _checked(run: SuiteRun, parts: list[Part]) -> set[tuple[str, str]]:
@@ -141,7 +152,7 @@ def _checked(run: SuiteRun, parts: list[Part]) -> set[tuple[str, str]]:
 def _measured(run: SuiteRun, subject: Subject, part: Part, watcher: Watcher) -> NotMeasured | None:
     """Measure and keep; what stands against it, if anything does."""
     watcher.say(f"{part.name}, {subject.label} …")
-    folder, began = run.folder(subject, part), time.monotonic()
+    folder, began, of = run.folder(subject, part), time.monotonic(), run.identity(subject, part)
     work = Work(
         subject=subject, data=run.data, settings=run.settings, runtime=run.runtime, folder=folder, watcher=watcher
     )
@@ -150,7 +161,7 @@ def _measured(run: SuiteRun, subject: Subject, part: Part, watcher: Watcher) -> 
             measured = part.measure(work)
             record = Record(
                 part=part.name,
-                of=run.identity(subject, part),
+                of=of,
                 label=subject.label,
                 figures=measured.figures,
                 details=measured.details,

@@ -40,7 +40,7 @@ class SuiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rate: LearningRate | None = None
     """Peak learning rate of fine-tuning; default: by task."""
     seeds: Annotated[int, SEEDS] | None = None
-    """Fine-tune from seeds 0, 1, …; default: 3 on sets of fewer than 10,000 examples, else 1."""
+    """Fine-tune from seeds 0, 1, …; default: 3 on sets of fewer than 8,000 examples, else 1."""
     layers: str = "last"
     """Of word vectors (senses, scws, wic): last, last4 (mean), or the number of a layer."""
     precision: str = "auto"
