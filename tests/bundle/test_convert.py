@@ -305,9 +305,9 @@ def test_a_misspelt_layout_is_a_usage_error_that_suggests(
     source, _, _ = make()
     code, _, err = command(capsys, source, tmp_path / "out", "--to", "distilbart")
     assert (code, err) == (2, "larvatus: there is no layout 'distilbart'; did you mean distilbert?\n")
-    code, _, err = command(capsys, source, tmp_path / "out", "--dtype", "int8")
+    code, _, err = command(capsys, source, tmp_path / "out", "--dtype", "int4")
     assert code == 2
-    assert "int8" in err
+    assert "int4" in err
 
 
 def test_help_names_every_layout(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
