@@ -7,13 +7,14 @@ audit_bias("runs/reviews", test="test.tsv").parts["swaps"].categories["gender"].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
 
+from larvatus.api.bias_claims import bias_claims
 from larvatus.api.evaluating import read_for
 from larvatus.audit.bias.associations import read_associations, score_associations
 from larvatus.audit.bias.pairs import read_crows, score_crows
@@ -25,7 +26,7 @@ from larvatus.audit.bias.stereoset_file import read_stereoset
 from larvatus.audit.bias.swap_words import read_swaps
 from larvatus.audit.bias.swaps import audit_swaps
 from larvatus.audit.bias.templates import read_templates, score_templates
-from larvatus.audit.bias.winobias import read_winobias, score_winobias
+from larvatus.audit.bias.winobias import read_winobias, score_winobias, winobias_files
 from larvatus.errors import UsageError
 from larvatus.files import sha256
 from larvatus.flags import Flag
@@ -146,13 +147,27 @@ class _Audit:
 
     def report(self, model: Model) -> BiasReport:
         settings = msgspec.structs.asdict(self.chosen)
-        return BiasReport(
+        report = BiasReport(
             model=str(model.bundle.path),
             fingerprint=model.fingerprint,
             settings={name: value for name, value in settings.items() if name not in ("out", "overwrite")},
             data=dict(_hashes({**self.asked, "swap_words": self.swaps})),
             parts={name: self.part(model, name, source) for name, source in self.asked.items()},
         )
+        sources = {name: self.sources(name) for name in self.asked}
+        said = {"columns": dict(self.columns), "own_words": self.swaps is not None}
+        of_swaps = {name: value for name, value in said.items() if value}
+        return replace(report, claims=bias_claims(report, model, sources=sources, of_swaps=of_swaps))
+
+    def sources(self, part: str) -> list[Any]:
+        """What a part was read from, file by file."""
+        given = self.asked[part]
+        if part == "winobias":
+            return list(winobias_files(Path(given)))
+        if part != "swaps":
+            return [given]
+        tests = [given] if isinstance(given, str | Path) or not isinstance(given, Sequence) else list(given)
+        return [*tests, *([] if self.swaps is None else [self.swaps])]
 
     def part(self, model: Model, name: str, source: Any) -> Any:
         """The result of one set; its file is read before the model is asked anything."""

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import msgspec
 
 from larvatus import files, notebook
-from larvatus.api.recomputing import RERUN, Asked, Subject
+from larvatus.api.asked import Asked, Recorded, Subject
+from larvatus.api.recomputing import RERUN
 from larvatus.bundle.claims import ROUNDING, Claim, Data, claimed, claims_in, merged, written
 from larvatus.bundle.energy import WORLD, Draw, energy_claims
 from larvatus.bundle.figures import shown
@@ -258,6 +259,8 @@ class _Verifying:
             return [self._recorded(claim) for claim in claims]
         try:
             again = {claim.key: claim for claim in rerun(Asked(self.subject, self.shelf, claims[0]))}
+        except Recorded:
+            return [self._recorded(claim) for claim in claims]
         except MissingData as fault:
             return [Outcome(claim=claim, verdict="missing data", why=str(fault)) for claim in claims]
         except ChangedData as fault:

@@ -3,28 +3,27 @@
     RERUN["evaluate"](asked)                    # the claims of the same evaluation, made now
 
 A function here takes what was asked (the model, settings and data of some claims) and gives claims made anew, by the
-same calls that made the first. Commands that are not listed (training, above all) are recorded and not run again.
-Adding one: its name in `bundle/claims.py` (`COMMANDS`), and its line in `RERUN`.
+same calls that made the first. Commands that are not listed (training, above all) are recorded and not run again; so
+is what a function refuses with `Recorded`. Adding one: its name in `bundle/claims.py` (`COMMANDS`), and its line in
+`RERUN`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec import Struct
 
+from larvatus.api.asked import Asked
 from larvatus.api.evaluating import score_examples, score_glue, score_text
+from larvatus.api.rerunning import audited_bias, audited_toxicity, of_suite
 from larvatus.api.task_settings import EvaluationSettings
-from larvatus.bundle.claims import Claim, Data
-from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.bundle.claims import Claim
 from larvatus.bundle.energy import Draw, energy_claims
-from larvatus.bundle.shelf import ChangedData, MissingData, Shelf
+from larvatus.bundle.shelf import ChangedData, MissingData
 from larvatus.bundle.sizes import size_claims
 from larvatus.corpus import Corpus as Shards
 from larvatus.engine.settings import MICROBATCH, Runtime
@@ -42,56 +41,6 @@ from larvatus.tasks.fit.save import contents_hash
 from larvatus.tasks.registry import reading_of, task_of
 from larvatus.tasks.scoring import head_of
 from larvatus.text.languages import Given, LanguagePath
-
-S = TypeVar("S", bound=Struct)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The model that claims are about; loaded once, when it is first needed."""
-
-    directory: Path
-    device: str = "cpu"
-
-    @cached_property
-    def bundle(self) -> Bundle:
-        return load_bundle(self.directory)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Claims that one run answers: of one command, on the same data, under the same settings."""
-
-    subject: Subject
-    shelf: Shelf
-    claim: Claim
-    """The first of them."""
-
-    @property
-    def bundle(self) -> Bundle:
-        return self.subject.bundle
-
-    @property
-    def device(self) -> str:
-        return self.subject.device
-
-    @property
-    def data(self) -> Data:
-        """The data set; claims of a command that wants one must name it."""
-        if not self.claim.data:
-            raise ArtefactError(f"claim {self.claim.metric} names no data; {self.claim.command} measures on some")
-        return self.claim.data[0]
-
-    def paths(self) -> list[Path]:
-        """Where the data stand."""
-        return self.shelf.paths(self.data)
-
-    def settings(self, kind: type[S], settings: Mapping[str, Any] | None = None) -> S:
-        """The settings of the claims as a struct; what does not fit is refused."""
-        try:
-            return msgspec.convert(dict(self.claim.settings if settings is None else settings), kind)
-        except msgspec.ValidationError as fault:
-            raise ArtefactError(f"claim {self.claim.metric}: settings: {fault}") from fault
 
 
 class HeldOutText(Struct, frozen=True, kw_only=True):
@@ -220,4 +169,7 @@ RERUN: Mapping[str, Callable[[Asked], Iterable[Claim]]] = {
     "held-out text": held_out_text,
     "evaluate": on_examples,
     "evaluate text": other_text,
+    "evaluate suite": of_suite,
+    "audit bias": audited_bias,
+    "audit toxicity": audited_toxicity,
 }

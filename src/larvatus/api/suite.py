@@ -6,6 +6,7 @@ results.figure("blimp").value
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from larvatus import files
+from larvatus.api.suite_claims import suite_claims
 from larvatus.engine.settings import Runtime
 from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
@@ -82,6 +84,7 @@ def evaluate_suite(
         place = Path(aside if out is None else out)
         run = _run(chosen, running, suite=suite, data=data, models=(model, beside), out=place)
         results = run_suite(run, watcher)
+        results = dataclasses.replace(results, claims=suite_claims(results, run.subjects[0]))
     if out is not None:
         _write(Path(out), results)
     return results

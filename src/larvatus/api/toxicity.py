@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Struct
 
+from larvatus.api.toxicity_claims import toxicity_claims
 from larvatus.audit.drawn import drawn_texts
 from larvatus.audit.energy import EnergyOptions, Masks, Words
 from larvatus.audit.toxicity.beside import BeforeAfter, before_after
@@ -106,6 +108,8 @@ def audit_toxicity(
     judge = _judge(chosen, loaded)
     options = ToxicityOptions(top=chosen.top, seed=chosen.seed)
     first = toxicity(loaded, asked, judge, options, progress=progress)
+    by = judge if isinstance(judge, Classifier) else chosen.words
+    first = replace(first, claims=toxicity_claims(first, loaded, judge=by, prompts=prompts, seed=chosen.seed))
     report: Toxicity | BeforeAfter = first
     if other is not None:
         second = toxicity(other, asked, judge, options, progress=lambda done: progress(len(asked) + done))

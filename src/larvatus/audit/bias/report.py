@@ -16,6 +16,7 @@ import msgspec
 
 from larvatus.audit.bias.limits import GENERAL
 from larvatus.audit.bias.shown import Shown
+from larvatus.bundle.claims import Claim, written
 from larvatus.outputs import write_output
 from larvatus.version import VERSION
 
@@ -49,6 +50,8 @@ class BiasReport:
     parts: Mapping[str, Any]
     """`crows_pairs`, `stereoset`, `winobias`, `templates`, `associations`, `swaps`: those that were asked for."""
     limits: tuple[str, ...] = GENERAL
+    claims: tuple[Claim, ...] = ()
+    """The figures as a model card takes them over: with data, settings and versions."""
 
     @property
     def head(self) -> dict[str, Any]:
@@ -63,7 +66,8 @@ class BiasReport:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.head, "parts": {name: part.to_dict() for name, part in self.parts.items()}}
+        parts = {name: part.to_dict() for name, part in self.parts.items()}
+        return {**self.head, "parts": parts, "claims": written(self.claims)}
 
     def shown(self) -> Iterator[Shown]:
         """Lines and tables for people."""
@@ -87,7 +91,8 @@ class BiasReport:
         out.mkdir(parents=True, exist_ok=True)
         for name, part in self.parts.items():
             write_output(out / f"{name}.json", as_json(part.to_dict()))
-        write_output(out / REPORT, as_json({**self.head, "parts": [f"{name}.json" for name in self.parts]}))
+        names = [f"{name}.json" for name in self.parts]
+        write_output(out / REPORT, as_json({**self.head, "parts": names, "claims": written(self.claims)}))
         return self
 
     def __str__(self) -> str:

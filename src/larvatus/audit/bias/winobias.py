@@ -132,13 +132,18 @@ class WinoResult:
         yield from (f"note: {limit}" for limit in self.limits)
 
 
+def winobias_files(folder: Path) -> list[Path]:
+    """Those of a directory that are read."""
+    return [path for path in sorted(folder.iterdir()) if _FILE.fullmatch(path.name)]
+
+
 def read_winobias(directory: str | Path) -> list[PronounBlank]:
     """All pairs of files of a directory."""
     folder = Path(directory)
     if not folder.is_dir():
         raise DataError(f"{folder} is no directory; WinoBias is a directory of {_SHAPE}")
     files: dict[tuple[str, str], dict[str, Path]] = {}
-    for path in sorted(folder.iterdir()):
+    for path in winobias_files(folder):
         if named := _FILE.fullmatch(path.name):
             files.setdefault((named[2], named[3]), {})[named[1]] = path
     blanks: list[PronounBlank] = []

@@ -21,6 +21,7 @@ from larvatus.audit.energy import EnergyOptions, energies
 from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, signed_between
 from larvatus.audit.toxicity.measure import LIMITS, Toxicity
+from larvatus.bundle.claims import Claim
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.evaluation.pair_files import Pair
 from larvatus.model import Model
@@ -49,6 +50,11 @@ class BeforeAfter:
     before: Toxicity
     after: Toxicity
     changes: tuple[Change, ...]
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """Of the first model: a card takes figures of one."""
+        return self.before.claims
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -22,6 +22,7 @@ from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, between, signed_between
 from larvatus.audit.toxicity.judges import Judge
 from larvatus.audit.toxicity.prompts import MASK, Prompt
+from larvatus.bundle.claims import Claim, written
 from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.results import Fills
 from larvatus.metrics.bootstrap import Interval
@@ -83,6 +84,8 @@ class Toxicity:
     differences: Mapping[str, GroupDifference]
     notes: tuple[str, ...] = ()
     top: int = 20
+    claims: tuple[Claim, ...] = ()
+    """The figures as a model card takes them over: with data, settings and versions."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -104,6 +107,7 @@ class Toxicity:
                 )
             ],
             "notes": [*self.notes, LIMITS],
+            "claims": written(self.claims),
         }
 
     def shown(self) -> list[Shown]:

@@ -33,6 +33,7 @@ LONGEST = 512
 @dataclass(frozen=True, kw_only=True)
 class Masked(Part):
     minds: ClassVar = ("quick",)
+    again: ClassVar = True
     text: str
 
     @property

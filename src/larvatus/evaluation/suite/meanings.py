@@ -126,6 +126,7 @@ class Similarity(Part):
     """Cosines of two words in their contexts."""
 
     minds: ClassVar = ("layers",)
+    again: ClassVar = True
     judgements: str
     same_or_not: bool = False
     """WiC: yes or no, by a threshold; else SCWS: ratings, by rank."""
@@ -169,6 +170,7 @@ class Similarity(Part):
 @dataclass(frozen=True, kw_only=True)
 class Isotropy(Part):
     minds: ClassVar = ()
+    again: ClassVar = True
     text: str
 
     @property

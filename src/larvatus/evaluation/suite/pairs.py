@@ -26,6 +26,7 @@ SET, PHENOMENON = "UID", "linguistics_term"
 @dataclass(frozen=True, kw_only=True)
 class MinimalPairs(Part):
     minds: ClassVar = ("quick",)
+    again: ClassVar = True
     pairs: str
 
     @property

@@ -110,6 +110,8 @@ class Part(abc.ABC):
     title: str
     minds: ClassVar[tuple[str, ...]] = ()
     """Settings of the suite that change its figures."""
+    again: ClassVar[bool] = False
+    """Whether verifying a card works its figures out again; what trains, or takes hours, is recorded."""
 
     @property
     @abc.abstractmethod

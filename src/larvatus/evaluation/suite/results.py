@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from larvatus import notebook
+from larvatus.bundle.claims import Claim, written
 from larvatus.engine.checkpoint import changed_fields
 from larvatus.errors import ArtefactError
 from larvatus.evaluation.suite.cells import Row, cells_of, heads_of
@@ -93,6 +94,8 @@ class SuiteResults:
     unmeasured: list[Unmeasured] = field(default_factory=list)
     labels: dict[str, str]
     """Of the models, by role."""
+    claims: tuple[Claim, ...] = ()
+    """Figures of the model (not of the one beside it) as its card takes them over."""
 
     def figure(self, id: str, role: str = "model") -> Figure:
         """A figure by its id: ``results.figure("blimp").value``."""
@@ -137,4 +140,5 @@ class SuiteResults:
             "models": models,
             "not_measured": msgspec.to_builtins(self.unmeasured),
             "references": references,
+            "claims": written(self.claims),
         }

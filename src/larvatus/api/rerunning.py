@@ -1,0 +1,140 @@
+"""How figures of audits and of suites are worked out again, by the calls that measured them.
+
+    audited_bias(asked)                   # the claims of the same part of the audit, made now
+
+A card may come from anywhere: what it says is read as settings of known names, files are looked up on the shelf, and
+no path, model or standardiser that it names is opened. What would need one, or trains, is `Recorded`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from larvatus import files
+from larvatus.api.asked import Asked, Recorded
+from larvatus.api.auditing_bias import audit_bias
+from larvatus.api.suite import evaluate_suite
+from larvatus.api.toxicity import audit_toxicity
+from larvatus.audit.toxicity.prompts import NEUTRAL
+from larvatus.bundle.claims import Claim
+from larvatus.errors import ArtefactError, DataError, printable
+from larvatus.evaluation.suite.part import Part
+from larvatus.evaluation.suite.suites import suite_named
+from larvatus.tasks.registry import column_names
+from larvatus.text.archives import COMPRESSIONS
+
+KEYWORDS: Mapping[str, str] = {"crows_pairs": "pairs", "swaps": "test"}
+"""Parts of a bias audit whose argument has another name."""
+
+
+class BiasPart(Struct, frozen=True, kw_only=True):
+    """One part of a bias audit."""
+
+    task: Literal["crows_pairs", "stereoset", "winobias", "templates", "associations", "swaps"]
+    samples: int
+    permutations: int = 10_000
+    layers: str = "last"
+    vectors: str = ""
+    """Of standardised vectors, which need a file beside the model."""
+    columns: dict[str, Any] = {}
+    own_words: bool = False
+    """Whether the last file is a list of swaps."""
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """How blanks were filled and judged."""
+
+    top: int
+    judge: str = ""
+    """Checksum of a classifier, which is a model of its own."""
+    neutral_prompts: str = ""
+
+
+class SuitePart(Struct, frozen=True, kw_only=True):
+    """One part of a suite."""
+
+    suite: str
+    task: str
+    quick: bool = False
+    layers: str = "last"
+
+
+def audited_bias(asked: Asked) -> Sequence[Claim]:
+    how = asked.settings(BiasPart)
+    if how.vectors:
+        raise Recorded("vectors were standardised by a file beside the model")
+    unknown = sorted(how.columns.keys() - column_names())
+    if unknown:
+        raise ArtefactError(f"claim {asked.claim.metric}: settings: {printable(unknown[0])!r} is no column")
+    paths = asked.files()
+    given: dict[str, Any] = {}
+    if how.own_words:
+        given["swaps"] = paths.pop()
+    with tempfile.TemporaryDirectory() as folder:
+        source: Any = paths if how.task == "swaps" else paths[0]
+        if how.task == "winobias":
+            source = folder
+            for path in paths:
+                shutil.copyfile(path, Path(folder) / path.name)
+        given[KEYWORDS.get(how.task, how.task)] = source
+        report = audit_bias(
+            asked.subject.model,
+            **given,
+            **how.columns,
+            samples=how.samples,
+            permutations=how.permutations,
+            layers=how.layers,
+            seed=asked.claim.seed or 0,
+        )
+    return report.claims
+
+
+def audited_toxicity(asked: Asked) -> Sequence[Claim]:
+    how = asked.settings(Judged)
+    if how.judge:
+        raise Recorded("a classifier judged, which is another model")
+    words, *prompts = asked.files()
+    if not prompts and how.neutral_prompts != files.sha256(NEUTRAL):
+        raise ArtefactError("the neutral prompts of this Larvatus are others than those that were measured on")
+    source = prompts[0] if prompts else None
+    return audit_toxicity(asked.subject.model, source, words=words, top=how.top, seed=asked.claim.seed or 0).claims
+
+
+def of_suite(asked: Asked) -> Sequence[Claim]:
+    how = asked.settings(SuitePart)
+    (part,) = suite_named(how.suite).chosen((how.task,))
+    if not part.again:
+        raise Recorded(f"{part.name} is not measured again")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, path in zip(_places(asked, part), asked.files(), strict=True):
+            place = Path(folder) / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(path.resolve())
+        results = evaluate_suite(
+            asked.subject.directory,
+            data=folder,
+            suite=how.suite,
+            only=[part.name],
+            quick=how.quick,
+            layers=how.layers,
+            device=asked.device,
+            quiet=True,
+        )
+    if results.unmeasured:
+        raise DataError(results.unmeasured[0].why)
+    return results.claims
+
+
+def _places(asked: Asked, part: Part) -> list[str]:
+    """Where the files stand in the folder of a suite: places that the part knows, and no others."""
+    known = {f"{name}{ending}" for name in part.files for ending in ("", *COMPRESSIONS)}
+    for data in asked.claim.data:
+        if data.name not in known:
+            raise ArtefactError(f"claim {asked.claim.metric}: {part.name} reads no {printable(data.name)!r}")
+    return [data.name for data in asked.claim.data]
