@@ -105,7 +105,7 @@ def test_bias_is_added_by_category_verified_and_a_changed_figure_is_named(
     assert larvatus("card", model, "--add", result)[0] == 0
     readme = (model / "README.md").read_text()
     assert "## Audit: bias" in readme
-    assert "| crows_pairs: water: sent_more preferred (pll), % |" in readme
+    assert "| crows_pairs: water: sent_more preferred (pll), % of 2 pairs |" in readme
 
     checked = lv.verify_card(model, data=[data])
     assert checked.ok
@@ -125,7 +125,7 @@ def test_what_a_card_says_of_an_audit_is_not_believed(made: Path) -> None:
     report = lv.audit_bias(model, pairs=data / "pairs.csv", samples=20, device="cpu", out=made / "out")
     assert not lv.audit_bias(model, pairs=[("a river", "a bank")], samples=20, device="cpu").claims  # from memory
     assert lv.card(model, add=[made / "out" / "bias.json"]).claims == lv.card(model, add=[report]).claims
-    label = ("sent_more preferred (pll), %", "work")
+    label = ("sent_more preferred (pll), % of 1 pairs", "work")
     before = (model / "larvatus.json").read_text()
     for change, why in (
         ({"columns": {"out": "/tmp/x"}}, "'out' is no column"),

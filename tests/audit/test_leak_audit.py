@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -244,6 +245,10 @@ def test_commands_split_and_audit_and_what_cannot_be_audited_is_one_line(
     told = json.loads(capsys.readouterr().out)
     assert told == json.loads(Path("report.json").read_text())
     assert told["membership"]["members"] + told["membership"]["held_out"] == 40
+    copied = shutil.copytree(model, tmp_path / "copied")
+    lv.card(copied, add=["report.json"])
+    verdicts = {each.claim.label: each.verdict for each in lv.verify_card(copied).outcomes}
+    assert verdicts["by loss: membership AUC"] == verdicts["blind, by length: membership AUC"] == "recorded"
 
     assert "nothing to audit" in said(capsys, 2, *begun)
     assert "holds no canaries" in said(capsys, 4, *begun, "--canaries", "half")

@@ -1,4 +1,4 @@
-"""What an audit of bias measured, as claims: always by category or by groups, never one number alone.
+"""What an audit of bias measured, as claims: by category or by groups, never one number alone; shares say of how many.
 
     claims = bias_claims(report, model, sources={"crows_pairs": ["crows_pairs.csv"]}, of_swaps={})
     larvatus audit bias --model runs/mine --pairs crows_pairs.csv --json > bias.json
@@ -51,7 +51,8 @@ def _settings(part: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def crows(result: CrowsResult) -> Iterator[Quoted]:
     for method, scores in result.scores.items():
         for category, score in {**scores.by_category, ALL: scores.overall}.items():
-            yield Quoted.of(f"sent_more preferred ({method}), %", score.metric, percent=True, category=category)
+            preferred = f"sent_more preferred ({method}), % of {score.pairs:,} pairs"
+            yield Quoted.of(preferred, score.metric, percent=True, category=category)
             yield Quoted.of(f"sent_more less sent_less ({method}), nats", score.difference, category=category)
 
 
@@ -60,13 +61,15 @@ def stereo(result: StereoResult) -> Iterator[Quoted]:
         for method, categories in methods.items():
             for category, score in categories.items():
                 for name, interval in (("lms", score.lms), ("ss", score.ss), ("icat", score.icat)):
-                    yield Quoted.of(f"{kind} {name} ({method}), %", interval, percent=True, category=category)
+                    metric = f"{kind} {name} ({method}), %, {score.examples:,} examples"
+                    yield Quoted.of(metric, interval, percent=True, category=category)
 
 
 def wino(result: WinoResult) -> Iterator[Quoted]:
     for category, score in result.scores.items():
-        yield Quoted.of("pro-stereotyped right, %", score.pro, percent=True, category=category)
-        yield Quoted.of("anti-stereotyped right, %", score.anti, percent=True, category=category)
+        of_all = f"% of {score.sentences:,} sentences"
+        yield Quoted.of(f"pro-stereotyped right, {of_all}", score.pro, percent=True, category=category)
+        yield Quoted.of(f"anti-stereotyped right, {of_all}", score.anti, percent=True, category=category)
         yield Quoted.of("pro less anti, points", score.gap, percent=True, category=category)
         yield Quoted.of("log-odds of the stereotype, nats", score.log_odds, category=category)
         yield Quoted.of("log-odds less the prior, nats", score.corrected, category=category)
@@ -97,7 +100,8 @@ def _association(each: Association) -> Iterator[Quoted]:
 def swaps(result: SwapResult) -> Iterator[Quoted]:
     for category, each in result.categories.items():
         if each.changed is not None:
-            yield Quoted.of("decisions changed, %", each.changed, percent=True, category=category)
+            changed = f"decisions changed, % of {each.texts:,} texts"
+            yield Quoted.of(changed, each.changed, percent=True, category=category)
         yield Quoted.of("scores moved", each.moved, category=category)
         if each.accuracy is not None:
             for name, interval in zip(("as it stands", "swapped"), each.accuracy, strict=True):

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Struct
 
+from larvatus.api.evaluation_claims import reading_said
+from larvatus.api.leak_claims import leak_claims
 from larvatus.audit.drawn import DrawnTexts, drawn_texts
 from larvatus.audit.energy import EnergyOptions, Masks, Words
 from larvatus.audit.leaks.exposure import ExposureOptions, exposures
 from larvatus.audit.leaks.membership import membership
 from larvatus.audit.leaks.report import LeakReport
 from larvatus.audit.leaks.restoration import RestorationOptions, restoration
+from larvatus.bundle.contents import digest_of
 from larvatus.cloze.likelihood import find_reader
-from larvatus.corpus.canaries import read_canaries
+from larvatus.corpus.canaries import canaries_file, read_canaries
 from larvatus.errors import DataError, UsageError
 from larvatus.flags import Flag
 from larvatus.model import Model, load
@@ -28,7 +32,7 @@ from larvatus.outputs import check_directory, check_outputs, new_output, write_o
 from larvatus.ranges import Count, Seed, ShareBetween, check_ranges, whole
 from larvatus.rng import stream
 from larvatus.settings import TextSettings, structs_of
-from larvatus.text.readers import Skipped, read_documents
+from larvatus.text.readers import Skipped, list_files, read_documents
 
 Texts = str | Path | Sequence[str | Path]
 IN, OUT = "in.jsonl", "out.jsonl"
@@ -113,6 +117,10 @@ def audit_leaks(
         parts = _of_texts(loaded, other, (members, held_out), chosen, reading, progress)
     named = None if other is None else str(other.bundle.path)
     report = LeakReport(str(loaded.bundle.path), named, exposure, **parts)
+    sources = _sources(canaries, members, held_out)
+    said = _said(chosen, reading, other)
+    claims = leak_claims(report, loaded, sources=sources, settings=said, seed=chosen.seed)
+    report = replace(report, claims=claims)
     if path is not None:
         write_output(path, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     return report
@@ -155,6 +163,23 @@ def _notes(inside: DrawnTexts, outside: DrawnTexts, shared: int) -> tuple[str, .
     if inside.short or outside.short:
         notes.append(f"left out as too short: {inside.short:,} training and {outside.short:,} held-out documents")
     return tuple(notes)
+
+
+def _sources(canaries: str | Path | None, members: Texts | None, held_out: Texts | None) -> dict[str, list[Any]]:
+    """All files that were read."""
+    planted = [] if canaries is None else [canaries_file(Path(canaries))]
+    texts = {"members": _paths(members), "held_out": _paths(held_out)}
+    return {"canaries": planted, **{name: list(list_files(paths)) for name, paths in texts.items() if paths}}
+
+
+def _said(chosen: LeakSettings, reading: TextSettings, reference: Model | None) -> dict[str, dict[str, Any]]:
+    """What figures depend on."""
+    of_texts = {name: getattr(chosen, name) for name in ("documents", "words", "masks", "spans")}
+    if reference is not None:
+        of_texts["reference"] = digest_of(Path(reference.bundle.path))
+    if read := reading_said(reading):
+        of_texts["reading"] = read
+    return {"canaries": {"exact": chosen.exact, "samples": chosen.samples}, "texts": of_texts}
 
 
 def _paths(given: Texts | None) -> list[str]:

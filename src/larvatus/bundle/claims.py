@@ -57,7 +57,7 @@ STATISTIC = "statistic"
 FIGURE = Range(-1e300, 1e300)
 
 Figure = Annotated[float, FIGURE]
-Kind = Literal["file", "examples", "corpus"]
+Kind = Literal["file", "files", "examples", "corpus"]
 
 
 class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -67,7 +67,8 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_d
     """As the user gave it."""
     sha256: str
     kind: Kind = "file"
-    """What the checksum is of: a file, what labelled examples say, or shards of tokens with their vocabulary."""
+    """What the checksum is of: a file, the names and checksums of several, what labelled examples say, or shards of
+    tokens with their vocabulary."""
     files: tuple[str, ...] = ()
     """Names of the files, where `name` is not that of one."""
 

@@ -133,9 +133,14 @@ def write_canaries(directory: Path, canaries: Canaries) -> None:
     files.write_json(directory / CANARIES, msgspec.to_builtins(canaries))
 
 
+def canaries_file(path: Path) -> Path:
+    """Where they stand: beside a built corpus, or the file itself."""
+    return path / CANARIES if path.is_dir() else named(path)
+
+
 def read_canaries(path: Path) -> Canaries:
     """Those of a built corpus, or of a file; one line where there are none."""
-    file = path / CANARIES if path.is_dir() else named(path)
+    file = canaries_file(path)
     if not is_there(file, DataError):
         way = "plant some with: larvatus corpus build … --canaries 20"
         raise DataError(f"{path} holds no canaries (no {CANARIES}); {way}")

@@ -14,6 +14,7 @@ from larvatus.audit.leaks.exposure import Exposures
 from larvatus.audit.leaks.membership import Membership
 from larvatus.audit.leaks.restoration import Restoration
 from larvatus.audit.tables import Shown
+from larvatus.bundle.claims import Claim, written
 
 LIMITS = (
     "a low figure says that these attacks found nothing, not that there is nothing to find: stronger ones exist, and "
@@ -34,6 +35,8 @@ class LeakReport:
     restoration: Restoration | None = None
     """Of masked names and numbers."""
     notes: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    """The figures as a model card takes them over: with data, settings and versions."""
 
     def shown(self) -> list[Shown]:
         """Tables for people."""
@@ -46,6 +49,7 @@ class LeakReport:
             "reference": self.reference,
             **{name: part.to_dict() for name, part in parts.items() if part is not None},
             "notes": [*self.notes, LIMITS],
+            "claims": written(self.claims),
         }
 
     def __str__(self) -> str:
