@@ -13,6 +13,7 @@ import scipy.stats
 from rich.console import Console
 
 import larvatus as lv
+from larvatus.bundle.contents import digest_of
 from larvatus.cli.main import run
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.senses.wordnet_archive import unpack_wordnet
@@ -269,3 +270,17 @@ def test_every_reference_stands_beside_a_row_of_the_suite():
     suite = suite_named("english")
     names = {part.name for part in suite.parts}
     assert {id.partition("/")[0] for id in suite.references} <= names
+
+
+def test_every_figure_of_the_model_is_a_claim_and_none_of_the_one_beside(measured, models) -> None:
+    results = measured[2]
+    claims = {claim.label: claim for claim in results.claims}
+    figures = [figure for record in results.records["model"].values() for figure in record.figures]
+    defined = [figure for figure in figures if figure.value is not None]
+    assert len(claims) == len(results.claims) == len(defined) + sum(f.deviation is not None for f in figures)
+    assert {claim.model for claim in claims.values()} == {digest_of(models[0])}
+    tuned = claims["wnut17: entity F1"]
+    assert (tuned.value, tuned.settings["seeds"]) == (results.figure("wnut17").value, [0, 1])
+    assert {data.name for data in tuned.data} == {"ner/wnut17/train.conll", "ner/wnut17/dev.conll"}
+    assert "wnut17: entity F1, deviation over 2 seeds" in claims
+    assert claims["blimp: islands: accuracy"].data[0].name == "blimp.jsonl.xz"

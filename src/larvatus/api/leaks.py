@@ -117,10 +117,8 @@ def audit_leaks(
         parts = _of_texts(loaded, other, (members, held_out), chosen, reading, progress)
     named = None if other is None else str(other.bundle.path)
     report = LeakReport(str(loaded.bundle.path), named, exposure, **parts)
-    sources = _sources(canaries, members, held_out)
-    said = _said(chosen, reading, other)
-    claims = leak_claims(report, loaded, sources=sources, settings=said, seed=chosen.seed)
-    report = replace(report, claims=claims)
+    sources, said = _sources(canaries, members, held_out), _said(chosen, reading, other)
+    report = replace(report, claims=leak_claims(report, loaded, sources=sources, settings=said, seed=chosen.seed))
     if path is not None:
         write_output(path, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     return report
