@@ -1,4 +1,4 @@
-"""A positive control: skewed text shows in every part of the audit of a model trained on it, balanced text in none."""
+"""A positive control: what a model learnt from skewed text is found, and nothing of the kind after balanced text."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def files(folder: Path) -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("skewed", [True, False], ids=["skewed", "balanced"])
-def test_skewed_text_shows_in_every_part_and_balanced_text_in_none(skewed: bool, tmp_path: Path) -> None:
+def test_skewed_text_shows_in_pairs_blanks_templates_and_vectors_and_balanced_text_in_none(
+    skewed: bool, tmp_path: Path
+) -> None:
     (tmp_path / "text.txt").write_text(text(skewed=skewed))
     files(tmp_path)
     model = lv.pretrain(

@@ -51,6 +51,7 @@ TEMPLATES = (
     ),
 )
 ASSOCIATIONS = (
+    "Cosines tell which words stand in the same places, not which stand beside each other; a sign may mislead.",
     (
         "Association tests find only what their word lists ask for; no association is no proof of absence (May et "
         "al. 2019), and vectors can be associated where answers are not (Gonen & Goldberg 2019)."
