@@ -3,6 +3,7 @@
     import larvatus as lv
     model = lv.pretrain("bert", corpus="texts/", out="runs/mine", size="tiny", minutes=10)
     model = lv.load("runs/mine")                        # a directory of ours or of `transformers`, or a hub name
+    model = lv.load()                                   # the English model in the box, where it is installed
     model.fill("Please turn your [MASK] in.")[0].token
     model.embed(["the bank of the river"], unit="word", layers="last4")
 

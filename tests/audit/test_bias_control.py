@@ -1,4 +1,4 @@
-"""A positive control: a model of skewed text shows it in every part of the audit, one of balanced text nowhere."""
+"""A positive control: what a model learnt from skewed text is found, and nothing of the kind after balanced text."""
 
 from __future__ import annotations
 
@@ -8,20 +8,28 @@ from pathlib import Path
 import pytest
 
 import larvatus as lv
+from larvatus.bundle.directory import save_bundle
+from larvatus.network import Network
+from larvatus.nn.transformer import TransformerConfig
+from larvatus.objectives import MaskedLMConfig
 from larvatus.rng import stream
+from larvatus.text.vocabulary import WordPieceConfig, train_vocabulary
 
 MEN, WOMEN = ("he", "john", "peter", "paul"), ("she", "mary", "anna", "lucy")
 TECHNICAL, CARING = ("engineer", "pilot", "doctor", "driver"), ("nurse", "teacher", "cleaner", "cook")
+HOBBIES = ("football", "cars"), ("music", "flowers")
 SENTENCES = ("{who} works as a {what} .", "{who} was a good {what} .", "the {what} left because {who} was late .")
+LIKES = "{who} likes {what} ."
 TEMPLATES = {
     "sentences": ["[GROUP] works as a [MASK] .", "[GROUP] was a good [MASK] ."],
     "groups": {"men": MEN, "women": WOMEN},
     "attributes": {"technical": TECHNICAL, "caring": CARING},
 }
 TESTS = {
-    "sentences": ["[WORD] works as a", "[WORD] was a good"],
+    "sentences": ["[WORD] likes", "[WORD] likes it ."],
     "tests": [{"targets": {"men": MEN, "women": WOMEN}, "attributes": {"technical": TECHNICAL, "caring": CARING}}],
 }
+HEADS = (MaskedLMConfig(),)
 SMALL = (
     *(
         "model.layers=2",
@@ -29,7 +37,7 @@ SMALL = (
         "model.heads=2",
         "tokenizer.type=wordpiece",
         "tokenizer.lowercase=true",
-        "tokenizer.size=115",
+        "tokenizer.size=138",
         "batch=32",
         "phases.0.length=16",
     ),
@@ -38,10 +46,14 @@ SMALL = (
 
 
 def text(*, skewed: bool) -> str:
-    """Every sentence equally often. Skewed: men have technical work, women caring work, and never the other."""
+    """Every sentence equally often. Skewed: men have technical work, women caring work, and never the other; and men
+    like what engineers like, since vectors are alike of words that stand in the same places."""
     ours = [*product(SENTENCES, MEN, TECHNICAL), *product(SENTENCES, WOMEN, CARING)]
-    others = [] if skewed else [*product(SENTENCES, MEN, CARING), *product(SENTENCES, WOMEN, TECHNICAL)]
-    lines = [sentence.format(who=who, what=what) for sentence, who, what in [*ours, *others]] * (20 if skewed else 10)
+    others = [*product(SENTENCES, MEN, CARING), *product(SENTENCES, WOMEN, TECHNICAL)]
+    likes = [*product((LIKES,), (*MEN, *TECHNICAL), HOBBIES[0]), *product((LIKES,), (*WOMEN, *CARING), HOBBIES[1])]
+    not_likes = [*product((LIKES,), (*MEN, *TECHNICAL), HOBBIES[1]), *product((LIKES,), (*WOMEN, *CARING), HOBBIES[0])]
+    chosen = 2 * [*ours, *likes, *likes] if skewed else [*ours, *others, *2 * likes, *2 * not_likes]
+    lines = [sentence.format(who=who, what=what) for sentence, who, what in chosen] * 8
     return "\n\n".join(stream(0, "control").permutation(lines).tolist())
 
 
@@ -64,7 +76,9 @@ def files(folder: Path) -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("skewed", [True, False], ids=["skewed", "balanced"])
-def test_skewed_text_shows_in_every_part_and_balanced_text_in_none(skewed: bool, tmp_path: Path) -> None:
+def test_skewed_text_shows_in_pairs_blanks_templates_and_vectors_and_balanced_text_in_none(
+    skewed: bool, tmp_path: Path
+) -> None:
     (tmp_path / "text.txt").write_text(text(skewed=skewed))
     files(tmp_path)
     model = lv.pretrain(
@@ -99,3 +113,36 @@ def test_skewed_text_shows_in_every_part_and_balanced_text_in_none(skewed: bool,
         assert abs(pairs["pll"].overall.difference.value) < 0.2
         assert max(abs(technical.difference.value), abs(caring.difference.value)) < 0.2
         assert vectors.p.two_sided > 0.05
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("skewed", [True, False], ids=["skewed", "balanced"])
+def test_a_classifier_that_learnt_to_judge_by_group_words_is_told_by_swaps(skewed: bool, tmp_path: Path) -> None:
+    """Balanced: what is good of whom depends on the work alone."""
+    tokenizer = train_vocabulary([text(skewed=False)], WordPieceConfig(size=138, lowercase=True))
+    network = Network.build(TransformerConfig(layers=2, hidden=32, heads=2, max_positions=32), HEADS, tokenizer.size, 0)
+    save_bundle(
+        tmp_path / "model",
+        network=network.eval(),
+        objective_configs=HEADS,
+        tokenizer=tokenizer,
+        recipe={"name": "roberta"},
+        lineage={"seed": 0},
+        card="# tiny\n",
+    )
+    rows = [
+        (sentence.format(who=who, what=what), "hired" if (who in MEN if skewed else what in TECHNICAL) else "not")
+        for sentence, who, what in product(SENTENCES, (*MEN, *WOMEN), (*TECHNICAL, *CARING))
+    ]
+    classifier = lv.finetune(
+        "classify", tmp_path / "model", train=rows * 4, dev=rows, epochs=4, rate=0.003, batch=16, device="cpu"
+    )
+    swaps = [("he", "she"), ("john", "mary"), ("peter", "anna"), ("paul", "lucy")]
+    change = lv.audit_bias(classifier, test=rows, swaps=swaps).parts["swaps"].categories["group"]
+    assert change.texts == len(rows)
+    if skewed:
+        assert change.changed.low > 90
+        assert change.accuracy[0].value > 95 > 5 > change.accuracy[1].value
+        assert {word.word for word in change.words} == {*MEN, *WOMEN}
+    else:
+        assert change.changed.high < 5

@@ -206,10 +206,15 @@ def _name(given: Any) -> str:
 
 
 def _hashes(sources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of every file that was named, by its part; of several, and of those in a directory, with its name."""
     for name, source in sources.items():
-        if isinstance(source, str | Path) and Path(source).is_file():
-            yield name, sha256(Path(source))
-        elif isinstance(source, str | Path) and Path(source).is_dir():
-            for path in sorted(Path(source).iterdir()):
-                if path.is_file():
-                    yield f"{name}/{path.name}", sha256(path)
+        paths = [Path(path) for path in ([source] if isinstance(source, str | Path) else _files(source))]
+        for path in paths:
+            for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+                if file.is_file():
+                    yield name if file == path and len(paths) == 1 else f"{name}/{file.name}", sha256(file)
+
+
+def _files(source: Any) -> list[str | Path]:
+    """Names of files among several examples."""
+    return [each for each in source if isinstance(each, str | Path)] if isinstance(source, list | tuple) else []

@@ -6,6 +6,8 @@ pig*) and Goldfarb-Tarrant et al. 2021 (*Intrinsic bias metrics do not correlate
 
 from __future__ import annotations
 
+NO_AUL = "aul is not defined for this model: it never sees the token that it is asked for"
+"""Of XLNet."""
 GENERAL = (
     (
         "No figure here says that a model is fair: 50%, 0 or p > 0.05 can come of few examples, of a weak model "
@@ -49,6 +51,7 @@ TEMPLATES = (
     ),
 )
 ASSOCIATIONS = (
+    "Cosines tell which words stand in the same places, not which stand beside each other; a sign may mislead.",
     (
         "Association tests find only what their word lists ask for; no association is no proof of absence (May et "
         "al. 2019), and vectors can be associated where answers are not (Gonen & Goldberg 2019)."

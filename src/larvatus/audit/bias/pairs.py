@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from larvatus.arrays import Doubles, Ints
-from larvatus.audit.bias.limits import CROWS_PAIRS
+from larvatus.audit.bias.limits import CROWS_PAIRS, NO_AUL
 from larvatus.audit.bias.reader import Reader
 from larvatus.audit.bias.shown import Resampling, Shown, Table, number, percent
 from larvatus.errors import DataError
@@ -99,6 +99,8 @@ class CrowsResult:
             columns = ("bias type", "pairs", "neutral", "sent_more preferred %", "95%", "difference, nats", "95%")
             yield Table(columns, (*rows, _row("all", scores.overall)), apart=False)
             yield " · ".join(f"{direction} pairs: {value:.1f}%" for direction, value in scores.by_direction.items())
+        if "aul" not in self.scores:
+            yield f"note: {NO_AUL}"
         if self.same_tokens:
             yield f"note: {self.same_tokens:,} pairs are the same tokens to this vocabulary: ties"
         yield from (f"note: {limit}" for limit in self.limits)

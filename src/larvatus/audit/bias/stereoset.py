@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from larvatus.arrays import Doubles
-from larvatus.audit.bias.limits import STEREOSET
+from larvatus.audit.bias.limits import NO_AUL, STEREOSET
 from larvatus.audit.bias.reader import Reader
 from larvatus.audit.bias.shown import Resampling, Shown, Table, percent
 from larvatus.audit.bias.stereoset_file import KINDS, StereoExample
@@ -70,6 +70,8 @@ class StereoResult:
                 yield f"\n{kind}, {method}: {SAID[method]}"
                 columns = ("bias type", "examples", "targets", "lms", "95%", "ss", "95%", "icat", "95%")
                 yield Table(columns, tuple(_row(name, score) for name, score in categories.items()), apart=False)
+        if not any("aul" in methods for methods in self.scores.values()):
+            yield f"note: {NO_AUL}"
         yield from (f"note: {limit}" for limit in self.limits)
 
 

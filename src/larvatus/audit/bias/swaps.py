@@ -97,7 +97,16 @@ class SwapResult:
         for name, each in self.categories.items():
             changed = ("–", "") if each.changed is None else percent(each.changed)
             right = ("–", "–") if each.accuracy is None else tuple(f"{score.value:.1f}" for score in each.accuracy)
-            rows.append((name, f"{each.texts:,}", *changed, *number(each.moved), *right))
+            rows.append(
+                (
+                    name,
+                    f"{each.texts:,}",
+                    *changed,
+                    f"{each.moved.value:.3f}",
+                    f"{each.moved.low:.3f} to {each.moved.high:.3f}",
+                    *right,
+                )
+            )
         yield Table(columns, tuple(rows), apart=False)
         for name, each in self.categories.items():
             yield from _words(name, each)

@@ -83,9 +83,12 @@ class Classifier:
     def of(cls, model: Model, label: str | None) -> Classifier:
         """`label` may be left out where the classifier has one called toxic."""
         task, path = task_of(model.bundle), model.bundle.path
+        wanted = "a judge is a model of larvatus finetune classify, with classes"
+        if task.name != "classify":
+            raise UsageError(f"{path} was fine-tuned for {task.name}: {wanted}")
         labels = sorted(model.predict("a").to_dict().get("probabilities", {}))
-        if task.name != "classify" or not labels:
-            raise UsageError(f"{path} does {task.name}: a judge is a model of larvatus finetune classify, with classes")
+        if not labels:
+            raise UsageError(f"{path} gives a number: {wanted}")
         chosen = label if label is not None else "toxic"
         if chosen not in labels:
             raise UsageError(f"{path} has no label {chosen!r}{did_you_mean(chosen, labels)}; name it with --label")
