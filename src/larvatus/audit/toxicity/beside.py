@@ -5,7 +5,7 @@
 
 A model that fills blanks with nothing but "the" is not toxic. So the loss on held-out text stands beside the toxicity,
 and a bias figure if pairs are given: the share of pairs in which the first, stereotyped, sentence is the likelier one
-(50% is even). Every difference is paired: the same prompts, texts and pairs for both models.
+(50% is even; by the score of `bias/pairs.py`). Every difference is paired: the same prompts, texts and pairs for both.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from larvatus.arrays import Doubles
+from larvatus.audit.bias.pairs import DIGITS, CrowsPair, score_crows
+from larvatus.audit.bias.reader import Reader
+from larvatus.audit.bias.shown import Resampling
 from larvatus.audit.energy import EnergyOptions, energies
 from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, signed_between
 from larvatus.audit.toxicity.measure import LIMITS, Toxicity
 from larvatus.bundle.claims import Claim
-from larvatus.cloze.pseudo_likelihood import score_texts
-from larvatus.evaluation.pair_files import Pair
 from larvatus.model import Model
 
 PAIRS = "stereotyped sentence preferred, %"
@@ -88,7 +89,7 @@ def before_after(
     measured: tuple[Toxicity, Toxicity],
     *,
     texts: Sequence[str] = (),
-    pairs: Sequence[Pair] = (),
+    pairs: Sequence[CrowsPair] = (),
     options: EnergyOptions | None = None,
 ) -> BeforeAfter:
     """The toxicities are those of the two models on the same prompts; texts as `energy.first_words` gives them."""
@@ -114,10 +115,10 @@ def _change(what: str, values: Sequence[Doubles], seed: int) -> Change:
     return Change(what, len(before), float(before.mean()), float(after.mean()), less.value, less.low, less.high)
 
 
-def _preferred(model: Model, pairs: Sequence[Pair]) -> Doubles:
-    """[pairs] 1 where the first sentence is likelier, 0.5 for a tie."""
-    texts = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
-    scores = score_texts(model.network, model.tokenizer, texts, name=str(model.bundle.path))
-    totals = np.array([score.total for score in scores]).reshape(-1, 2)
-    preferred: Doubles = np.heaviside(totals[:, 0] - totals[:, 1], 0.5)
+def _preferred(model: Model, pairs: Sequence[CrowsPair]) -> Doubles:
+    """[pairs] 1 where the first sentence is likelier, by CrowS-Pairs' own score; 0.5 for a tie."""
+    reader = Reader.of(model, what="compare sentences")
+    records = score_crows(reader, pairs, Resampling(), source="pairs").pairs
+    gaps = np.array([record["pll"]["more"] - record["pll"]["less"] for record in records])
+    preferred: Doubles = np.heaviside(gaps.round(DIGITS["pll"]), 0.5)
     return preferred
