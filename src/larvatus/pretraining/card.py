@@ -23,6 +23,10 @@ from larvatus.pretraining.checkpoint import Progress
 from larvatus.pretraining.evaluation import HeldOut, perplexity
 from larvatus.recipes import Recipe
 
+PERPLEXITY = "masked-lm perplexity"
+LARGEST = 1e9
+"""Of a figure that says anything."""
+
 Fact = str | int | float
 
 
@@ -124,12 +128,18 @@ def hardware(runtime: Runtime) -> str:
 def held_out_claims(
     result: HeldOut, settings: Mapping[str, Any], *, data: Data, precision: str = "fp32", **known: Any
 ) -> Iterator[Claim]:
-    """Scores of all objectives, of frequencies alone, and of each language; `settings` say how they were measured."""
-    exact = ROUNDING if precision == "fp32" else HALF_PRECISION
+    """Scores of all objectives, of frequencies alone, and of each language; `settings` say how they were measured.
 
-    def claim(name: str, value: float, *, language: str | None = None, tolerance: float = exact) -> Claim:
+    What is not finite, or next to it, is no figure: the loss of a token that the vocabulary's text never had, or of a
+    run that went astray.
+    """
+    exact = ROUNDING if precision == "fp32" else HALF_PRECISION
+    for name, value, language in _figures(result):
+        if not abs(value) < LARGEST:
+            continue
         where = settings if language is None else {**settings, "language": language}
-        return claimed(
+        tolerance = 0.0 if isinstance(value, int) else exact * value if name == PERPLEXITY else exact
+        yield claimed(
             name,
             value,
             command="held-out text",
@@ -139,23 +149,25 @@ def held_out_claims(
             **known,
         )
 
-    yield claim("held-out tokens", result.tokens, tolerance=0.0)
+
+def _figures(result: HeldOut) -> Iterator[tuple[str, int | float, str | None]]:
+    """Name, value, and the language where it is of one."""
+    yield "held-out tokens", result.tokens, None
     for name, score in result.scores.items():
-        yield claim(f"{name} loss", score.loss)
+        yield f"{name} loss", score.loss, None
         if name == "masked-lm":
-            surprise = perplexity(score.loss)
-            yield claim("masked-lm perplexity", surprise, tolerance=exact * surprise)
-        yield claim(f"{name} accuracy", score.accuracy)
+            yield PERPLEXITY, perplexity(score.loss), None
+        yield f"{name} accuracy", score.accuracy, None
         if score.guess_accuracy is not None and score.guess_loss is not None:
-            yield claim(f"{name} accuracy of a constant guess", score.guess_accuracy)
-            yield claim(f"{name} loss of a constant guess", score.guess_loss)
+            yield f"{name} accuracy of a constant guess", score.guess_accuracy, None
+            yield f"{name} loss of a constant guess", score.guess_loss, None
     if result.guess_accuracy is not None and result.guess_loss is not None:
-        yield claim("accuracy of the unigram guess", result.guess_accuracy)
-        yield claim("loss of the unigram guess", result.guess_loss)
+        yield "accuracy of the unigram guess", result.guess_accuracy, None
+        yield "loss of the unigram guess", result.guess_loss, None
     for language, part in result.languages.items():
         if masked := part.scores.get("masked-lm"):
-            yield claim("masked-lm loss", masked.loss, language=language)
-            yield claim("masked-lm accuracy", masked.accuracy, language=language)
+            yield "masked-lm loss", masked.loss, language
+            yield "masked-lm accuracy", masked.accuracy, language
 
 
 def corpus_claims(corpus: Corpus, name: str) -> list[Claim]:

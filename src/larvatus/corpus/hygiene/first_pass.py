@@ -148,7 +148,7 @@ class Pass:
                 self.progress(seen, size)
         if waiting:
             self._write(waiting, stand, last)
-        parts = tuple(np.load(path, mmap_mode="r", allow_pickle=False) for path in self.folder.paths())
+        parts = tuple(np.load(path, mmap_mode="r") for path in self.folder.paths())
         parts = parts or (np.zeros(0, record_type(self.measures.permutations)),)
         return Measured(parts, last, self._hits)
 
@@ -169,7 +169,7 @@ class Pass:
 
         def write(path: Path) -> None:
             with path.open("wb") as file:
-                np.save(file, records, allow_pickle=False)
+                np.save(file, records)
 
         self.folder.write(write, new, size=records.nbytes)
         waiting.clear()
