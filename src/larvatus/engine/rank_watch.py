@@ -79,6 +79,7 @@ class RankWatch:
         self._store_fault = ""
         self._said_fault, self._said_left = False, False
         self._now, self._closed, self._posted = threading.Event(), threading.Event(), threading.Condition()
+        self._threads: list[threading.Thread] = []
         self._word = threading.Lock()
         """Whoever gets it tells what happened; nobody gives it back."""
 
@@ -148,7 +149,9 @@ class RankWatch:
         if self.rank == 0:
             self._store.set("verdict", "")
         for work in (self._beat, self._judge):
-            threading.Thread(target=work, name=f"rank watch {work.__name__}", daemon=True).start()
+            thread = threading.Thread(target=work, name=f"rank watch {work.__name__}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def _beat(self) -> None:
         while not self._over:
@@ -357,6 +360,8 @@ class RankWatch:
         self._over = True
         self._now.set()
         self._closed.set()
+        for thread in self._threads:  # one that still asks the store when Python ends would abort the process
+            thread.join(GRACE_S)
 
 
 _decode = msgspec.json.Decoder(RankState).decode
