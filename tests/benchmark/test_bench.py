@@ -68,6 +68,7 @@ def settings_of(prepared: Any, **more: Any) -> BenchSettings:
     return BenchSettings(**{**given, **more})
 
 
+@pytest.mark.proof
 def test_all_is_measured_and_shown_beside_peers(prepared: Any, tmp_path: Path) -> None:
     result = run_bench(settings_of(prepared), MACHINE, Watcher())
     assert isinstance(result, Benchmark)
@@ -160,6 +161,7 @@ def test_who_has_no_peer_says_why(subject: Subject) -> None:
     assert "masked words" in no_peer(dataclasses.replace(subject, network=pairs, recipe=recipe))
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("of", ["length", pytest.param("batch", marks=pytest.mark.proof), "layers"])
 def test_growth_has_a_point_for_each_doubling(prepared: Any, tmp_path: Path, of: Any) -> None:
     sizes = {"length": [12, 24, 48], "batch": [1, 2, 4, 8], "layers": [1, 2, 4]}[of]

@@ -94,6 +94,7 @@ def test_the_same_text_gives_the_same_bytes_whatever_the_workers(
         assert (summary.resumed, summary.unchanged) == (0, False)
 
 
+@pytest.mark.proof
 def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(
     corpus: Corpus, text_file: Path, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def test_sentences_of_documents_are_read_one_by_one(larvatus, directory, corpus,
     assert (summary["stand"]["units"], summary["stand"]["documents"], summary["size"]) == (len(spans), 7, 16)
 
 
+@pytest.mark.proof
 def test_a_killed_run_resumed_ends_with_the_same_bytes(larvatus, directory, corpus, tmp_path) -> None:
     torch.set_num_threads(1)
     common = [corpus, "--model", directory, "--unit", "word"]

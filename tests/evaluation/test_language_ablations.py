@@ -61,6 +61,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
     return folder / "out", compare(plan, Watcher())
 
 
+@pytest.mark.proof
 def test_the_first_languages_alone_are_read_for_as_many_steps(compared: tuple[Path, Results]) -> None:
     out, results = compared
     corpora = [Corpus.open(path) for path in sorted(out.glob("texts/*/corpus/*")) if path.is_dir()]

@@ -234,6 +234,7 @@ print("done")
 """
 
 
+@pytest.mark.proof
 def test_4_a_read_only_output_is_refused_before_step_0(model: Path, tmp_path: Path) -> None:
     """A disk that is mounted read-only, in a mount namespace of our own: root may not write there either.
 

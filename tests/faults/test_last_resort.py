@@ -103,6 +103,7 @@ def test_78_faults_of_the_machine_are_known(code, exit_code, said, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.proof
 def test_78_real_limits_end_in_one_line_that_names_the_file(started, tiny_model, save_tiny, tmp_path):
     model = save_tiny(tmp_path / "model", tiny_model())
     text = tmp_path / "text.txt"

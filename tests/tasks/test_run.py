@@ -114,6 +114,7 @@ run(sys.argv[1:])
 """
 
 
+@pytest.mark.proof
 def test_a_killed_run_goes_on_from_its_last_checkpoint(finetune: Call, tmp_path: Path, tiny_directory: Path) -> None:
     train = made.classes(tmp_path / "train.jsonl", 80)
     command = ("--train", train, *QUICK, "--evaluations", 1, "--epochs", 3)
