@@ -60,3 +60,18 @@ def test_half_precision_is_turned_in_single_and_given_back_in_half() -> None:
     assert half.dtype == torch.bfloat16
     exact = rotate(qkv.bfloat16().double(), rotation(places, size=8, base=1e4, dtype=torch.float64))
     assert_close(half.double(), exact, rtol=2**-8, atol=1e-3)  # the last rounding, and no other
+
+
+def test_the_gradient_of_a_turn_is_that_of_its_parts():
+    generator = torch.Generator().manual_seed(3)
+    qkv = torch.randn(7, 3, 2, SIZE, dtype=torch.float64, generator=generator, requires_grad=True)
+    given = torch.randn(7, 3, 2, SIZE, dtype=torch.float64, generator=generator)
+    by = rotation(torch.arange(7), size=SIZE, base=BASE, dtype=torch.float64)
+    (ours,) = torch.autograd.grad(rotate(qkv, by), qkv, given)
+
+    q, v = qkv[:, :2], qkv[:, 2:]
+    first, second = q[..., : SIZE // 2], q[..., SIZE // 2 :]
+    turned = torch.cat([first * by.cos - second * by.sin, second * by.cos + first * by.sin], dim=-1)
+    (parts,) = torch.autograd.grad(torch.cat([turned, v], dim=1), qkv, given)
+    assert torch.allclose(ours, parts, atol=1e-14)
+    assert torch.equal(rotate(qkv.detach(), by), rotate(qkv, by).detach())

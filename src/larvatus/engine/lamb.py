@@ -94,7 +94,7 @@ class Lamb(Optimizer):
         states = [self._state(weight) for weight in weights]
         first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
         steps = [state["step"] for state in states]
-        torch._foreach_add_(steps, sound.to(steps[0].dtype))
+        torch._foreach_add_(steps, [sound.to(steps[0].dtype)] * len(steps))  # to one tensor it would wait for the GPU
         count = steps[0].clamp(min=1)  # one for all: the weights of a run are updated together
         squares = list(torch._foreach_mul(gradients, gradients))
         corrected = []

@@ -1,6 +1,7 @@
 """Kernels of the feedforward layer between its two products: bias and GELU, and their gradients, for NVIDIA GPUs.
 
     y = z Φ(z)        z = h + b        dz = dy (Φ(z) + z φ(z))        db = Σ dz over the rows
+    y = z Φ(z) g      gated, without a bias: z and g are the two halves of h        dg = dy z Φ(z)
 
 Backward works y out again instead of having it kept, and adds up db on the way, so that neither is another pass over
 the wider space. Each number is added up by a single program in a fixed order: results repeat bit for bit.
@@ -63,3 +64,35 @@ def backward(
         tl.store(dy_ptr + places, dz.to(dy_ptr.dtype.element_ty), mask=here)
     into = sums + tl.program_id(0).to(tl.int64) * columns + column
     tl.store(into, tl.sum(total, 0), mask=column < columns)
+
+
+@triton.jit
+def gated_forward(h_ptr, y_ptr, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """h [N, 2F] → y [N, F]."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    here = (row < rows)[:, None] & (column < columns)[None, :]
+    halves = row[:, None] * (2 * columns) + column[None, :]
+    z = tl.load(h_ptr + halves, mask=here, other=0.0).to(tl.float32)
+    gate = tl.load(h_ptr + halves + columns, mask=here, other=0.0).to(tl.float32)
+    share, _ = _normal(z)
+    tl.store(y_ptr + row[:, None] * columns + column[None, :], (z * share * gate).to(y_ptr.dtype.element_ty), mask=here)
+
+
+@triton.jit
+def gated_backward(h_ptr, dy_ptr, dh_ptr, y_ptr, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """h [N, 2F], dy [N, F] → dh [N, 2F], and y [N, F] again."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    here = (row < rows)[:, None] & (column < columns)[None, :]
+    halves = row[:, None] * (2 * columns) + column[None, :]
+    places = row[:, None] * columns + column[None, :]
+    z = tl.load(h_ptr + halves, mask=here, other=0.0).to(tl.float32)
+    gate = tl.load(h_ptr + halves + columns, mask=here, other=0.0).to(tl.float32)
+    dy = tl.load(dy_ptr + places, mask=here, other=0.0).to(tl.float32)
+    share, power = _normal(z)
+    active = z * share
+    dz = dy * gate * (share + z * (0.39894228 * power))
+    tl.store(dh_ptr + halves, dz.to(dh_ptr.dtype.element_ty), mask=here)
+    tl.store(dh_ptr + halves + columns, (dy * active).to(dh_ptr.dtype.element_ty), mask=here)
+    tl.store(y_ptr + places, (active * gate).to(y_ptr.dtype.element_ty), mask=here)

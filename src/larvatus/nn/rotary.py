@@ -16,6 +16,7 @@ N tokens, H heads, K size of a head.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -32,14 +33,52 @@ class Rotation:
 def rotation(positions_N: Tensor, *, size: int, base: float, dtype: torch.dtype = torch.float32) -> Rotation:
     """The angles of tokens at these places, for heads of `size` numbers; in float32 or better."""
     wide = torch.promote_types(dtype, torch.float32)
-    pairs = torch.arange(0, size, 2, dtype=wide, device=positions_N.device)
-    angles_NK = positions_N.to(wide)[:, None] * base ** (-pairs / size)
-    angles_N11K = angles_NK[:, None, None, :]
-    return Rotation(cos=angles_N11K.cos(), sin=angles_N11K.sin())
+    made = _kept_angles if positions_N.is_cuda and torch.compiler.is_compiling() else _angles
+    cos_NK, sin_NK = made(positions_N, size, base, wide)
+    return Rotation(cos=cos_NK[:, None, None, :], sin=sin_NK[:, None, None, :])
+
+
+def _angles(positions_N: Tensor, size: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    pairs = torch.arange(0, size, 2, dtype=dtype, device=positions_N.device)
+    angles_NK = positions_N.to(dtype)[:, None] * base ** (-pairs / size)
+    return angles_NK.cos(), angles_NK.sin()
+
+
+@torch.library.custom_op("larvatus::angles", mutates_args=())
+def _kept_angles(positions_N: Tensor, size: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The same, as an operation that the compiler does not look into: it would work every angle out again in each layer
+    and for each number of a head, which took a quarter of a step of a small encoder."""
+    return _angles(positions_N, size, base, dtype)
+
+
+@_kept_angles.register_fake
+def _(positions_N: Tensor, size: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    shape = len(positions_N), size // 2
+    return positions_N.new_empty(shape, dtype=dtype), positions_N.new_empty(shape, dtype=dtype)
 
 
 def rotate(qkv_N3HK: Tensor, by: Rotation) -> Tensor:
     """Queries and keys turned, values as they are."""
+    if torch.is_grad_enabled() and qkv_N3HK.requires_grad:
+        return cast(Tensor, _Turn.apply(qkv_N3HK, by.cos, by.sin))  # type: ignore[no-untyped-call]
+    return _turned(qkv_N3HK, by.cos, by.sin)
+
+
+def _turned(qkv_N3HK: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = qkv_N3HK[:, :2].chunk(2, dim=-1)
-    turned = torch.cat([first * by.cos - second * by.sin, second * by.cos + first * by.sin], dim=-1)
+    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     return torch.cat([turned.to(qkv_N3HK.dtype), qkv_N3HK[:, 2:]], dim=1)
+
+
+class _Turn(torch.autograd.Function):
+    """Its gradient is a turn the other way: said, since autograd would take it apart into three passes."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv_N3HK: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turned(qkv_N3HK, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        cos, sin = ctx.saved_tensors
+        return _turned(grad, cos, -sin), None, None
