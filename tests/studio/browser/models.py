@@ -34,10 +34,17 @@ def make_models(folder: Path, tiny_model: Callable[..., Any], save_tiny: Callabl
     asked = ("--train", made.asked(folder / "asked.json", 80), "--no-dev", "--set", "longest=2")
     finetune("spans", plain["rivers"], folder / "spans", *spans, "--epochs", 12)
     finetune("answer", plain["rivers"], folder / "answers", *asked, "--epochs", 10)
+    text = folder / "text.txt"
+    text.write_text("".join(f"{' '.join(words)} .\n" for words in made.sentences(40)), encoding="utf-8")
+    command("isotropy", "fit", "--model", plain["rivers"], "--corpus", text, "--name", "z", "--device", "cpu")
     return [*plain.values(), *headed.values(), folder / "spans", folder / "answers"]
 
 
 def finetune(task: str, model: Path, out: Path, *words: object) -> None:
+    command("finetune", task, "--model", model, "--out", out, *words, *LEARN)
+
+
+def command(*words: object) -> None:
     with pytest.raises(SystemExit) as ended:
-        run([str(word) for word in ("finetune", task, "--model", model, "--out", out, *words, *LEARN)])
+        run([str(word) for word in words])
     assert not ended.value.code
