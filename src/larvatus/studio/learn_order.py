@@ -15,7 +15,7 @@ from msgspec import Struct
 from larvatus.errors import UsageError
 from larvatus.ranges import LearningRate, Seed, check_ranges, whole
 
-MOST_BYTES = 5_000_000
+MOST_BYTES = 2_000_000
 """Of a file that is learnt from here; larger ones are for `larvatus finetune`."""
 ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".conll", ".conllu", ".iob", ".iob2", ".bio", ".bioes", ".jsonl", ".json")
 LONGEST_NAME = 40
