@@ -1,6 +1,6 @@
 """Axe-core over a page that is shown: what it calls serious or critical.
 
-    assert grave(page) == []
+assert grave(page) == []
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Code that the page's copy buttons gave, carried out as a reader would: in a shell, in a new Python.
 
-    answer = run_curl(studio.copied("Copy as curl"))
+answer = run_curl(studio.copied("Copy as curl"))
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A page of the studio under guard: what leaves this machine, errors in the console, dialogs and markup are faults.
 
-    studio = Guarded(browser, address)
-    studio.open("fill", text="the [MASK] was wide")
-    studio.page.get_by_role("button", name="Copy as curl").click()
-    studio.close()                                    # fails if anything of that happened
+studio = Guarded(browser, address)
+studio.open("fill", text="the [MASK] was wide")
+studio.page.get_by_role("button", name="Copy as curl").click()
+studio.close()                                    # fails if anything of that happened
 """
 
 from __future__ import annotations

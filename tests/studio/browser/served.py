@@ -1,7 +1,7 @@
 """`larvatus studio` in a process of its own, which can be ended and started again on the same port.
 
-    with Served(models, runs=folder) as served:
-        served.address                                  # "http://127.0.0.1:41234"
+with Served(models, runs=folder) as served:
+    served.address                                  # "http://127.0.0.1:41234"
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Served:
 
     def start(self) -> None:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder
+            )
         until = time.monotonic() + PATIENCE_S
         while not self._answers():
             ended = self.process.poll()

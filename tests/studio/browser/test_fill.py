@@ -42,7 +42,9 @@ def test_two_models_stand_side_by_side_and_the_address_brings_them_back(studio: 
     page.get_by_label("Candidates").select_option("10")
     before = (bars(studio, "rivers"), bars(studio, "banks"))
     assert before[0] != before[1]
-    left, right = (page.get_by_role("article", name=f"Expected by {name}").bounding_box() for name in ("rivers", "banks"))
+    left, right = (
+        page.get_by_role("article", name=f"Expected by {name}").bounding_box() for name in ("rivers", "banks")
+    )
     assert left["y"] == right["y"]
     assert left["x"] + left["width"] <= right["x"]
     page.wait_for_function("location.hash.includes('second=banks') && location.hash.includes('top=10')")

@@ -12,7 +12,9 @@ pytestmark = pytest.mark.proof
 
 
 def test_the_page_says_that_the_server_is_gone_and_recovers(studio: Guarded, served: Served) -> None:
-    studio.allow(r"ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|status of 503")  # chromium's own words
+    studio.allow(
+        r"ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|status of 503"
+    )  # chromium's own words
     page = studio.open("fill", model="rivers", text="the river was wide")
     served.stop()
     page.get_by_role("button", name="river", exact=True).click()
