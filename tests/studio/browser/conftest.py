@@ -41,7 +41,7 @@ def open_studio(chromium: Any, served: Served) -> Iterator[Callable[..., Guarded
     pages: list[Guarded] = []
 
     def opened(**context: Any) -> Guarded:
-        pages.append(Guarded(chromium, served.address, **context))
+        pages.append(Guarded(chromium, served, **context))
         return pages[-1]
 
     yield opened

@@ -12,12 +12,14 @@ import re
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from tests.studio.browser.served import Served
+
 HOSTILE_MARKS = "img[onerror], main script, [onclick], iframe, object"
 
 
 class Guarded:
-    def __init__(self, browser: Any, address: str, **context: Any) -> None:
-        self.address = address
+    def __init__(self, browser: Any, served: Served, **context: Any) -> None:
+        self.served = served
         self.faults: list[str] = []
         self.allowed: list[str] = []
         self.asked: list[str] = []
@@ -33,7 +35,7 @@ class Guarded:
     def _guard(self, route: Any) -> None:
         url = route.request.url
         self.asked.append(url)
-        if url.startswith((f"{self.address}/", "data:", "blob:")):
+        if url.startswith((f"{self.served.address}/", "data:", "blob:")):
             route.continue_()
         else:
             self.faults.append(f"asked for {url}")
@@ -55,7 +57,7 @@ class Guarded:
         """The view in a state, as if its address had been opened; waits until it is drawn."""
         query = f"?{urlencode(params)}" if params else ""
         self.page.goto("about:blank")
-        self.page.goto(f"{self.address}/#/{view}{query}")
+        self.page.goto(f"{self.served.page}#/{view}{query}")
         self.page.locator("main h1").first.wait_for()
         return self.page
 

@@ -6,6 +6,7 @@ with Served(models, runs=folder) as served:
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -32,7 +33,7 @@ class Served:
         """Where it is started."""
         self.log = self.folder / "studio.log"
         named = [str(model.relative_to(self.folder)) for model in models]
-        self.command = [sys.executable, "-m", "larvatus", "studio", *named, "--port", str(self.port), "--no-open"]
+        self.command = [sys.executable, "-m", "larvatus", "studio", *named, "--port", str(self.port), "--no-browser"]
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Served:
@@ -48,12 +49,18 @@ class Served:
                 self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder
             )
         until = time.monotonic() + PATIENCE_S
-        while not self._answers():
+        while not self._answers() or not self.page:
             ended = self.process.poll()
             said = self.log.read_text(errors="replace")
             assert ended is None, f"the studio ended with {ended}: {said}"
             assert time.monotonic() < until, f"the studio does not answer: {said}"
             time.sleep(0.1)
+
+    @property
+    def page(self) -> str:
+        """The address that it printed last."""
+        printed = re.findall(rf"{self.address}/\S*", self.log.read_text(errors="replace"))
+        return str(printed[-1]) if printed else ""
 
     def _answers(self) -> bool:
         try:

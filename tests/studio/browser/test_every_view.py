@@ -63,7 +63,7 @@ def test_the_navigation_leads_to_every_view_by_its_own_address(studio: Guarded) 
 
 
 def test_an_address_of_no_view_says_so(studio: Guarded) -> None:
-    studio.page.goto(f"{studio.address}/#/nowhere")
+    studio.page.goto(f"{studio.served.page}#/nowhere")
     studio.page.get_by_text("There is no such view").wait_for()
     studio.page.get_by_role("link", name="Go to Fill").click()
     studio.page.get_by_role("heading", level=1, name="Fill").wait_for()

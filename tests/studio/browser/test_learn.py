@@ -53,7 +53,7 @@ def test_a_file_is_learnt_with_a_curve_and_the_result_is_tried(studio: Guarded) 
     page.locator(".answer", has_text=HOSTILE).wait_for()
     page.get_by_label("Text", exact=True).fill("please run was wide")
     page.locator(".answer", has_text="dry").wait_for()
-    page.goto(f"{studio.address}/#/runs")
+    page.get_by_role("link", name="Runs").click()
     page.get_by_text("studio/weather").wait_for()
 
 
