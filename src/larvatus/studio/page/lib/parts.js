@@ -42,7 +42,7 @@ export function segmented(label, options, value, onchange) {
 
 /** A text box that grows with its text and knows the direction of its script. */
 export function textBox(value, oninput, attributes = {}) {
-  const box = h("textarea", { rows: 2, dir: "auto", spellcheck: "false", class: "material", ...attributes, value });
+  const box = h("textarea", { rows: 1, dir: "auto", spellcheck: "false", class: "material", ...attributes, value });
   const grow = () => {
     box.style.height = "auto";
     box.style.height = `${Math.min(box.scrollHeight + 2, 320)}px`;
