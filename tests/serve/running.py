@@ -19,10 +19,12 @@ from typing import Any, Self
 
 from larvatus.model import Model
 from larvatus.serve.app import build_app
-from larvatus.serve.listening import Server, listen, make_server
+from larvatus.serve.draining_server import DrainingServer, draining_server
+from larvatus.serve.listening import listening_socket
 from larvatus.serve.manners import Manners
 from larvatus.serve.passes import Passes
 from larvatus.serve.settings import ServeSettings
+from larvatus.serve.work import Work
 
 LIMIT_S = 20.0
 """After which a test fails that would hang."""
@@ -55,14 +57,20 @@ class Running:
         self.settings = ServeSettings(port=0, **settings)
         self.app = build_app(models, self.settings)
         self.manners: Manners = self.app.state.manners
-        self.server: Server = make_server(self.app, drain=self.manners.drain, drain_seconds=drain_seconds)
-        self.socket = listen("127.0.0.1", 0)
+        self.server: DrainingServer = draining_server(self.app, drain=self.manners.drain, drain_seconds=drain_seconds)
+        self.socket = listening_socket("127.0.0.1", 0)
         self.port: int = self.socket.getsockname()[1]
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],), daemon=True)
 
     @property
     def passes(self) -> Passes:
-        return self.manners.passes
+        passes: Passes = self.app.state.server.served.passes
+        return passes
+
+    @property
+    def work(self) -> Work:
+        work: Work = self.app.state.server.work
+        return work
 
     def __enter__(self) -> Self:
         self.thread.start()

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
 
 from larvatus.serve.body_limit import BodyLimit
 from larvatus.serve.disconnects import Disconnects
@@ -46,6 +48,12 @@ def add_manners(app: FastAPI, server: Server) -> None:
     settings = server.settings
     manners = app.state.manners = Manners(Drain(), Metrics())
     manners.metrics.follow(server)
+
+    async def metrics(request: Request) -> Response:
+        """Counters for Prometheus."""
+        return Response(manners.metrics.shown(), media_type=manners.metrics.content_type)
+
+    app.add_route("/metrics", metrics, methods=["GET"])
     app.add_middleware(Disconnects, on_gone=manners.metrics.gone.inc)
     app.add_middleware(BodyLimit, most=settings.max_body, seconds=min(BODY_S, settings.timeout))
     if settings.key_file is None:

@@ -30,8 +30,8 @@ def quiet_logs() -> Iterator[None]:
         warnings.simplefilter("ignore", OtherLanguageWarning)
         warnings.showwarning = _warned
         threading.excepthook = _thread_failed
-        for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
-            logging.getLogger(name).setLevel(logging.WARNING)
+        for name in ("uvicorn.error", "uvicorn.access", "asyncio"):  # bad requests would fill the log
+            logging.getLogger(name).setLevel(logging.ERROR)
         try:
             yield
         finally:
