@@ -1,8 +1,8 @@
 """A server on a port of its own, in a thread of the test: uvicorn, sockets and all.
 
-    with Running([model], queue=4) as server:
-        server.post("/v1/fill", {"texts": "the [MASK] was wide"}).status        # 200
-        with server.held(): …                                                   # no pass begins meanwhile
+with Running([model], queue=4) as server:
+    server.post("/v1/fill", {"texts": "the [MASK] was wide"}).status        # 200
+    with server.held(): …                                                   # no pass begins meanwhile
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import statistics
 import threading
 import time
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import larvatus as lv
 from larvatus.serve.pace import Pace
@@ -27,7 +25,7 @@ POISON = "homework"
 
 @pytest.fixture(scope="module")
 def server(tiny_directory: Path) -> Iterator[Running]:
-    with Running([lv.load(tiny_directory)], queue=40, timeout=2.0) as running:
+    with Running([lv.load(tiny_directory)], queue=40, timeout=1.0) as running:
         yield running
 
 
@@ -128,7 +126,7 @@ def test_53_the_estimate_follows_the_pace_of_answers() -> None:
 
 @pytest.mark.proof
 def test_53_ten_times_overload_leaves_the_accepted_in_bounded_time(tiny_directory: Path) -> None:
-    """Clients ask without pause, ten times as many as may wait: those let in wait for what was before them, no longer."""
+    """Ten times as many clients as may wait ask without pause: who is let in waits for what was before, no longer."""
     body = {"texts": ["the river bank was wide and deep and wide"] * 8, "unit": "word"}
     with Running([lv.load(tiny_directory)], queue=8) as server:
         calm = _flood(server, body, clients=8, seconds=4)
@@ -217,7 +215,7 @@ def test_56_of_32_items_of_a_client_only_the_poisoned_fails(server: Running, tin
 
 @pytest.mark.proof
 def test_61_memory_stays_flat_under_mixed_traffic(tiny_directory: Path) -> None:
-    """A minute of all kinds of requests, good and bad, and of clients that go: no fault, and no growth after the start."""
+    """A minute of requests of all kinds, good and bad, and of clients that go: no fault, and no growth."""
     page = os.sysconf("SC_PAGE_SIZE")
 
     def resident() -> int:

@@ -92,7 +92,7 @@ def test_49_more_items_than_allowed_are_422_before_work(server: Running) -> None
 
 @pytest.mark.parametrize("top", [11, 10**9, 10**30])
 def test_50_top_is_bounded(server: Running, top: int) -> None:
-    refused(server, "/v1/fill", {"texts": "the [MASK]", "top": top}, 422 if top < 10**20 else 422)
+    refused(server, "/v1/fill", {"texts": "the [MASK]", "top": top}, 422)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_54_a_flood_of_multipart_is_neither_parsed_nor_waited_for(server: Runnin
         part = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n" * 50
         connection.sendall(f"{len(part):x}\r\n".encode() + part + b"\r\n")
         assert reply_of(connection)[0] == 415
-        with pytest.raises(OSError):  # the connection ends: the flood goes nowhere
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):  # the connection ends: the flood goes nowhere
             while time.monotonic() - start < 5:
                 connection.sendall(f"{len(part):x}\r\n".encode() + part + b"\r\n")
     assert time.monotonic() - start < 5

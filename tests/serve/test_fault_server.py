@@ -52,7 +52,7 @@ def test_57_what_is_in_flight_is_finished_and_new_requests_are_503(tiny_director
         assert flying.reply.status == 200
         server.thread.join(5)
         assert not server.thread.is_alive()
-        with pytest.raises(OSError):
+        with pytest.raises(ConnectionRefusedError):
             server.connect()
 
 
@@ -146,7 +146,11 @@ def test_58_the_command_refuses_to_be_open(larvatus, tiny_directory: Path) -> No
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "holds no key"), ("# none\n\n", "holds no key"), ("long enough to be a key\nshort\n", "line 2.*can be guessed")],
+    [
+        ("", "holds no key"),
+        ("# none\n\n", "holds no key"),
+        ("long enough to be a key\nshort\n", "line 2.*can be guessed"),
+    ],
 )
 def test_58_a_key_file_without_good_keys_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "keys"
@@ -251,7 +255,9 @@ class Started:
         self.log = directory.parent / f"serve-{time.monotonic_ns()}.txt"
         command = [sys.executable, "-m", "larvatus", "serve", str(directory), "--port", "0"]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+            )
 
     def __enter__(self):
         latest = time.monotonic() + 60

@@ -2,9 +2,9 @@
 
     app.add_middleware(BodyLimit, most=1_000_000, seconds=10)
 
-The body is read here, at most `most` bytes of it whether or not the client says how many will come, and handed on in one
-piece. Bodies of all requests together have a bound, too: many slow clients cannot fill the memory. There is no parser of
-forms in the house: a multipart body is refused by its type, before it is read.
+The body is read here, at most `most` bytes of it whether or not the client says how many will come, and handed on in
+one piece. Bodies of all requests together have a bound, too: many slow clients cannot fill the memory. There is no
+parser of forms in the house: a multipart body is refused by its type, before it is read.
 """
 
 from __future__ import annotations

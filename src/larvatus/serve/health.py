@@ -3,9 +3,9 @@
     health = Health(probe, is_red=lambda: passes.last_fault is not None)
     await health.check()                # True: the last pass succeeded, and so does one now
 
-A server is red from a pass that failed until one succeeds. A check that meets a red server says so even if its own pass
-succeeds, so that a fault is seen by whoever looks next; that pass turns it green. Checks that come at once share a pass:
-anybody may ask without a key, and it costs little.
+A server is red from a pass that failed until one succeeds. A check that meets a red server says so even if its own
+pass succeeds, so that a fault is seen by whoever looks next; that pass turns it green. Checks that come at once share a
+pass: anybody may ask without a key, and it costs little.
 """
 
 from __future__ import annotations

@@ -55,7 +55,9 @@ class Metrics:
         self._watch("larvatus_queue_depth", "Requests under way or waiting.", lambda: work.requests)
         self._watch("larvatus_queue_size", "Requests that may be (--queue).", lambda: work.queue)
         self._watch("larvatus_batches_waiting", "Batches that wait for a pass.", lambda: passes.waiting)
-        self._watch("larvatus_failing", "1 from a failed pass until one succeeds.", lambda: passes.last_fault is not None)
+        self._watch(
+            "larvatus_failing", "1 from a failed pass until one succeeds.", lambda: passes.last_fault is not None
+        )
 
     def _watch(self, name: str, help: str, value: Callable[[], float]) -> None:
         Gauge(name, help, registry=self.registry).set_function(value)
