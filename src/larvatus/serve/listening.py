@@ -18,7 +18,7 @@ from larvatus.serve.settings import ServeSettings
 if TYPE_CHECKING:
     from fastapi import FastAPI  # an extra
 
-NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 BACKLOG = 2_048
 
 
@@ -57,7 +57,6 @@ def listen(
 
 def run_app(app: FastAPI, socket: sockets.socket, settings: ServeSettings) -> None:
     """An application of `build_app`, until SIGINT or SIGTERM."""
-    import uvicorn  # an extra
+    from larvatus.serve.draining_server import run_until_stopped  # made of an extra
 
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, backlog=BACKLOG)
-    uvicorn.Server(config).run(sockets=[socket])
+    run_until_stopped(app, socket, drain=app.state.manners.drain, drain_seconds=settings.timeout)
