@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from larvatus.errors import ArtefactError
+from larvatus.serve.refusals import NoSuchModel
 from larvatus.studio.app import add_studio
 from larvatus.studio.folders import Folders
 from larvatus.studio.guard import TOKEN
@@ -24,12 +24,12 @@ class Shelf:
 
     def directory(self, name: str | None) -> Path:
         if name is not None and name not in self.models:
-            raise ArtefactError(f"there is no model {name!r} here")
+            raise NoSuchModel(f"there is no model {name!r} here")
         return next(iter(self.models.values())) if name is None else self.models[name]
 
-    def publish(self, name: str, directory: Path) -> str:
-        self.models[name] = directory
-        return name
+    def publish(self, directory: Path) -> str:
+        self.models[directory.name] = directory
+        return directory.name
 
 
 class Studio:

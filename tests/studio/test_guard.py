@@ -11,7 +11,7 @@ START = "/studio/api/learn/start"
 def test_a_name_that_is_not_ours_is_refused(studio, host):
     answer = studio.client.get("/studio/api/runs", headers={"Host": host})
     assert answer.status_code == 403
-    assert answer.json()["error"]["type"] == "forbidden"
+    assert answer.json()["error"]["type"] == "Forbidden"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8311", "localhost:8311", "LOCALHOST", "[::1]:8311", "192.168.0.7:8311"])

@@ -139,7 +139,7 @@ def taught(order, tmp_path):
     """A learner whose process says what it is told to say: no torch is started."""
     learners = []
 
-    def make(what, publish=lambda name, directory: f"{name} served"):
+    def make(what, publish=lambda directory: f"{directory.name} served"):
         script = f"import os, sys; sys.stdin.readline(); {CHILDREN[what]}"
         learner = Learner(Folders(runs=tmp_path / "runs"), publish, command=[sys.executable, "-S", "-c", script])
         learner.keep_file("rivers", "rivers.csv", CSV)
@@ -155,14 +155,14 @@ def taught(order, tmp_path):
 def test_what_was_learnt_is_served_when_the_process_has_ended_well(taught):
     state = follow(taught("done"), "ready", "failed")
     assert (state["phase"], state["model"], state["lines"], state["step"]) == (
-        "ready", "rivers served", ["head: 2 classes"], 3,
+        "ready", "out served", ["head: 2 classes"], 3,
     )  # fmt: skip
     assert b"null" in reply(state).body  # a loss that is no number
     assert not state["busy"]
 
 
 def test_a_model_that_cannot_be_loaded_is_said_to_be_saved(taught):
-    def refuse(name, directory):
+    def refuse(directory):
         raise UsageError("no room")
 
     state = follow(taught("done", refuse), "ready", "failed")
@@ -202,7 +202,7 @@ def test_a_file_is_learnt_followed_and_served_and_a_second_can_be_stopped(studio
     begun = studio.post("/learn/start", body)
     assert begun.status_code == 202
     busy = studio.post("/learn/start", body)
-    assert (busy.status_code, busy.json()["error"]["type"]) == (409, "busy")
+    assert (busy.status_code, busy.json()["error"]["type"]) == (409, "Busy")
     done = wait(studio, "ready", "failed")
     assert (done["phase"], done["model"], done["task"], done["error"]) == ("ready", "rivers", "classify", "")
     assert done["step"] == 2

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from larvatus.errors import ArtefactError
-from larvatus.studio.run_metrics import find_runs, read_records, run_named
+from larvatus.studio.run_metrics import NoSuchRun, find_runs, read_records, run_named
 
 
 def line(step, **values):
@@ -81,7 +80,7 @@ def test_runs_are_known_by_the_list_alone_and_links_are_not_followed(run, tmp_pa
     (runs / "half" / "metrics.jsonl").symlink_to(tmp_path / "secret" / "metrics.jsonl")
     assert list(find_runs(runs).runs) == ["deep/law"]
     for name in ("../secret", "link", "half", "/etc", ""):
-        with pytest.raises(ArtefactError, match="there is no run"):
+        with pytest.raises(NoSuchRun, match="there is no run"):
             run_named(runs, name)
     assert find_runs(tmp_path / "missing").runs == {}
 

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from larvatus.studio.replies import refusal
+from larvatus.serve.refusals import Refusal, error_of
+from larvatus.studio.replies import reply
 
 TOKEN = "x-studio-token"
 WRITING = "/studio/api/"
@@ -38,6 +39,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+
+class Forbidden(Refusal):
+    status = 403
 
 
 class Guard:
@@ -60,7 +65,7 @@ class Guard:
             await send(message)
 
         refused = self._why_not(scope)
-        answer = self._app if refused is None else refusal(403, "forbidden", refused)
+        answer = self._app if refused is None else reply(error_of(Forbidden(refused)), Forbidden.status)
         await answer(scope, receive, dressed)
 
     def _why_not(self, scope: Scope) -> str | None:

@@ -5,7 +5,7 @@
     learner.state()                                   # {"phase": "training", "step": 48, "steps": 120, …}
     learner.stop()
 
-`publish(name, directory)` loads a model into the running server; nothing else of the studio loads anything.
+`publish(directory)` loads a model into the running server; nothing else of the studio loads anything.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import msgspec
 
 from larvatus import files
 from larvatus.errors import LarvatusError, UsageError
+from larvatus.serve.refusals import Refusal
 from larvatus.studio.folders import Folders
 from larvatus.studio.learn_order import LearnOrder
 
@@ -38,8 +39,10 @@ LOG = "training.log"
 CHILD = (sys.executable, "-m", "larvatus.studio.learn_child")
 
 
-class Busy(UsageError):
+class Busy(Refusal):
     """Another training is under way."""
+
+    status = 409
 
 
 @dataclass
@@ -80,7 +83,7 @@ class Learner:
     def __init__(
         self,
         folders: Folders,
-        publish: Callable[[str, Path], str],
+        publish: Callable[[Path], str],
         *,
         device: str = "auto",
         command: Sequence[str] = CHILD,
@@ -197,7 +200,7 @@ class Learner:
         if not done:
             return
         try:
-            served_as = self._publish(lesson.name, Path(lesson.order.out))
+            served_as = self._publish(Path(lesson.order.out))
         except LarvatusError as fault:
             with self._lock:
                 lesson.phase, lesson.error = "failed", f"it is saved, but cannot be served: {fault}"

@@ -16,11 +16,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from larvatus.errors import ArtefactError, LarvatusError
+from larvatus.errors import LarvatusError
 from larvatus.ranges import digits
-from larvatus.studio.learn import Busy
+from larvatus.serve.refusals import BadRequest, Refusal, WrongBody, error_of, status_of
 from larvatus.studio.learn_order import MOST_BYTES
-from larvatus.studio.replies import refusal, reply
+from larvatus.studio.replies import reply
 
 Answer = Callable[[Request], Awaitable[Response]]
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -28,12 +28,8 @@ LARGEST_BODY = 2 * MOST_BYTES + 2**16
 """Bytes: a character may be written as an escape."""
 
 
-class Refused(Exception):
-    """An answer that is known before the work begins."""
-
-    def __init__(self, status: int, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.response = refusal(status, kind, message)
+class TooLarge(Refusal):
+    status = 413
 
 
 def kept_safe(answer: Answer) -> Answer:
@@ -42,8 +38,8 @@ def kept_safe(answer: Answer) -> Answer:
     async def safe(request: Request) -> Response:
         try:
             return await answer(request)
-        except Refused as fault:
-            return fault.response
+        except LarvatusError as fault:
+            return reply(error_of(fault), status_of(fault))
 
     return safe
 
@@ -54,23 +50,19 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
         parts.append(part)
         size += len(part)
         if size > LARGEST_BODY:
-            raise Refused(
-                413, "too_large", f"more than {LARGEST_BODY:,} bytes are not read here; use larvatus finetune"
-            )
+            raise TooLarge(f"more than {LARGEST_BODY:,} bytes are not read here; use larvatus finetune")
     try:
         return msgspec.json.decode(b"".join(parts), type=kind)
     except msgspec.ValidationError as fault:
-        raise Refused(422, "wrong_type", str(fault)) from fault
+        raise WrongBody(str(fault)) from fault
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as fault:
-        raise Refused(400, "bad_json", f"the body is no JSON: {fault}") from fault
-    except LarvatusError as fault:  # a number out of its range
-        raise Refused(422, "out_of_range", str(fault)) from fault
+        raise BadRequest(f"the body is no JSON: {fault}") from fault
 
 
 def whole_number(request: Request, name: str) -> int:
     value = digits(request.query_params.get(name, "0"))
     if value is None:
-        raise Refused(422, "wrong_type", f"{name} is a whole number")
+        raise WrongBody(f"{name} is a whole number")
     return value
 
 
@@ -78,9 +70,5 @@ async def answered(work: Callable[[], Any], *, status: int = 200) -> Response:
     """Do it in a thread; what a user can cause is one line."""
     try:
         return reply(await run_in_threadpool(work), status)
-    except Busy as fault:
-        return refusal(409, "busy", str(fault))
-    except ArtefactError as fault:
-        return refusal(404, "not_found", str(fault))
     except LarvatusError as fault:
-        return refusal(422, "refused", str(fault))
+        return reply(error_of(fault), status_of(fault))

@@ -1,7 +1,7 @@
 """Answers of the studio's own routes: JSON in the shape of the server's, never a traceback.
 
 reply({"runs": []})
-refusal(409, "busy", "reviews is being learnt; one at a time")
+reply(error_of(fault), status_of(fault))
 """
 
 from __future__ import annotations
@@ -19,10 +19,6 @@ def reply(values: Any, status: int = 200) -> Response:
     """What is no number (a loss that went wrong) becomes null: JSON has no word for it."""
     body = json.dumps(_finite(values), ensure_ascii=False, allow_nan=False).encode("utf-8", errors="replace")
     return Response(body, status, FRESH, media_type="application/json")
-
-
-def refusal(status: int, kind: str, message: str) -> Response:
-    return reply({"error": {"type": kind, "message": message}}, status)
 
 
 def _finite(value: Any) -> Any:

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from larvatus.errors import ArtefactError, DataError
+from larvatus.errors import DataError
 from larvatus.regular_files import open_regular
+from larvatus.serve.refusals import Refusal
 
 METRICS = "metrics.jsonl"
 DEEPEST, MOST_RUNS, MOST_FOLDERS = 5, 500, 20_000
@@ -34,6 +35,10 @@ LIVE_S = 90.0
 """A run that wrote within so many seconds is under way."""
 WORDS = ("kind", "said", "path")
 """What is not a number in a record, and shown all the same."""
+
+
+class NoSuchRun(Refusal):
+    status = 404
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +90,7 @@ def run_named(folder: Path, name: str) -> Path:
     """The run of a name that `find_runs` gives; nothing else below or above the folder can be asked for."""
     run = find_runs(folder).runs.get(name)
     if run is None:
-        raise ArtefactError(f"there is no run {name!r} here; it may have been removed")
+        raise NoSuchRun(f"there is no run {name!r} here; it may have been removed")
     return run
 
 

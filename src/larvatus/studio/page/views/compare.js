@@ -7,7 +7,7 @@ import { empty, field, notice, select, within } from "../lib/parts.js";
 import { sentenceEditor } from "../lib/sentences.js";
 import { onTheme } from "../lib/theme.js";
 import { cosineTable, nearestPairs } from "./cosine_table.js";
-import { layerChoices, similarityOf } from "./word_requests.js";
+import { layerChoices, layersOf } from "./word_requests.js";
 
 const EXAMPLE = [
   "The *bank* of the river was steep and muddy.",
@@ -21,9 +21,9 @@ function mount(root, { api, params, setParams, model }) {
   const standardisers = model.standardisers ?? [];
   const state = { texts: params.texts ?? EXAMPLE, layers: params.layers ?? "last", by: standardisers.includes(params.by) ? params.by : standardisers[0] ?? "" };
   const run = newest();
-  const place = h("section", { class: "stack", "aria-label": "Cosines", "aria-live": "polite" });
+  const place = h("section", { class: "results", "aria-label": "Cosines", "aria-live": "polite" });
   let redraw = () => {};
-  const body = (items, standardise) => ({ texts: items.map((item) => item.starred), layers: state.layers, ...(standardise ? { standardise } : {}), model: model.name });
+  const body = (items, standardise) => ({ texts: items.map((item) => item.starred), layers: layersOf(state.layers), ...(standardise ? { standardise } : {}), model: model.name });
 
   function keep() {
     setParams({ texts: state.texts, layers: state.layers === "last" ? "" : state.layers, by: state.by === standardisers[0] ? "" : state.by });
@@ -43,7 +43,7 @@ function mount(root, { api, params, setParams, model }) {
 
   const copies = (items) =>
     copyButtons({
-      python: () => pythonFor(model, `texts = [\n    ${items.map((item) => literal(item.starred)).join(",\n    ")},\n]`, `print(model.similarities(texts, ${keywords({ layers: state.layers })}))`, ...(state.by ? [`print(model.similarities(texts, ${keywords({ layers: state.layers, standardise: state.by })}))`] : [])),
+      python: () => pythonFor(model, `texts = [\n    ${items.map((item) => literal(item.starred)).join(",\n    ")},\n]`, `print(model.similarities(texts, ${keywords({ layers: layersOf(state.layers) })}))`, ...(state.by ? [`print(model.similarities(texts, ${keywords({ layers: layersOf(state.layers), standardise: state.by })}))`] : [])),
       curl: () => curlFor("/v1/similar", body(items, state.by)),
     });
 
@@ -56,7 +56,7 @@ function mount(root, { api, params, setParams, model }) {
     }
     await within(place, async () => {
       const requests = [body(items, ""), ...(state.by ? [body(items, state.by)] : [])];
-      const [before, after] = await run((signal) => Promise.all(requests.map(async (each) => similarityOf(await api.post("/v1/similar", each, { signal })))));
+      const [before, after] = await run((signal) => Promise.all(requests.map(async (each) => (await api.post("/v1/similar", each, { signal })).cosines)));
       show(items, before, after ?? null);
     }, { words: "Comparing…" });
   }
@@ -85,6 +85,6 @@ export const view = {
   id: "compare",
   title: "Compare words",
   about: "How alike words are in their contexts: the same word may be two.",
-  needs: ["similar", "embed"],
+  needs: "similar",
   mount,
 };

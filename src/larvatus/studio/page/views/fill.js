@@ -31,7 +31,7 @@ function mount(root, { api, params, setParams, models, model }) {
 
   const blanks = () => list.map((word, index) => index).filter((index) => list[index].mask || state.chosen.has(index));
   const note = h("p", { class: "faint" });
-  const results = h("section", { class: "stack", "aria-label": "What the model expects", "aria-live": "polite" });
+  const results = h("section", { class: "results", "aria-label": "What the model expects", "aria-live": "polite" });
   const sent = () => ({ texts: [blanked(state.text, list, state.chosen)], top: Number(state.top), joint: state.joint, words_only: state.whole });
   const chosenModels = () => [model, models.find((each) => each.name === state.second && each.name !== model.name)].filter(Boolean);
 

@@ -4,7 +4,7 @@ import { fill, h } from "../lib/dom.js";
 import { paint } from "../lib/heat.js";
 import { TYPES, typeClass, typeOf } from "./head_types.js";
 
-/** A grid with `.element`, `.show(item, layer, head)` and `.repaint()`; layers and heads count from 1. */
+/** A grid with `.element`, `.show(grid, layer, head)` and `.repaint()`; layers and heads count from 1. */
 export function headGrid({ onChoose }) {
   const table = h("table", { class: "heads" });
   const legend = h("div", { class: "legend", role: "group", "aria-label": "Kinds of heads: choose one to see its heads alone" });
@@ -16,10 +16,11 @@ export function headGrid({ onChoose }) {
 
   table.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    const at = event.target.closest("button")?.dataset.name?.split("-").map(Number);
-    if (!step || !at) return;
+    const button = event.target.closest("button");
+    const l = cells.findIndex((row) => row.some((cell) => cell.button === button));
+    if (!step || l < 0) return;
     event.preventDefault();
-    const next = cells[at[0] - 1 + step[0]]?.[at[1] - 1 + step[1]];
+    const next = cells[l + step[0]]?.[cells[l].findIndex((cell) => cell.button === button) + step[1]];
     if (!next) return;
     next.button.focus();
     onChoose(next.layer, next.head);
@@ -57,8 +58,8 @@ export function headGrid({ onChoose }) {
     dim();
   }
 
-  function cellOf(item, layer, head) {
-    const type = item.types[layer - 1]?.[head - 1] ?? "mixed";
+  function cellOf({ layer, head, matrix, row }) {
+    const type = row?.type ?? "mixed";
     const canvas = h("canvas", { "aria-hidden": "true" });
     const name = `Layer ${layer}, head ${head}: ${type}`;
     const button = h(
@@ -67,20 +68,19 @@ export function headGrid({ onChoose }) {
       canvas,
       h("span", { class: "sign", "aria-hidden": "true" }, typeOf(type).sign),
     );
-    return { layer, head, type, canvas, button, matrix: item.weights[layer - 1][head - 1] };
+    return { layer, head, type, canvas, button, matrix };
   }
 
   return {
     element,
-    show(item, layer, head) {
-      const heads = item.weights[0]?.length ?? 0;
-      table.style.setProperty("--heads", heads);
-      cells = item.weights.map((row, l) => row.map((_, n) => cellOf(item, l + 1, n + 1)));
+    show(grid, layer, head) {
+      cells = grid.map((row) => row.map(cellOf));
+      table.style.setProperty("--heads", cells[0].length);
       fill(
         table,
         h("caption", { class: "visually-hidden" }, "Heads of all layers; arrow keys move from head to head"),
-        h("thead", null, h("tr", null, h("td", null), Array.from({ length: heads }, (_, n) => h("th", { scope: "col" }, n + 1)))),
-        h("tbody", null, cells.map((row, l) => h("tr", null, h("th", { scope: "row" }, l + 1), row.map((cell) => h("td", null, cell.button))))),
+        h("thead", null, h("tr", null, h("td", null), cells[0].map((cell) => h("th", { scope: "col" }, cell.head)))),
+        h("tbody", null, cells.map((row) => h("tr", null, h("th", { scope: "row" }, row[0].layer), row.map((cell) => h("td", null, cell.button))))),
       );
       each((cell) => paint(cell.canvas, cell.matrix));
       mark(layer, head);

@@ -1,9 +1,9 @@
 // Inside: the attention of every layer and head on a text; one head as lines between tokens, or as a matrix.
 
-import { newest, onlyItem } from "../lib/api.js";
+import { newest } from "../lib/api.js";
 import { copyButtons, curlFor, literal, pythonFor } from "../lib/copy.js";
 import { debounce, fill, h } from "../lib/dom.js";
-import { empty, field, percent, segmented, textBox, within } from "../lib/parts.js";
+import { empty, field, percent, segmented, select, textBox, within } from "../lib/parts.js";
 import { onTheme } from "../lib/theme.js";
 import { headGrid } from "./head_grid.js";
 import { headLines } from "./head_lines.js";
@@ -13,49 +13,46 @@ import { typeClass, typeOf } from "./head_types.js";
 const EXAMPLE = "The keys to the old cabinet are on the table.";
 const SHARES = ["self", "previous", "next", "cls", "separator", "punctuation"];
 
-/** The answer with `types[layer][head]` and `rows[layer][head]`, whatever order its statistics come in. */
-export function arranged(item) {
-  const rows = item.weights.map((layer) => layer.map(() => null));
-  for (const row of item.heads ?? []) if (rows[row.layer - 1]) rows[row.layer - 1][row.head - 1] = row;
-  return { ...item, rows, types: rows.map((layer) => layer.map((row) => row?.type ?? "mixed")) };
+/** The heads of an answer: [[{layer, head, matrix, row}]], layers that were asked for from top to bottom. */
+export function arranged(answer) {
+  const rows = new Map((answer.types ?? []).map((row) => [`${row.layer}-${row.head}`, row]));
+  return answer.layers.map((layer, l) => answer.heads.map((head, n) => ({ layer, head, matrix: answer.weights[l][n], row: rows.get(`${layer}-${head}`) ?? null })));
 }
 
-/** [layer, head] of the head whose attention is least spread: the first to show, where none was chosen. */
-function sharpest(rows) {
-  const spread = (row) => (row ? row.entropy / row.uniform : 1);
-  const all = rows.flatMap((layer, l) => layer.map((row, n) => [l + 1, n + 1, spread(row)]));
-  return all.reduce((best, each) => (each[2] < best[2] ? each : best)).slice(0, 2);
+/** The head whose attention is least spread: the first to show, where none was chosen. */
+function sharpest(grid) {
+  const spread = ({ row }) => (row ? row.entropy / row.uniform : 1);
+  return grid.flat().reduce((best, each) => (spread(each) < spread(best) ? each : best));
 }
 
 function mount(root, { api, params, setParams, model }) {
-  const state = { text: params.text ?? EXAMPLE, layer: Number(params.layer) || 0, head: Number(params.head) || 0, show: params.show === "matrix" ? "matrix" : "lines", token: Number(params.token ?? -1) };
-  let item = null;
+  const state = { text: params.text ?? EXAMPLE, layer: Number(params.layer) || 0, head: Number(params.head) || 0, show: params.show === "matrix" ? "matrix" : "lines", only: params.only ?? "", token: Number(params.token ?? -1) };
+  let item = null; // {tokens, grid} of the newest answer
   const run = newest();
   const onToken = (token) => ((state.token = token), keep(), drawHead());
   const grid = headGrid({ onChoose: (layer, head) => ((state.layer = layer), (state.head = head), keep(), drawHead()) });
   const faces = { lines: headLines({ onToken }), matrix: headMatrix({ onToken }) };
-  const place = h("section", { class: "stack", "aria-label": "Attention" });
+  const place = h("section", { class: "results", "aria-label": "Attention" });
   const title = h("h2", null);
   const facts = h("div", { class: "facts" });
   const figure = h("div", null);
-  const sent = () => ({ texts: [state.text], model: model.name });
+  const sent = () => ({ text: state.text, ...(state.only ? { layer: Number(state.only) } : {}), model: model.name });
 
   const keep = () =>
-    setParams({ text: state.text, layer: state.layer || "", head: state.head || "", show: state.show === "lines" ? "" : state.show, token: state.token >= 0 ? state.token : "" });
+    setParams({ text: state.text, layer: state.layer || "", head: state.head || "", show: state.show === "lines" ? "" : state.show, only: state.only, token: state.token >= 0 ? state.token : "" });
 
   function drawHead() {
     if (!item) return;
-    if (!state.layer || !state.head) [state.layer, state.head] = sharpest(item.rows);
-    state.layer = Math.max(1, Math.min(state.layer, item.weights.length));
-    state.head = Math.max(1, Math.min(state.head, item.weights[0].length));
+    const cell = item.grid.flat().find((each) => each.layer === state.layer && each.head === state.head) ?? sharpest(item.grid);
+    [state.layer, state.head] = [cell.layer, cell.head];
     if (!(state.token >= 0 && state.token < item.tokens.length)) state.token = -1;
-    const row = item.rows[state.layer - 1][state.head - 1];
+    const row = cell.row;
     const type = row?.type ?? "mixed";
     fill(title, `Layer ${state.layer}, head ${state.head} `, h("span", { class: `chip ${typeClass(type)}` }, `${type}: ${typeOf(type).says}`));
     fill(facts, row && factsOf(row));
     grid.mark(state.layer, state.head);
     fill(figure, faces[state.show].element);
-    faces[state.show].show(item.tokens, item.weights[state.layer - 1][state.head - 1], state.token, `Attention of layer ${state.layer}, head ${state.head}, ${item.tokens.length} tokens`);
+    faces[state.show].show(item.tokens, cell.matrix, state.token, `Attention of layer ${state.layer}, head ${state.head}, ${item.tokens.length} tokens`);
   }
 
   function factsOf(row) {
@@ -82,7 +79,7 @@ function mount(root, { api, params, setParams, model }) {
         curl: () => curlFor("/v1/attention", sent()),
       }),
     );
-    grid.show(item, state.layer, state.head);
+    grid.show(item.grid, state.layer, state.head);
     drawHead();
     keep();
   }
@@ -94,14 +91,17 @@ function mount(root, { api, params, setParams, model }) {
       return fill(place, empty("Type a text", "Its tokens, and what every head of the model looks at from each of them, appear here."));
     }
     await within(place, async () => {
-      item = arranged(onlyItem(await run((signal) => api.post("/v1/attention", sent(), { signal }))));
+      const answer = await run((signal) => api.post("/v1/attention", sent(), { signal }));
+      item = { tokens: answer.tokens, grid: arranged(answer) };
       drawAll();
     }, { words: "Looking…" });
   }
 
   const askLater = debounce(ask, 450);
   const box = textBox(state.text, (text) => ((state.text = text), (state.token = -1), keep(), askLater()), { placeholder: "Type a text…" });
-  fill(root, h("div", { class: "card" }, field("Text", box, "A sentence or two: the picture of a head grows with the square of its tokens.")), place);
+  const layers = [["", "all"], ...Array.from({ length: model.layers ?? 0 }, (_, n) => [String(n + 1), `${n + 1} alone`])];
+  const chosen = select(layers, state.only, (only) => ((state.only = only), keep(), askLater.now()));
+  fill(root, h("div", { class: "card" }, field("Text", box, "A sentence or two: the picture of a head grows with the square of its tokens."), h("div", { class: "row" }, field("Layers", chosen))), place);
   const forget = onTheme(() => item && (grid.repaint(), drawHead()));
   keep();
   ask();

@@ -2,8 +2,8 @@
 
 import { fill, h, s } from "../lib/dom.js";
 
-const WIDTH = 640;
-const HEIGHT = 420;
+const WIDTH = 480;
+const HEIGHT = 360;
 const EDGE = 26;
 const RADIUS = 12;
 const ROUNDS = 80;

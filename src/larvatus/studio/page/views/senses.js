@@ -6,7 +6,7 @@ import { debounce, fill, h } from "../lib/dom.js";
 import { empty, field, notice, select, within } from "../lib/parts.js";
 import { inContext, sentenceEditor } from "../lib/sentences.js";
 import { sensePlane } from "./sense_plane.js";
-import { layerChoices, sensesOf } from "./word_requests.js";
+import { layerChoices, layersOf, sensesOf } from "./word_requests.js";
 
 const EXAMPLE = [
   "The *bank* of the river was steep and muddy.",
@@ -24,13 +24,13 @@ const NEAREST = 5;
 function mount(root, { api, params, setParams, model }) {
   const state = { texts: params.texts ?? EXAMPLE, clusters: params.clusters ?? "", layers: params.layers ?? "last", at: params.at === undefined ? -1 : Number(params.at) - 1 };
   const run = newest();
-  const place = h("section", { class: "stack", "aria-label": "Senses", "aria-live": "polite" });
+  const place = h("section", { class: "results", "aria-label": "Senses", "aria-live": "polite" });
   const detail = h("div", { class: "card" });
-  const lists = h("div", { class: "stack" });
+  const lists = h("div", null);
   const plane = sensePlane({ onChoose: choose });
   let items = [];
   let map = null;
-  const body = () => ({ texts: items.map((item) => item.starred), layers: state.layers, ...(state.clusters ? { clusters: Number(state.clusters) } : {}), model: model.name });
+  const body = () => ({ texts: items.map((item) => item.starred), layers: layersOf(state.layers), ...(state.clusters ? { clusters: Number(state.clusters) } : {}), model: model.name });
 
   const keep = () => setParams({ texts: state.texts, clusters: state.clusters, layers: state.layers === "last" ? "" : state.layers, at: state.at >= 0 ? state.at + 1 : "" });
 
@@ -60,7 +60,7 @@ function mount(root, { api, params, setParams, model }) {
   function senseOf(index) {
     const sense = map.senses[index];
     if (!sense) return null;
-    return h("p", { class: "sense" }, h("span", { class: "chip" }, "WordNet"), " ", h("strong", null, sense.name), sense.gloss ? ` ${sense.gloss}` : "");
+    return h("p", { class: "sense" }, h("span", { class: "chip" }, "WordNet"), " ", h("strong", null, sense.key ?? sense.synset), sense.definition ? ` ${sense.definition}` : "");
   }
 
   function drawGroups() {
@@ -83,14 +83,19 @@ function mount(root, { api, params, setParams, model }) {
     );
   }
 
+  /** Says why there is one group, where no number of groups was asked for. */
+  function single() {
+    return !state.clusters && Math.max(...map.clusters) === 0 && notice("note", "All uses are in one group: no division of them would be clear. Choose a number of groups to divide them all the same.");
+  }
+
   function drawAll() {
     fill(
       place,
-      map.notes.map((text) => notice("note", text)),
+      single(),
       h("div", { class: "columns columns-wide" }, h("div", { class: "card" }, h("h2", null, "In the plane"), plane.element, h("p", { class: "faint" }, "Near means used alike. Dots that would cover each other are moved apart.")), detail),
       lists,
       copyButtons({
-        python: () => pythonFor(model, `texts = [\n    ${items.map((item) => literal(item.starred)).join(",\n    ")},\n]`, `cosines = model.similarities(texts, ${keywords({ layers: state.layers })})`, "print(cosines)"),
+        python: () => pythonFor(model, `texts = [\n    ${items.map((item) => literal(item.starred)).join(",\n    ")},\n]`, `cosines = model.similarities(texts, ${keywords({ layers: layersOf(state.layers) })})`, "print(cosines)"),
         curl: () => curlFor("/v1/senses", body()),
       }),
     );
@@ -102,7 +107,9 @@ function mount(root, { api, params, setParams, model }) {
     items = editor.items();
     if (items.length < 3) return fill(place, empty("Mark a word in three sentences or more", "Write sentences that use a word in several senses, one a line, and click the word in each: uses that are alike come to lie together."));
     await within(place, async () => {
-      map = sensesOf(await run((signal) => api.post("/v1/senses", body(), { signal })), items);
+      const asked = body();
+      const { clusters, ...same } = asked;
+      map = sensesOf(...(await run((signal) => Promise.all([api.post("/v1/senses", asked, { signal }), api.post("/v1/similar", same, { signal })]))));
       drawAll();
     }, { words: "Reading…" });
   }
@@ -130,6 +137,6 @@ export const view = {
   id: "senses",
   title: "Senses",
   about: "Sentences that use a word: uses that are alike fall together.",
-  needs: ["senses", "embed"],
+  needs: "senses",
   mount,
 };
