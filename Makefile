@@ -1,4 +1,4 @@
-# Two commands do everything: `make demo` and `make test`. Each makes .venv itself; a second call installs nothing.
+# Three commands do everything: `make demo`, `make studio` and `make test`. Each makes .venv itself; a second call installs nothing.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
@@ -6,10 +6,14 @@ INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 # with bytecode kept: a test that starts Python would compile the sources anew each time
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test proof lint docs bench locked clean
+.PHONY: demo studio test proof lint docs bench locked clean
 
 demo: .venv/core
 	$(BIN)/larvatus demo
+
+# a page in the browser, with the packaged model; make studio MODEL=runs/mine shows another
+studio: .venv/studio
+	$(BIN)/larvatus studio $(MODEL)
 
 test: .venv/dev
 	$(BIN)/pytest -n 2 --dist worksteal
@@ -49,6 +53,10 @@ clean:
 
 .venv/core: .venv/bin/pip pyproject.toml constraints.txt
 	$(INSTALL) --editable .
+	touch $@
+
+.venv/studio: .venv/core
+	$(INSTALL) --editable '.[studio]'
 	touch $@
 
 .venv/dev: .venv/core

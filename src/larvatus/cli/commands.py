@@ -128,6 +128,11 @@ COMMANDS = {
         _AUDIT,
         "What a model learnt that it should not show: bias, leaks, toxicity.",
     ),
+    "studio": Listed(
+        "larvatus.cli.serve.studio:studio",
+        _SERVE,
+        "Open a page to fill blanks, look inside, compare, label, teach and watch models. Ctrl-C ends it.",
+    ),
     "serve": Listed(
         "larvatus.cli.serve.serve:serve",
         _SERVE,

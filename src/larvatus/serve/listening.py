@@ -9,12 +9,16 @@ from __future__ import annotations
 import socket as sockets
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from larvatus.errors import UsageError
 from larvatus.model import Model
 from larvatus.serve.settings import ServeSettings
 
-NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+if TYPE_CHECKING:
+    from fastapi import FastAPI  # an extra
+
+NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 BACKLOG = 2_048
 
 
@@ -44,11 +48,15 @@ def listen(
     ready: Callable[[str], None] = lambda names: None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the names of the models when all stands."""
-    import uvicorn  # an extra
-
-    from larvatus.serve.app import build_app
+    from larvatus.serve.app import build_app  # made of an extra
 
     app = build_app(models, settings)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, backlog=BACKLOG)
     ready(", ".join(app.state.server.served.models))
-    uvicorn.Server(config).run(sockets=[socket])
+    run_app(app, socket, settings)
+
+
+def run_app(app: FastAPI, socket: sockets.socket, settings: ServeSettings) -> None:
+    """An application of `build_app`, until SIGINT or SIGTERM."""
+    from larvatus.serve.draining_server import run_until_stopped  # made of an extra
+
+    run_until_stopped(app, socket, drain=app.state.manners.drain, drain_seconds=settings.timeout)

@@ -75,9 +75,10 @@ class ServedModel:
         return described if self.labels is None else {**described, "labels": self.labels}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ServedModels:
-    """All of a server, by name, in the order they were given."""
+    """All of a server, by name, in the order they were given. Only `add` changes it, by new mappings: who reads an old
+    one meanwhile goes on with it."""
 
     models: Mapping[str, ServedModel]
     passes: Passes
@@ -96,13 +97,21 @@ class ServedModels:
         served: dict[str, ServedModel] = {}
         for model in models:
             name = _free_name(Path(model.bundle.path).name or "model", served)
-            can = tuple(operation.name for operation in OPERATIONS.values() if operation.lacks(model) is None)
-            served[name] = ServedModel(name, model, can, _standardisers(model), _senses(model, settings.senses))
+            served[name] = _served(name, model, settings.senses)
         if settings.senses is not None and not any(model.senses for model in served.values()):
             raise UsageError(
                 f"{settings.senses} holds sense vectors of none of these models; name the model they are of"
             )
         return cls(served, passes, encoders)
+
+    def add(self, model: Model) -> ServedModel:
+        """Serve one more. No route of the server does: the studio does, with what it has just taught itself."""
+        encoders = dict(self.encoders)
+        _share(model.network, encoders, self.passes)
+        added = _served(_free_name(Path(model.bundle.path).name or "model", self.models), model, None)
+        self.encoders = encoders
+        self.models = {**self.models, added.name: added}
+        return added
 
     def choose(self, operation: str, name: str | None) -> ServedModel:
         """The model of a name, or the first that can."""
@@ -116,6 +125,11 @@ class ServedModels:
 
     def close(self) -> None:
         self.passes.close()
+
+
+def _served(name: str, model: Model, senses: str | None) -> ServedModel:
+    can = tuple(operation.name for operation in OPERATIONS.values() if operation.lacks(model) is None)
+    return ServedModel(name, model, can, _standardisers(model), _senses(model, senses))
 
 
 def _free_name(name: str, taken: Mapping[str, Any]) -> str:

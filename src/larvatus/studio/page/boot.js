@@ -8,3 +8,17 @@
   }
   if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
 })();
+
+// The token of the address goes with what writes (lib/token.js); out of the address, a copied link does not hold it.
+(() => {
+  const address = new URL(location.href);
+  const token = address.searchParams.get("token");
+  if (!token) return;
+  try {
+    sessionStorage.setItem("larvatus-studio-token", token);
+  } catch {
+    return; // it stays in the address, and Learn says that it has none
+  }
+  address.searchParams.delete("token");
+  history.replaceState(null, "", address.pathname + address.search + address.hash);
+})();

@@ -125,6 +125,9 @@ onConnection((state) => {
   show(router.current.id, router.current.params);
 });
 
+// Learn has put a model beside the others: the next view asks which there are.
+window.addEventListener("models-changed", () => (models = null));
+
 document.getElementById("side-foot").append(themeButton());
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();

@@ -1,6 +1,8 @@
 // The server: api.post("/v1/fill", {texts: ["…"]}), api.get("/v1/models").
 // A failed request is an ApiError whose message can be shown as it is; a lost connection is announced and watched.
 
+import { studioToken } from "./token.js";
+
 const KEY = "larvatus-key";
 const WATCH_MS = 2000;
 const MOST_WAIT_S = 5;
@@ -60,7 +62,8 @@ export function setKey(key) {
 
 function headers(json = false) {
   const key = sessionStorage.getItem(KEY);
-  return { ...(json ? { "Content-Type": "application/json" } : {}), ...(key ? { Authorization: `Bearer ${key}` } : {}) };
+  const token = json ? studioToken() : ""; // only what writes wants it
+  return { ...(json ? { "Content-Type": "application/json" } : {}), ...(key ? { Authorization: `Bearer ${key}` } : {}), ...(token ? { "X-Studio-Token": token } : {}) };
 }
 
 const pause = (seconds, signal) =>
