@@ -1,0 +1,86 @@
+"""GET /openapi.json, made of the operations and their structs; and /docs, a page of it that needs no network."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from larvatus.serve.operations.registry import OPERATIONS, AnyOperation
+from larvatus.serve.responses import json_response
+from larvatus.version import VERSION
+
+ERRORS = {
+    "400": "Nothing to work on, or no JSON.",
+    "401": "No key, or a wrong one.",
+    "404": "There is no such model.",
+    "413": "The body is larger than --max-body.",
+    "422": "Over a limit, of a wrong type, or not what the model can do.",
+    "429": "Too many requests wait; Retry-After says when to ask again.",
+    "503": "The server is shutting down, or took too long.",
+}
+_REFERENCE = "#/components/schemas/{name}"
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """The whole description (OpenAPI 3.1)."""
+    bodies = {operation.name: operation.Body for operation in OPERATIONS.values()}
+    schemas, components = msgspec.json.schema_components(bodies.values(), ref_template=_REFERENCE)
+    paths: dict[str, Any] = {
+        f"/v1/{operation.name}": {"post": _described(operation, schema)}
+        for operation, schema in zip(OPERATIONS.values(), schemas, strict=True)
+    }
+    paths["/v1/models"] = {"get": _read("models", "Which models there are, and what each can do.")}
+    paths["/healthz"] = {"get": _read("health", "Whether a forward pass of every encoder works.")}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Larvatus", "version": VERSION, "description": "Every task of an encoder."},
+        "paths": paths,
+        "components": {"schemas": {**components, "Error": _error()}},
+    }
+
+
+def _described(operation: AnyOperation, schema: dict[str, Any]) -> dict[str, Any]:
+    examples = {name: {"value": dict(value)} for name, value in operation.examples.items()}
+    content = {"application/json": {"schema": schema, "examples": examples}}
+    answer: dict[str, Any] = {"schema": {"type": "object"}}
+    if operation.answer_example:
+        answer["example"] = dict(operation.answer_example)
+    return {
+        "operationId": operation.name,
+        "summary": operation.title,
+        "requestBody": {"required": True, "content": content},
+        "responses": {
+            "200": {"description": "An answer for each item.", "content": {"application/json": answer}},
+            **_errors(),
+        },
+    }
+
+
+def _read(name: str, summary: str) -> dict[str, Any]:
+    answer = {"description": summary, "content": {"application/json": {"schema": {"type": "object"}}}}
+    return {"operationId": name, "summary": summary, "responses": {"200": answer, **_errors()}}
+
+
+def _errors() -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": _REFERENCE.format(name="Error")}}}
+    return {status: {"description": said, "content": content} for status, said in ERRORS.items()}
+
+
+def _error() -> dict[str, Any]:
+    fields = {"type": {"type": "string"}, "message": {"type": "string"}}
+    inner = {"type": "object", "properties": fields, "required": ["type", "message"]}
+    return {"type": "object", "properties": {"error": inner}, "required": ["error"]}
+
+
+def add_openapi(app: FastAPI) -> None:
+    async def described(request: Request) -> Response:
+        return json_response(openapi())
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    app.add_route("/openapi.json", described, methods=["GET"])
