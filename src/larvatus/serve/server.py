@@ -87,7 +87,7 @@ class Server:
 def _answered(call: Call, results: Sequence[Result]) -> dict[str, Any]:
     """Failed items say so; where all failed, the first error is the answer's."""
     faults = [result for result in results if isinstance(result, BaseException)]
-    if faults and len(faults) == len(results):
+    if faults and (call.operation.whole or len(faults) == len(results)):
         raise faults[0]
     given = [error_of(result) if isinstance(result, BaseException) else result for result in results]
     return call.operation.answer(call.subject.name, given)

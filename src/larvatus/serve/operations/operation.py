@@ -70,6 +70,8 @@ class Operation(ABC, Generic[ABody]):
     Body: ClassVar[type[Body]]
     together: ClassVar[bool] = True
     """Whether items are put together in one call; else each is run by itself, and the passes put them together."""
+    whole: ClassVar[bool] = False
+    """Whether an item that fails fails the request."""
     texts_field: ClassVar[str] = "texts"
     examples: ClassVar[Mapping[str, Mapping[str, Any]]]
     """Bodies to try, by name."""
