@@ -144,10 +144,10 @@ class Client:
             standardise: The name of a standardiser that is saved with the model.
 
         Returns:
-            The server's answer: the instances, and the `matrix` of their cosines.
+            The server's answer: the `instances`, and the matrix of their `cosines`.
 
         Example:
-            >>> len(client.similar(["the *river*", "a *river*", "the *bank*"])["matrix"])
+            >>> len(client.similar(["the *river*", "a *river*", "the *bank*"])["cosines"])
             3
         """
         options = {"spans": spans, "layers": layers, "pool": pool, "standardise": standardise}
@@ -165,7 +165,8 @@ class Client:
             **options: `layers`, `pool`, `standardise`, as in `embed`.
 
         Returns:
-            The server's answer: groups, points in the plane, nearest pairs; WordNet's senses where the server has them.
+            The server's answer: `instances` with their points in the plane, `clusters`, `nearest` pairs; WordNet's
+            senses where the server has them.
 
         Example:
             >>> sorted(client.senses(["the *bank* of the river", "a *bank* in town", "the *bank*"], clusters=2))[0]
@@ -257,13 +258,29 @@ class Client:
             model: The name of a served model; by default the first that has attention.
 
         Returns:
-            The server's answer: `tokens`, `weights` [layers][heads][T][T], and the type of every head.
+            The server's answer: `tokens`, `weights` [layers][heads][T][T], and the `types` of heads.
 
         Example:
             >>> len(client.attention("the river")["tokens"])
             4
         """
         return self._whole("attention", {"text": text, "model": model})
+
+    def ask(self, route: str, **body: Any) -> dict[str, Any]:
+        """Any route of the server, as its `/docs` describes it.
+
+        Args:
+            route: The last part of its address, such as `choose` of `/v1/choose`.
+            **body: What is posted.
+
+        Returns:
+            The server's answer, as it is.
+
+        Example:
+            >>> client.ask("embeddings", input="the river")["object"]
+            'list'
+        """
+        return self._whole(route, body)
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
