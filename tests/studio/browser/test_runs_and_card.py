@@ -41,9 +41,9 @@ def test_a_run_grows_on_the_page_and_another_is_laid_over_it(studio: Guarded, se
     page.locator(".js-plotly-plot .scatterlayer").first.wait_for()
     assert points(studio, "Loss") == 5
     add_steps(served.folder / "runs" / "growing", 6, 11)
-    page.wait_for_function("document.querySelector('.js-plotly-plot').data[0].x.length === 10")
+    studio.until("() => document.querySelector('.js-plotly-plot').data[0].x.length === 10")
     page.get_by_role("checkbox", name="other").check()
-    page.wait_for_function("document.querySelector('.js-plotly-plot').data.length === 2")
+    studio.until("() => document.querySelector('.js-plotly-plot').data.length === 2")
     assert set(studio.params()["runs"].split(",")) == {"growing", "other"}
     for chart in ("Loss", "Speed", "Learning rate"):
         assert page.get_by_role("img", name=chart).is_visible()
