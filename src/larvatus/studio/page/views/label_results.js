@@ -52,7 +52,7 @@ function taggedWords(item, labels) {
   return [h("div", { class: "tags material", dir: "auto" }, parts, at.slice(place)), more];
 }
 
-const spread = (model, spans) => (model.labels?.length ? model.labels.map((label) => label.replace(/^[BILUES]-/, "")) : spans.map((span) => span.label));
+const names = (model) => (model.labels ?? []).map((label) => label.replace(/^[BILUES]-/, ""));
 
 function tagged(item, model) {
   const marks = item.words.some((word) => word.tag === "O") || item.entities.length > 0;
@@ -62,7 +62,7 @@ function tagged(item, model) {
 
 function spanned(item, model) {
   const none = !item.entities.length && h("p", { class: "soft" }, "The model finds nothing in this text.");
-  return [bracketed(item.text, item.entities, spread(model, item.entities)), none, spanTable(item.entities), relations(item)];
+  return [bracketed(item.text, item.entities, names(model)), none, spanTable(item.entities), relations(item)];
 }
 
 function relations(item) {

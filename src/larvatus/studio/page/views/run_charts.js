@@ -34,7 +34,7 @@ const layout = (state, title, { log = false } = {}) => ({
   xaxis: { title: { text: state.by === "time" ? "seconds" : "step" } },
   yaxis: { title: { text: plain(title) }, type: log ? "log" : "linear" },
   legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
-  margin: { l: 56, r: 12, t: 40, b: 44 },
+  margin: { l: 56, r: 12, t: 12, b: 44 },
   uirevision: `${title}-${state.by}-${log}`, // a zoom stays while points come in
 });
 
