@@ -16,7 +16,15 @@ SCRIPTS = sorted(PAGE.rglob("*.js"))
 STYLES = sorted(PAGE.rglob("*.css"))
 FILES = [*SCRIPTS, *STYLES, *sorted(PAGE.rglob("*.html"))]
 MOST_LINES = 300
-MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "createContextualFragment", "eval(")
+MARKUP = (
+    "innerHTML",
+    "outerHTML",
+    "insertAdjacentHTML",
+    "document.write",
+    "DOMParser",
+    "createContextualFragment",
+    "eval(",
+)
 NAMESPACES = {"http://www.w3.org/2000/svg"}
 IMPORT = re.compile(r"""(?:from\s+|import\s*\(\s*|import\s+)["'](\.[^"']+)["']""")
 VIEWS = {"fill", "inside", "senses", "compare", "label", "learn", "runs", "card"}
@@ -77,7 +85,10 @@ def test_every_module_parses(tmp_path: Path) -> None:
     for script in SCRIPTS:  # a copy with the ending of a module: node reads `.js` as it likes
         copy = tmp_path / (named(script).replace("/", "_").removesuffix(".js") + ".mjs")
         copy.write_text(script.read_text("utf-8"), "utf-8")
-    checks = [subprocess.Popen([node, "--check", str(copy)], stderr=subprocess.PIPE, text=True) for copy in sorted(tmp_path.iterdir())]
+    checks = [
+        subprocess.Popen([node, "--check", str(copy)], stderr=subprocess.PIPE, text=True)
+        for copy in sorted(tmp_path.iterdir())
+    ]
     errors = [check.communicate()[1] for check in checks]
     assert [error for error in errors if error] == []
 

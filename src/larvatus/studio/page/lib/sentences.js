@@ -89,7 +89,7 @@ export function sentenceEditor({ value, onChange, label = "Sentences", hint }) {
       }
       set(all.join("\n"));
     };
-    fill(offer, open.length > 0 && h("button", { type: "button", class: "button button-small", onclick: markAll }, `Mark “${word}” in ${open.length === 1 ? "the other sentence" : `${open.length} other sentences`}`));
+    fill(offer, open.length > 0 && h("button", { type: "button", class: "button button-small", onclick: markAll }, `Mark “${word.length > 30 ? `${word.slice(0, 29)}…` : word}” in ${open.length === 1 ? "the other sentence" : `${open.length} other sentences`}`));
     offer.hidden = open.length === 0;
   }
 

@@ -67,7 +67,7 @@ function mount(root, { api, params, setParams, models, model, choose }) {
   const place = h("div", { class: "stack" });
   const path = `/studio/api/card?model=${encodeURIComponent(model.name)}`;
   const copies = copyButtons({
-    python: () => `import larvatus\n\nchecked = larvatus.verify_card(${literal(model.path_name)})\nprint(checked.ok, len(checked.outcomes))\n`,
+    python: () => `import larvatus\n\nchecked = larvatus.verify_card(${literal(model.path)})\nprint(checked.ok, len(checked.outcomes))\n`,
     curl: () => curlFor(path),
   });
   fill(root, h("div", { class: "row" }, modelPicker({ models, needs: null, value: model.name, onchange: choose })), place, copies);

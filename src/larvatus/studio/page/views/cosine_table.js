@@ -3,6 +3,7 @@
 import { h } from "../lib/dom.js";
 import { ramp, readableOn } from "../lib/heat.js";
 import { inContext } from "../lib/sentences.js";
+import { nearestPairsOf } from "./word_requests.js";
 
 const MOST_PAIRS = 30;
 
@@ -36,8 +37,7 @@ export function cosineTable(items, cosines, label) {
 
 /** All pairs, nearest first by the last of the two matrices; the rest of many is counted. */
 export function nearestPairs(items, before, after) {
-  const by = after ?? before;
-  const pairs = items.flatMap((_, i) => items.slice(i + 1).map((__, n) => [i, i + 1 + n])).sort(([a, b], [c, d]) => by[c][d] - by[a][b]);
+  const pairs = nearestPairsOf(after ?? before).map(({ pair }) => pair);
   const row = ([i, j]) =>
     h(
       "tr",
@@ -49,7 +49,7 @@ export function nearestPairs(items, before, after) {
   return h(
     "div",
     { class: "table-wrap" },
-    h("table", { class: "table" }, h("thead", null, h("tr", null, h("th", { scope: "col" }, "Words"), h("th", { scope: "col", class: "number" }, "Cosine"), after && h("th", { scope: "col", class: "number" }, "Standardised"))), h("tbody", null, pairs.slice(0, MOST_PAIRS).map(row))),
+    h("table", { class: "table pairs" }, h("thead", null, h("tr", null, h("th", { scope: "col" }, "Words"), h("th", { scope: "col", class: "number" }, "Cosine"), after && h("th", { scope: "col", class: "number" }, "Standardised"))), h("tbody", null, pairs.slice(0, MOST_PAIRS).map(row))),
     pairs.length > MOST_PAIRS && h("p", { class: "faint" }, `${MOST_PAIRS} of ${pairs.length.toLocaleString("en")} pairs; all are in the table above.`),
   );
 }

@@ -24,7 +24,7 @@ export function blanked(text, list, chosen) {
 }
 
 function mount(root, { api, params, setParams, models, model }) {
-  const state = { text: params.text ?? EXAMPLES[0], chosen: readIndices(params.blanks ?? (params.text === undefined ? "4" : "")), top: TOPS.includes(params.top) ? params.top : "5", whole: params.whole === "1", joint: params.joint !== "0", second: params.second ?? "" };
+  const state = { text: params.text ?? EXAMPLES[0], chosen: readIndices(params.blanks ?? (params.text === undefined ? "5" : "")), top: TOPS.includes(params.top) ? params.top : "5", whole: params.whole === "1", joint: params.joint !== "0", second: params.second ?? "" };
   let list = words(state.text);
   let best = []; // what the model expects in each blank, to be shown in it
   const run = newest();

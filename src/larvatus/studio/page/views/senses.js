@@ -21,6 +21,19 @@ const EXAMPLE = [
 const GROUPS = [["", "as many as fit"], ...[2, 3, 4, 5, 6].map((n) => [String(n), String(n)])];
 const NEAREST = 5;
 
+/** The same groups and cosines in Python. */
+function groupingCode(state) {
+  const layers = keywords({ layers: layersOf(state.layers) });
+  return [
+    "import numpy as np",
+    "from larvatus.serve.operations.instance_clusters import clusters",
+    "",
+    `vectors = np.concatenate(model.embed(texts, unit="span", ${layers}))`,
+    `print(clusters(vectors.astype(np.float64)${state.clusters ? `, ${state.clusters}` : ""}))`,
+    `print(model.similarities(texts, ${layers}))`,
+  ];
+}
+
 function mount(root, { api, params, setParams, model }) {
   const state = { texts: params.texts ?? EXAMPLE, clusters: params.clusters ?? "", layers: params.layers ?? "last", at: params.at === undefined ? -1 : Number(params.at) - 1 };
   const run = newest();
@@ -43,8 +56,15 @@ function mount(root, { api, params, setParams, model }) {
   function drawMap() {
     if (!(state.at >= 0 && state.at < items.length)) state.at = -1;
     plane.show(map, items, state.at);
-    fill(detail, state.at < 0 ? [h("h2", null, "Nearest instances"), h("p", { class: "soft" }, "Choose a dot, or a sentence of the groups below, to see which uses are nearest to it.")] : nearestOf(state.at));
+    fill(detail, state.at < 0 ? nearestOfAll() : nearestOf(state.at));
     drawGroups();
+  }
+
+  function nearestOfAll() {
+    const rows = map.pairs.slice(0, NEAREST).map(({ pair: [i, j], cosine }) =>
+      h("li", null, h("button", { type: "button", class: "near-row", onclick: () => choose(i) }, h("span", { class: "number" }, cosine.toFixed(2)), h("span", { class: "pair material" }, h("span", null, `${i + 1} `, inContext(items[i], 30)), h("span", null, `${j + 1} `, inContext(items[j], 30))))),
+    );
+    return [h("h2", null, "Nearest pairs"), h("p", { class: "soft" }, "Choose a dot, or a sentence, to see which uses are nearest to it."), h("ol", { class: "near-list" }, rows)];
   }
 
   function nearestOf(index) {
@@ -95,7 +115,7 @@ function mount(root, { api, params, setParams, model }) {
       h("div", { class: "columns columns-wide" }, h("div", { class: "card" }, h("h2", null, "In the plane"), plane.element, h("p", { class: "faint" }, "Near means used alike. Dots that would cover each other are moved apart.")), detail),
       lists,
       copyButtons({
-        python: () => pythonFor(model, `texts = [\n    ${items.map((item) => literal(item.starred)).join(",\n    ")},\n]`, `cosines = model.similarities(texts, ${keywords({ layers: layersOf(state.layers) })})`, "print(cosines)"),
+        python: () => pythonFor(model, `texts = [\n    ${items.map((item) => literal(item.starred)).join(",\n    ")},\n]`, ...groupingCode(state)),
         curl: () => curlFor("/v1/senses", body()),
       }),
     );

@@ -14,13 +14,18 @@ function nearestByCosine(cosines) {
   return cosines.map((row, i) => row.map((cosine, index) => ({ index, cosine })).filter(({ index }) => index !== i).sort((a, b) => b.cosine - a.cosine));
 }
 
-/** Answers of /v1/senses and /v1/similar about the same sentences, by their number from 0: {points, clusters, names, nearest, senses}. */
+/** The pairs of sentences, nearest first: [{pair: [i, j], cosine}]. */
+export const nearestPairsOf = (cosines) =>
+  cosines.flatMap((row, i) => row.slice(i + 1).map((cosine, n) => ({ pair: [i, i + 1 + n], cosine }))).sort((a, b) => b.cosine - a.cosine);
+
+/** Answers of /v1/senses and /v1/similar about the same sentences, by their number from 0: {points, clusters, names, nearest, pairs, senses}. */
 export function sensesOf(answer, similar) {
   return {
     points: answer.instances.map((each) => each.point),
     clusters: answer.instances.map((each) => each.cluster),
-    names: answer.clusters.map((each) => (answer.clusters.length > 1 ? each.name : "")),
+    names: answer.clusters.map((each) => (/^(all|cluster \d+)$/.test(each.name) ? "" : each.name)), // typical words, where there are any
     nearest: nearestByCosine(similar.cosines),
+    pairs: nearestPairsOf(similar.cosines),
     senses: answer.instances.map((each) => each.sense ?? null),
   };
 }
