@@ -70,7 +70,7 @@ function mount(root, { api, params, setParams, models, model, choose }) {
     python: () => `import larvatus\n\nchecked = larvatus.verify_card(${literal(model.path)})\nprint(checked.ok, len(checked.outcomes))\n`,
     curl: () => curlFor(path),
   });
-  fill(root, modelPicker({ models, needs: null, value: model.name, onchange: choose }), place, copies);
+  fill(root, h("div", { class: "row" }, modelPicker({ models, needs: null, value: model.name, onchange: choose })), place, copies);
   within(place, async () => {
     const card = await run((signal) => api.get(path, { signal }));
     if (!card.text && !card.claims.length) return fill(place, empty("No card", `${model.name} has no README.md. One that Larvatus wrote gets one with`, h("code", null, "larvatus card DIR")));
