@@ -78,7 +78,7 @@ class Guarded:
         return str(self.page.evaluate("navigator.clipboard.readText()"))
 
     def until(self, truth: str, argument: Any = None) -> None:
-        """Wait until a function of the page gives something true; playwright's own wait needs eval, which is forbidden."""
+        """Wait until a function of the page gives something true; playwright's own wait needs eval, which is barred."""
         end = time.monotonic() + PATIENCE_S
         while not self.page.evaluate(truth, argument):
             assert time.monotonic() < end, f"never true: {truth}, {argument}; {self.page.url[:300]}"

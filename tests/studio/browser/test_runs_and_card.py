@@ -79,8 +79,13 @@ def test_a_card_is_shown_with_its_claims_and_its_code_works(studio: Guarded, ser
 
 def test_markup_in_a_card_stays_text(studio: Guarded, served: Served) -> None:
     hostile = f"# {HOSTILE}\n\n<script>alert(1)</script> [link](javascript:alert(1)) ![pic](http://127.0.0.1:9/x.png)\n"
-    (served.folder / "models" / "tags" / "README.md").write_text(hostile, encoding="utf-8")
-    page = studio.open("card", model="tags")
-    page.locator("article.prose").wait_for()
+    card = served.folder / "models" / "tags" / "README.md"
+    before = card.read_text(encoding="utf-8")
+    try:
+        card.write_text(hostile, encoding="utf-8")
+        page = studio.open("card", model="tags")
+        page.locator("article.prose").wait_for()
+    finally:
+        card.write_text(before, encoding="utf-8")
     assert page.locator("article.prose h1, article.prose h2").first.inner_text() == HOSTILE
     assert page.locator("article.prose :is(img, script, [href^='javascript'])").count() == 0
