@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from tests.studio.browser.copied import run_curl, run_python
 from tests.studio.browser.guarded import Guarded
-from tests.studio.browser.models import HOSTILE
+from tests.studio.browser.models import HOSTILE, add_steps
 from tests.studio.browser.served import Served
 
 pytestmark = pytest.mark.proof
-
-
-def add_steps(run: Path, first: int, last: int) -> None:
-    run.mkdir(parents=True, exist_ok=True)
-    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        for step in range(first, last):
-            record = {
-                "kind": "train",
-                "step": step,
-                "time": 10.0 + step,
-                "loss": 5 / (1 + step),
-                "tokens/s": 1000 + step,
-            }
-            file.write(json.dumps({**record, "rate": 1e-3 / (1 + step)}) + "\n")
 
 
 def points(studio: Guarded, title: str) -> int:
