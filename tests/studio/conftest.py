@@ -31,6 +31,9 @@ class Shelf:
         self.models[directory.name] = directory
         return directory.name
 
+    def paths(self) -> dict[str, str]:
+        return {name: str(directory) for name, directory in self.models.items()}
+
 
 class Studio:
     def __init__(self, client: TestClient, app: Any, shelf: Shelf, runs: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_table_is_recognised_with_its_columns_labels_and_counts(studio):
     assert seen["sizes"] == {"train": 24}
     assert seen["balance"]["train"] == {"dry": 12, "wet": 12}
     assert seen["read"].startswith("rivers-1.csv: 24 examples")
-    assert seen["examples"][0] == {"reads": "'the river was wide .'", "answer": "wet"}
+    assert seen["examples"][0] == {"reads": "the river was wide .", "answer": "wet"}
 
 
 def test_columns_of_words_are_recognised_wherever_they_come_from(studio):

@@ -34,7 +34,7 @@ AFTER_DRAIN_S = 2
 """For connections to close once nothing is in flight."""
 
 
-class Impatient(HttpToolsProtocol):
+class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped to us
     """A connection whose headers do not come or do not end, or that does not read its answer, is cut."""
 
     header_seconds = HEADER_S
@@ -94,7 +94,7 @@ class Impatient(HttpToolsProtocol):
         self.transport.abort()
 
 
-class DrainingServer(uvicorn.Server):
+class DrainingServer(uvicorn.Server):  # type: ignore[misc]
     """Drains at the first signal, ends at the second."""
 
     def __init__(self, config: uvicorn.Config, drain: Drain, seconds: float) -> None:
@@ -136,7 +136,7 @@ class DrainingServer(uvicorn.Server):
             await self._give_up()
         if self.drain.is_done:
             self.should_exit = True
-        return await super().on_tick(counter)
+        return bool(await super().on_tick(counter))
 
     async def _give_up(self) -> None:
         """Cancel what is still in flight, and let it say so."""

@@ -77,7 +77,8 @@ class Metrics:
         self.pass_seconds.observe(seconds)
 
     def shown(self) -> bytes:
-        return generate_latest(self.registry)
+        shown: bytes = generate_latest(self.registry)
+        return shown
 
 
 def route_of(scope: Scope) -> str:

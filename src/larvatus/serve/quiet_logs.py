@@ -48,5 +48,7 @@ def _thread_failed(given: threading.ExceptHookArgs) -> None:
     logger.error("%s in a thread", "a fault" if given.exc_value is None else place_of(given.exc_value))
 
 
-def _warned(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+def _warned(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
     logger.warning("%s at %s:%d", category.__name__, Path(filename).name, lineno)

@@ -19,6 +19,9 @@ class StudioModels(Protocol):
     def publish(self, directory: Path) -> str:
         """Serve a model that was just made here; gives the name that it is served by."""
 
+    def paths(self) -> dict[str, str]:
+        """What `larvatus.load` takes in the folder where the studio was started, by name."""
+
 
 @dataclass(frozen=True)
 class ServedShelf:
@@ -35,3 +38,6 @@ class ServedShelf:
 
     def publish(self, directory: Path) -> str:
         return self.served.add(load(directory, device=self.device)).name
+
+    def paths(self) -> dict[str, str]:
+        return {name: str(served.model.bundle.path) for name, served in self.served.models.items()}

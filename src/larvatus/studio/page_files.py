@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from larvatus.errors import UsageError
+from larvatus.studio.guard import POLICY
 
 PAGE = Path(__file__).parent / "page"
 PLOTLY = "plotly.min.js"
@@ -28,6 +29,7 @@ class Fresh(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = "no-cache"
+        response.headers["Content-Security-Policy"] = POLICY
         return response
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from larvatus.errors import UsageError
 from larvatus.labelled.check import check
 from larvatus.labelled.problems import Problems
-from larvatus.labelled.records import Dataset, in_short
+from larvatus.labelled.records import Dataset
 from larvatus.labelled.report import Report
 from larvatus.tasks.examples import task_of_file
 from larvatus.tasks.registry import TASKS, reading_of
@@ -26,6 +26,8 @@ LEARNABLE = ("classify", "tag", "spans", "answer", "choose")
 """Tasks that need nothing but a file: a prompt wants words, writing another kind of model."""
 SHOWN = 5
 """Examples that are shown, and places of each finding."""
+LONGEST = 80
+"""Characters of an example that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class Recognised:
             "read": self.data.describe(),
             "columns": self.data.columns,
             "examples": [
-                {"reads": in_short(example.reads()), "answer": example.answer_shown()}
+                {"reads": _short(example.reads()), "answer": example.answer_shown()}
                 for example in self.data.examples[:SHOWN]
             ],
             "may_learn": self.may_learn,
@@ -73,6 +75,11 @@ def recognise(path: Path, *, task: str | None = None, columns: Mapping[str, Any]
     data = TASKS[name].read(str(path), reading_of(name, columns or {}), problems=problems)
     report = check(data, None, problems=problems, shown=SHOWN)
     return Recognised(task=name, guessed=task is None, data=data, report=report)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
 def _without(prefix: str, value: Any) -> Any:

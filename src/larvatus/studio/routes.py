@@ -1,8 +1,9 @@
-"""The routes of Runs and Card.
+"""The routes that read: of Runs, of Card, of code to copy.
 
 GET /studio/api/runs                                        the runs there are
 GET /studio/api/runs/records?name=law&after=0&stamp=        what one wrote since
 GET /studio/api/card?model=law
+GET /studio/api/paths                                       where models stand, for code that is copied
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def reading_routes(folders: Folders, models: StudioModels) -> dict[tuple[str, st
         name = request.query_params.get("model") or None
         return await answered(lambda: card_of(models.directory(name)))
 
+    async def paths(request: Request) -> Response:
+        return await answered(lambda: {"paths": models.paths()})
+
     return {
+        ("GET", "/studio/api/paths"): paths,
         ("GET", "/studio/api/runs"): runs,
         ("GET", "/studio/api/runs/records"): records,
         ("GET", "/studio/api/card"): card,
@@ -45,4 +50,4 @@ def reading_routes(folders: Folders, models: StudioModels) -> dict[tuple[str, st
 def list_runs(folder: Path) -> dict[str, Any]:
     there = find_runs(folder)
     runs = [describe_run(name, run) for name, run in there.runs.items()]
-    return {"folder": folder.name, "exists": folder.is_dir(), "runs": runs, "whole": there.whole}
+    return {"folder": folder.name, "path": str(folder), "exists": folder.is_dir(), "runs": runs, "whole": there.whole}

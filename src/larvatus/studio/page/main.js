@@ -48,8 +48,8 @@ function leave() {
 }
 
 async function loadModels() {
-  const answer = await api.get("/v1/models");
-  models = answer.models ?? [];
+  const [answer, { paths }] = await Promise.all([api.get("/v1/models"), api.get("/studio/api/paths")]);
+  models = (answer.models ?? []).map((model) => ({ ...model, path: paths[model.name] ?? model.path_name }));
 }
 
 async function show(id, params) {

@@ -26,22 +26,28 @@ function painted(piece, height) {
 }
 
 function named(span, height) {
-  const style = { "inset-block-start": `calc(var(--bracket) * ${height - 1 - span.level})`, color: `var(--series-${span.colour})` };
-  return h("span", { class: "bracket-name", style }, span.label);
+  const style = { "inset-block-start": `calc(var(--bracket) * ${height - 1 - span.level})`, "max-inline-size": `${Math.max(0.5 * span.room, 0.9)}rem`, color: `var(--series-${span.colour})` };
+  return h("span", { class: "bracket-name", "aria-hidden": "true", style }, span.label);
+}
+
+/** Characters until the next bracket of the same height begins: a name that is longer is cut there. */
+function roomOf(span, all) {
+  const next = all.filter((other) => other.level === span.level && other.start > span.start).map((other) => other.start);
+  return next.length ? Math.min(...next) - span.start : Infinity;
 }
 
 /** The text with its spans [{start, end, label}]; what brackets say is in the table beside it, for those who do not see them. */
-export function bracketed(text, spans, labels = spans.map((span) => span.label)) {
-  const colour = colourOf(labels);
+export function bracketed(text, spans, labels = []) {
+  const colour = colourOf([...labels, ...spans.map((span) => span.label)]);
   const drawn = spans.slice(0, MOST);
   const level = levels(drawn);
   const dressed = drawn.map((span, index) => ({ ...span, level: level[index], colour: colour(span.label) }));
+  for (const span of dressed) span.room = Math.min(roomOf(span, dressed), 40);
   const height = dressed.length ? 1 + Math.max(...level) : 0;
   const parts = pieces(text, dressed).map((piece) => {
     if (!piece.spans.length) return piece.text;
     const begins = piece.spans.filter((span) => span.start === piece.start).map((span) => named(span, height));
-    const anchor = begins.length ? h("span", { class: "bracket-anchor", "aria-hidden": "true" }, begins) : null;
-    return h("span", { class: "bracketed", style: { background: painted(piece, height) } }, anchor, piece.text);
+    return h("span", { class: "bracketed", style: { background: painted(piece, height) } }, begins, piece.text);
   });
   const element = h("div", { class: "brackets material", dir: "auto", style: { "--height": height } }, parts);
   const note = spans.length > MOST ? h("p", { class: "faint" }, `The first ${MOST} of ${spans.length} spans are drawn; the table has all.`) : null;

@@ -3,6 +3,8 @@
 
 import { fill, h } from "./dom.js";
 
+const LONGEST_WORD = 30_000; // bytes may be four times as many; Linux takes 131,072
+
 /** A Python literal of a JSON value. */
 export function literal(value) {
   if (value === null || value === undefined) return "None";
@@ -20,17 +22,21 @@ export const keywords = (given) =>
 
 /** Lines of Python that load a model and use it as `model`. */
 export function pythonFor(model, ...lines) {
-  const path = model?.packaged ? "" : literal(model?.path_name ?? model?.name ?? "");
+  const path = model?.packaged ? "" : literal(model?.path ?? model?.name ?? "");
   return ["import larvatus", "", `model = larvatus.load(${path})`, ...lines].join("\n") + "\n";
 }
 
 const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 
-/** The request as a line for a shell. */
-export function curlFor(path, body) {
-  const address = new URL(path, location.href).href;
-  if (body === undefined) return `curl ${quoted(address)}\n`;
-  return `curl ${quoted(address)} \\\n  -H 'Content-Type: application/json' \\\n  -d ${quoted(JSON.stringify(body))}\n`;
+/** The request as a line for a shell. A body that is longer than a shell takes in one word is read from standard input. */
+export function curlFor(path, body, headers = {}) {
+  const address = quoted(new URL(path, location.href).href);
+  if (body === undefined) return `curl ${address}\n`;
+  const given = Object.entries({ "Content-Type": "application/json", ...headers }).map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`);
+  const json = JSON.stringify(body); // one line, so that no line of it can end the text below
+  const parts = [`curl ${address}`, ...given].join(" \\\n  ");
+  if (json.length <= LONGEST_WORD) return `${parts} \\\n  -d ${quoted(json)}\n`;
+  return `${parts} \\\n  --data-binary @- <<'END'\n${json}\nEND\n`;
 }
 
 async function copied(text) {

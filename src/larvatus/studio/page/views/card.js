@@ -67,10 +67,10 @@ function mount(root, { api, params, setParams, models, model, choose }) {
   const place = h("div", { class: "stack" });
   const path = `/studio/api/card?model=${encodeURIComponent(model.name)}`;
   const copies = copyButtons({
-    python: () => `import larvatus\n\nchecked = larvatus.verify_card(${literal(model.path_name)})\nprint(checked.ok, len(checked.outcomes))\n`,
+    python: () => `import larvatus\n\nchecked = larvatus.verify_card(${literal(model.path)})\nprint(checked.ok, len(checked.outcomes))\n`,
     curl: () => curlFor(path),
   });
-  fill(root, modelPicker({ models, needs: null, value: model.name, onchange: choose }), place, copies);
+  fill(root, h("div", { class: "row" }, modelPicker({ models, needs: null, value: model.name, onchange: choose })), place, copies);
   within(place, async () => {
     const card = await run((signal) => api.get(path, { signal }));
     if (!card.text && !card.claims.length) return fill(place, empty("No card", `${model.name} has no README.md. One that Larvatus wrote gets one with`, h("code", null, "larvatus card DIR")));

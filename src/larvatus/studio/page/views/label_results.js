@@ -32,7 +32,7 @@ function spanTable(spans) {
   const rows = spans.slice(0, MOST_ROWS).map((span) =>
     h("tr", null, h("td", { class: "material", dir: "auto" }, span.text), h("td", { dir: "auto" }, span.label), h("td", { class: "number" }, `${span.start}–${span.end}`), h("td", { class: "number" }, percent(span.score))),
   );
-  const heads = ["text", "label", "characters", "score"].map((head) => h("th", { scope: "col" }, head));
+  const heads = ["text", "label", "characters", "score"].map((head, number) => h("th", { scope: "col", class: number > 1 ? "number" : null }, head));
   const more = spans.length > MOST_ROWS && h("p", { class: "faint" }, `… and ${count(spans.length - MOST_ROWS)} more.`);
   return h("div", { class: "stack" }, h("div", { class: "table-wrap", tabindex: 0, role: "region", "aria-label": "Spans" }, h("table", { class: "table" }, h("thead", null, h("tr", null, heads)), h("tbody", null, rows))), more);
 }
@@ -52,7 +52,7 @@ function taggedWords(item, labels) {
   return [h("div", { class: "tags material", dir: "auto" }, parts, at.slice(place)), more];
 }
 
-const spread = (model, spans) => (model.labels?.length ? model.labels.map((label) => label.replace(/^[BILUES]-/, "")) : spans.map((span) => span.label));
+const names = (model) => (model.labels ?? []).map((label) => label.replace(/^[BILUES]-/, ""));
 
 function tagged(item, model) {
   const marks = item.words.some((word) => word.tag === "O") || item.entities.length > 0;
@@ -62,7 +62,7 @@ function tagged(item, model) {
 
 function spanned(item, model) {
   const none = !item.entities.length && h("p", { class: "soft" }, "The model finds nothing in this text.");
-  return [bracketed(item.text, item.entities, spread(model, item.entities)), none, spanTable(item.entities), relations(item)];
+  return [bracketed(item.text, item.entities, names(model)), none, spanTable(item.entities), relations(item)];
 }
 
 function relations(item) {

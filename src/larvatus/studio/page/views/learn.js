@@ -1,7 +1,7 @@
 // Learn: a small file of labelled examples, a model that learns it here, its curve while it does, and the result to try.
 
 import { newest } from "../lib/api.js";
-import { copyButtons, keywords, literal } from "../lib/copy.js";
+import { copyButtons, curlFor, keywords, literal } from "../lib/copy.js";
 import { fill, h } from "../lib/dom.js";
 import { modelPicker } from "../lib/models.js";
 import { errorNotice, field, notice, select, within } from "../lib/parts.js";
@@ -21,16 +21,20 @@ function choicesOf(state) {
   return { epochs: number(state.epochs), rate: number(state.rate), trained: state.trained === "all" ? undefined : state.trained };
 }
 
-function copies(state, model) {
-  const file = literal(state.file.name);
-  const out = literal(`runs/${state.file.name.replace(/\.[^.]*$/, "")}`);
-  const more = keywords(choicesOf(state));
-  const body = `jq -Rs '${JSON.stringify({ name: state.file.name, model: model.name }).replaceAll("'", "\\u0027").slice(0, -1)}, "text": .}' ${literal(state.file.name)}`;
-  return copyButtons({
-    python: () => `import larvatus\n\nmodel = larvatus.finetune(${literal(state.seen.task)}, ${model.packaged ? "larvatus.load()" : literal(model.path_name)}, train=${file}, out=${out}${more ? `, ${more}` : ""})\nprint(model.predict("…"))\n`,
-    curl: () => `${body} |\n  curl '${new URL(`${API}/start`, location.href).href}' -H 'Content-Type: application/json' -H "X-Studio-Token: $TOKEN" -d @-\n`,
-  });
+const orderOf = (state, model) => ({ ...state.file, task: state.seen.task, model: model.name, choices: choicesOf(state) });
+const TRY = { answer: '("Which question?", "The passage that answers it.")', choose: '("A beginning", "one ending", "another")' };
+
+function asPython(state, model) {
+  const given = { train: state.file.name, out: `runs/${state.file.name.replace(/\.[^.]*$/, "")}`, ...choicesOf(state) };
+  const base = model.packaged ? "larvatus.load()" : literal(model.path);
+  return `import larvatus\n\nmodel = larvatus.finetune(${literal(state.seen.task)}, ${base}, ${keywords(given)})\nprint(model.predict(${TRY[state.seen.task] ?? '"A text to try it on."'}))\n`;
 }
+
+const copies = (state, model) =>
+  copyButtons({
+    python: () => asPython(state, model),
+    curl: () => curlFor(`${API}/start`, orderOf(state, model), { "X-Studio-Token": studioToken() }),
+  });
 
 function mount(root, { api, params, setParams, models, model }) {
   const state = { file: null, seen: null, task: null, epochs: params.epochs ?? "", rate: params.rate ?? "", trained: TRAINED.some(([name]) => name === params.trained) ? params.trained : "all", model };
@@ -86,8 +90,7 @@ function mount(root, { api, params, setParams, models, model }) {
     button.disabled = true;
     fill(said);
     try {
-      const body = { ...state.file, task: state.seen.task, model: state.model.name, choices: choicesOf(state) };
-      show(await api.post(`${API}/start`, body));
+      show(await api.post(`${API}/start`, orderOf(state, state.model)));
       under.scrollIntoView({ block: "nearest" });
     } catch (error) {
       fill(said, errorNotice(error));

@@ -8,10 +8,16 @@ const LOSSES = [["train", "loss", "solid"], ["valid", "training_loss", "solid"],
 const SPEEDS = [["train", "tokens/s", "solid"], ["train", "texts/s", "solid"]];
 const RATES = [["train", "rate", "solid"]];
 
+/** Fields of a run that are shown: the mean loss between two evaluations only where there is none of each step. */
+function without(run, wanted) {
+  const everyStep = run.records.some((record) => record.kind === "train" && record.loss !== undefined);
+  return wanted.filter(([, name]) => name !== "training_loss" || !everyStep);
+}
+
 /** Lines of all runs for these fields. */
 function lines(runs, wanted, state, { smoothed = false } = {}) {
   return runs.flatMap((run, number) =>
-    wanted.flatMap(([kind, name, dash]) => {
+    without(run, wanted).flatMap(([kind, name, dash]) => {
       const { x, y, every } = series(run.records, name, { by: state.by, kind });
       if (!x.length) return [];
       const label = plain(runs.length > 1 || wanted.length > 1 ? `${runs.length > 1 ? `${run.name} ` : ""}${name.replaceAll("_", " ")}` : name);
@@ -21,12 +27,14 @@ function lines(runs, wanted, state, { smoothed = false } = {}) {
   );
 }
 
+const unitOf = (runs) => SPEEDS.map(([, name]) => name).filter((name) => runs.some((run) => run.records.some((record) => record[name] !== undefined))).join(", ");
+
 const layout = (state, title, { log = false } = {}) => ({
   height: 280,
   xaxis: { title: { text: state.by === "time" ? "seconds" : "step" } },
   yaxis: { title: { text: plain(title) }, type: log ? "log" : "linear" },
   legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
-  margin: { l: 56, r: 12, t: 40, b: 44 },
+  margin: { l: 56, r: 12, t: 12, b: 44 },
   uirevision: `${title}-${state.by}-${log}`, // a zoom stays while points come in
 });
 
@@ -58,7 +66,7 @@ export function runCharts(place) {
       const wanted = [
         ["Loss", lines(runs, LOSSES, state, { smoothed: true }), layout(state, "loss", { log: state.log })],
         ["Held-out score", state.score ? lines(runs, [["valid", state.score, "solid"]], state) : [], layout(state, state.score)],
-        ["Speed", lines(runs, SPEEDS, state, { smoothed: true }), layout(state, "per second")],
+        ["Speed", lines(runs, SPEEDS, state, { smoothed: true }), layout(state, unitOf(runs))],
         ["Learning rate", lines(runs, RATES, state), layout(state, "rate")],
       ].filter(([, data]) => data.length);
       const titles = wanted.map(([title]) => title);

@@ -31,6 +31,7 @@ function mount(root, { api, params, setParams }) {
   const scores = h("div", null);
   const charts = runCharts(place);
   let listed = [];
+  let folder = "runs";
 
   function readerOf(name) {
     if (!readers.has(name)) readers.set(name, recordReader((query, signal) => api.get(`/studio/api/runs/records?name=${encodeURIComponent(name)}&${query}`, { signal })));
@@ -88,6 +89,7 @@ function mount(root, { api, params, setParams }) {
   async function look(signal) {
     const answer = await api.get("/studio/api/runs", { signal });
     listed = answer.runs;
+    folder = answer.path;
     if (!listed.length) {
       const where = answer.exists ? `Nothing below ${answer.folder}/ has trained yet.` : `There is no folder ${answer.folder}/ yet.`;
       fill(list, h("li", { class: "soft" }, where));
@@ -116,7 +118,7 @@ function mount(root, { api, params, setParams }) {
     scores,
   );
   const copies = copyButtons({
-    python: () => `import json\nfrom pathlib import Path\n\nrun = Path("runs") / ${literal(chosenRuns()[0] ?? "mine")}\nrecords = [json.loads(line) for line in (run / "metrics.jsonl").open()]\n`,
+    python: () => `import json\nfrom pathlib import Path\n\nrun = Path(${literal(folder)}) / ${literal(chosenRuns()[0] ?? "mine")}\nrecords = [json.loads(line) for line in (run / "metrics.jsonl").open()]\n`,
     curl: () => curlFor(`/studio/api/runs/records?name=${encodeURIComponent(chosenRuns()[0] ?? "")}`),
   });
   fill(root, h("div", { class: "runs" }, h("section", { class: "card run-side", "aria-label": "Training folders" }, h("h2", null, "Training folders"), list), h("section", { class: "stack", "aria-label": "Curves" }, h("div", { class: "card" }, controls), said, place, copies)));
