@@ -59,7 +59,7 @@ def test_every_module_that_is_imported_exists(path: Path) -> None:
 
 def test_every_file_that_the_page_names_exists() -> None:
     html = (PAGE / "index.html").read_text("utf-8")
-    targets = [target for target in re.findall(r'(?:href|src)="([^"#]+)"', html)]
+    targets = re.findall(r'(?:href|src)="([^"#]+)"', html)
     assert len(targets) >= 8
     assert [target for target in targets if not (PAGE / target).is_file()] == []
 
