@@ -31,7 +31,7 @@ function piece(match, depth) {
   if (italic !== undefined) return h("em", null, within(italic, depth));
   if (image !== undefined) return `[${image}]`; // pictures elsewhere are not fetched
   if (address !== undefined) return link(address, [address]);
-  return /^https?:\/\//i.test(target) ? link(target, within(name, depth)) : h("span", { title: target }, within(name, depth));
+  return /^https?:[/]{2}/i.test(target) ? link(target, within(name, depth)) : h("span", { title: target }, within(name, depth));
 }
 
 const link = (target, children) => h("a", { href: target, rel: "noopener noreferrer", target: "_blank" }, children);
