@@ -1,6 +1,6 @@
 // The shell: navigation, the model of the view, the view itself, and what is said when the server is gone.
 
-import { api, checkConnection, isAbort, onConnection, setKey } from "./lib/api.js";
+import { api, checkConnection, isAbort, onConnection, setKey, watchConnection } from "./lib/api.js";
 import { fill, h } from "./lib/dom.js";
 import { modelPicker, pick, wanted } from "./lib/models.js";
 import { empty, errorNotice, field, notice } from "./lib/parts.js";
@@ -134,3 +134,4 @@ document.getElementById("skip").addEventListener("click", (event) => {
   main.focus();
 });
 router.start(views[0].id);
+watchConnection();

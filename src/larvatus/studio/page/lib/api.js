@@ -5,6 +5,7 @@ import { studioToken } from "./token.js";
 
 const KEY = "larvatus-key";
 const WATCH_MS = 2000;
+const BEAT_MS = 10_000;
 const MOST_WAIT_S = 5;
 const TRIES = 3;
 
@@ -52,6 +53,11 @@ export async function checkConnection() {
     announce("gone");
     watch();
   }
+}
+
+/** Asks now and then whether the server is there, so that the page says so before anybody clicks. */
+export function watchConnection() {
+  setInterval(() => document.visibilityState === "visible" && state === "there" && checkConnection(), BEAT_MS);
 }
 
 /** The key that requests carry, where the server wants one; of this tab alone. */

@@ -18,6 +18,10 @@ function* pieces(text) {
   for (const match of text.matchAll(/\s+|[\p{L}\p{M}\p{N}'’]+|[^\s\p{L}\p{M}\p{N}]/gu)) yield [match[0], match.index];
 }
 
+const RIGHT_TO_LEFT = /^[^\p{L}]*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
+/** Whether a text is read from right to left, by its first letter. */
+export const rightToLeft = (text) => RIGHT_TO_LEFT.test(text);
+
 /** The words of a text: [{text, start, end, mask}], in UTF-16 units; `mask` where the text itself has a blank. */
 export function words(text) {
   const list = [];
@@ -62,7 +66,7 @@ export function starred(text, start, end) {
 
 /** A text as clickable words. `face(word, index)` may give other children and classes for a word. */
 export function clickableWords({ label, onToggle, face = null, small = false }) {
-  const element = h("div", { class: small ? "words words-small" : "words", role: "group", "aria-label": label, dir: "auto" });
+  const element = h("div", { class: small ? "words words-small" : "words", role: "group", "aria-label": label });
   let buttons = [];
   let stop = 0;
 
@@ -75,13 +79,18 @@ export function clickableWords({ label, onToggle, face = null, small = false }) 
   }
 
   element.addEventListener("click", (event) => {
-    const button = event.target.closest("button.word");
+    const button = event.target.closest(".word");
     if (!button) return;
     stop = Number(button.dataset.index);
     onToggle(stop);
   });
   element.addEventListener("keydown", (event) => {
-    const back = getComputedStyle(element).direction === "rtl" ? 1 : -1;
+    const word = event.target.closest(".word");
+    if (word && (event.key === "Enter" || event.key === " ")) {
+      event.preventDefault();
+      return word.click();
+    }
+    const back = rightToLeft(element.textContent) ? 1 : -1;
     const to = { ArrowLeft: stop + back, ArrowRight: stop - back, ArrowUp: stop - 8, ArrowDown: stop + 8, Home: 0, End: buttons.length - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
@@ -91,7 +100,7 @@ export function clickableWords({ label, onToggle, face = null, small = false }) 
   function button(word, index, chosen) {
     const made = face?.(word, index) ?? {};
     const attributes = {
-      type: "button",
+      role: "button", // an element that flows like text: buttons break lines and the order of right-to-left scripts
       class: `word ${made.class ?? ""}`.trim(),
       tabindex: index === stop ? 0 : -1,
       "aria-pressed": String(chosen.has(index)),
@@ -99,7 +108,7 @@ export function clickableWords({ label, onToggle, face = null, small = false }) 
       dataset: { index },
       title: made.title,
     };
-    return h("button", attributes, made.children ?? word.text);
+    return h("span", attributes, made.children ?? word.text);
   }
 
   return {
@@ -118,6 +127,7 @@ export function clickableWords({ label, onToggle, face = null, small = false }) 
       });
       parts.push(text.slice(place));
       fill(element, parts);
+      element.dir = rightToLeft(text) ? "rtl" : "ltr";
       if (focused) buttons[stop]?.focus({ preventScroll: true });
       return list.length > MOST ? `The first ${MOST.toLocaleString("en")} of ${list.length.toLocaleString("en")} words can be clicked; to blank a later word, type [MASK] in its place.` : "";
     },

@@ -41,9 +41,9 @@ export function sizes(model) {
 }
 
 /** A select of models that can; `none` is the name of a first choice without a model. */
-export function modelPicker({ models, needs, value, onchange, label = "Model", none = null }) {
+export function modelPicker({ models, needs, value, onchange, label = "Model", none = null, sized = true }) {
   const fitting = models.filter((model) => able(model, needs));
   const options = [...(none ? [["", none]] : []), ...fitting.map((model) => [model.name, model.name])];
   const chosen = fitting.find((model) => model.name === value);
-  return h("div", { class: "model-picker" }, field(label, select(options, value ?? "", onchange), chosen ? sizes(chosen) : null));
+  return h("div", { class: "model-picker" }, field(label, select(options, value ?? "", onchange), sized && chosen ? sizes(chosen) : null));
 }

@@ -115,7 +115,7 @@ function mount(root, { api, params, setParams, models, model }) {
 
   const askLater = debounce(ask);
   const box = textBox(state.text, edited, { placeholder: "Type a text…", "aria-label": "Text" });
-  const second = models.length > 1 && modelPicker({ models: models.filter((each) => each.name !== model.name), needs: "fill", value: state.second, label: "Beside it", none: "no second model", onchange: (name) => ((state.second = name), changed()) });
+  const second = models.length > 1 && modelPicker({ models: models.filter((each) => each.name !== model.name), needs: "fill", value: state.second, label: "Beside it", none: "no second model", sized: false, onchange: (name) => ((state.second = name), changed()) });
   const controls = h(
     "div",
     { class: "row" },

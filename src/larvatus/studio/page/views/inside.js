@@ -33,7 +33,7 @@ function mount(root, { api, params, setParams, model }) {
   const grid = headGrid({ onChoose: (layer, head) => ((state.layer = layer), (state.head = head), keep(), drawHead()) });
   const faces = { lines: headLines({ onToken }), matrix: headMatrix({ onToken }) };
   const place = h("section", { class: "results", "aria-label": "Attention" });
-  const title = h("h2", null);
+  const title = h("h2", { class: "head-title" });
   const facts = h("div", { class: "facts" });
   const figure = h("div", null);
   const sent = () => ({ text: state.text, ...(state.only ? { layer: Number(state.only) } : {}), model: model.name });
@@ -48,7 +48,7 @@ function mount(root, { api, params, setParams, model }) {
     if (!(state.token >= 0 && state.token < item.tokens.length)) state.token = -1;
     const row = cell.row;
     const type = row?.type ?? "mixed";
-    fill(title, `Layer ${state.layer}, head ${state.head} `, h("span", { class: `chip ${typeClass(type)}` }, `${type}: ${typeOf(type).says}`));
+    fill(title, h("span", null, `Layer ${state.layer}, head ${state.head}`), " ", h("span", { class: `chip ${typeClass(type)}` }, `${type}: ${typeOf(type).says}`));
     fill(facts, row && factsOf(row));
     grid.mark(state.layer, state.head);
     fill(figure, faces[state.show].element);
