@@ -20,9 +20,9 @@ ODD = {
 
 def settled(studio: Guarded, view: str) -> str:
     """What the view says once it is no longer reading: a result, or why there is none."""
-    studio.page.wait_for_function(
-        """(drawn) => !document.querySelector("[aria-busy], .busy") && document.querySelector(drawn)""",
-        arg="main :is(.bar-row, .lines, .group, .cosines, .answer, .brackets, .notice, .empty)",
+    studio.until(
+        """(drawn) => !document.querySelector("[aria-busy], .busy") && !!document.querySelector(drawn)""",
+        "main :is(.bar-row, .lines, .group, .cosines, .answer, .brackets, .notice, .empty)",
     )
     return str(studio.page.locator("main").inner_text())
 
