@@ -1,4 +1,4 @@
-# Two commands do everything: `make demo` and `make test`. Each makes .venv itself; a second call installs nothing.
+# Three commands do everything: `make demo`, `make studio` and `make test`. Each makes .venv itself; a second call installs nothing.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
@@ -6,10 +6,14 @@ INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt
 # with bytecode kept: a test that starts Python would compile the sources anew each time
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test proof lint docs bench locked clean
+.PHONY: demo studio test proof browser lint docs bench locked clean
 
 demo: .venv/core
 	$(BIN)/larvatus demo
+
+# a page in the browser, with the packaged model; make studio MODEL=runs/mine shows another
+studio: .venv/studio
+	$(BIN)/larvatus studio $(MODEL)
 
 test: .venv/dev
 	$(BIN)/pytest -n 2 --dist worksteal
@@ -17,6 +21,10 @@ test: .venv/dev
 # what takes minutes: learning that only shows after a thousand steps, kill storms, and each defence taken out in a copy
 proof: .venv/dev
 	$(BIN)/pytest -n 2 --dist worksteal -m proof
+
+# the pages and the studio in a real browser; what is missing is installed, or fails, and nothing is skipped
+browser: .venv/browser
+	LARVATUS_BROWSER=required $(BIN)/pytest tests/browser tests/studio/browser -m 'proof or not proof'
 
 lint: .venv/dev
 	$(BIN)/ruff check src tests benchmarks packages
@@ -51,8 +59,19 @@ clean:
 	$(INSTALL) --editable .
 	touch $@
 
+.venv/studio: .venv/core
+	$(INSTALL) --editable '.[studio]'
+	touch $@
+
 .venv/dev: .venv/core
 	$(INSTALL) --editable '.[test,lint]'
+	touch $@
+
+# chromium is the system's (on Debian apt-get installs it, as root), axe-core npm's
+.venv/browser: .venv/dev
+	$(INSTALL) --editable '.[browser]'
+	command -v chromium || command -v chromium-browser || command -v google-chrome || { apt-get update && apt-get install --yes chromium; }
+	npm install --silent --no-save --prefix .venv/npm axe-core@4.14.0
 	touch $@
 
 .venv/docs: .venv/core

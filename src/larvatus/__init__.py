@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from larvatus.audit.bias.report import BiasReport
     from larvatus.batch import TokenBatch
+    from larvatus.client import Client
     from larvatus.cloze.results import Fill, Fills, JointFill
     from larvatus.cloze.scores import Score
     from larvatus.embed.nearest.nearest import Concordance
@@ -77,6 +78,7 @@ __all__ = [
     "BiasReport",
     "Chosen",
     "Classified",
+    "Client",
     "Concordance",
     "Continuation",
     "Entity",
@@ -137,6 +139,7 @@ _HOMES = {
     "BiasReport": "larvatus.audit.bias.report",
     "Chosen": "larvatus.tasks.choose.results",
     "Classified": "larvatus.tasks.results",
+    "Client": "larvatus.client",
     "Concordance": "larvatus.embed.nearest.nearest",
     "Continuation": "larvatus.generation.results",
     "Entity": "larvatus.tasks.results",

@@ -1,11 +1,10 @@
 """The pages in a real browser: nothing is asked of the network, points tell their sentence, heads can be chosen.
 
-Wants the extra `browser` and a chromium of the system; without them these tests are skipped, and say so.
+Wants the extra `browser` and a chromium of the system; without them these tests are skipped, and say so (needs.py).
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,19 +20,15 @@ from larvatus.embed.map.page import map_page
 from larvatus.embed.map.word_map import WordMap
 from larvatus.probe.attention import TextAttention
 from larvatus.probe.attention_page import attention_page
+from tests.browser.needs import started_chromium
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-playwright = pytest.importorskip("playwright.sync_api", reason='no playwright: pip install "larvatus[browser]"')
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine: install one to test the pages")
 GENEROUS = 5.0  # seconds; the machine may be busy, but a frozen page takes longer
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-dev-shm-usage"])
+    with started_chromium() as browser:
         yield browser
-        browser.close()
 
 
 class Opened:

@@ -8,6 +8,7 @@ _START, _TEXT, _TRAIN = "Getting started", "Text", "Pretraining"
 _WRITE = "Generation"
 _USE, _TASKS, _VECTORS, _INSIDE = "Masked language model", "Tasks", "Vectors", "Inside a model"
 _AUDIT = "Before it is shipped"
+_SERVE = "For others"
 
 COMMANDS = {
     "demo": Listed(
@@ -126,5 +127,15 @@ COMMANDS = {
         "larvatus.cli.audit.group:app",
         _AUDIT,
         "What a model learnt that it should not show: bias, leaks, toxicity.",
+    ),
+    "studio": Listed(
+        "larvatus.cli.serve.studio:studio",
+        _SERVE,
+        "Open a page to fill blanks, look inside, compare, label, teach and watch models. Ctrl-C ends it.",
+    ),
+    "serve": Listed(
+        "larvatus.cli.serve.serve:serve",
+        _SERVE,
+        "Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …; /docs lists all. Ctrl-C ends it.",
     ),
 }

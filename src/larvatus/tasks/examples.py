@@ -2,19 +2,24 @@
 
 read_examples("classify", [("good", "pos"), ("bad", "neg")])
 read_examples("tag", "train.conll", WordFiles(word="1"))
+task_of_file("swag.csv")                       # "choose"
 """
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from larvatus.errors import UsageError
 from larvatus.labelled.groups import with_groups
+from larvatus.labelled.guess import guess_task
 from larvatus.labelled.in_memory import IN_MEMORY, Examples, are_files, as_files
+from larvatus.labelled.problems import Problems
 from larvatus.labelled.reading import FileOptions
 from larvatus.labelled.records import Dataset, Kind
-from larvatus.tasks.registry import TaskName, task_named
+from larvatus.labelled.tables import open_table
+from larvatus.tasks.registry import TaskName, task_named, task_of_table
 
 
 def read_examples(
@@ -36,3 +41,13 @@ def read_examples(
     if are_files(given):
         return examples
     return dataclasses.replace(examples, source=f"{type(given).__name__}{IN_MEMORY}")
+
+
+def task_of_file(name: str) -> str:
+    """The task that a file looks to be of. What is no plain file can be read once only: it is not looked into."""
+    task: str = guess_task(name)
+    if task != "classify" or not Path(name).is_file():
+        return task
+    table = open_table(name, problems=Problems())
+    known = task_of_table(table.columns, table.sample)
+    return task if known is None else known.name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,14 +20,13 @@ from larvatus.errors import DataError, UsageError
 from larvatus.flags import Flag
 from larvatus.labelled.check import LONGEST, SHOWN, check
 from larvatus.labelled.glue import read_glue
-from larvatus.labelled.guess import guess_task
 from larvatus.labelled.problems import Problems
 from larvatus.labelled.repeats import Examples
 from larvatus.labelled.report import Report, many
 from larvatus.labelled.surface import Measure
-from larvatus.labelled.tables import open_table
 from larvatus.ranges import COUNT, COUNT_OR_NONE
-from larvatus.tasks.registry import TASKS, TaskName, reading_of, task_of_table
+from larvatus.tasks.examples import task_of_file
+from larvatus.tasks.registry import TASKS, TaskName, reading_of
 from larvatus.text.tokenizer import Tokenizer
 
 app = typer.Typer(help="Labelled data for fine-tuning.", no_args_is_help=True)
@@ -85,20 +83,10 @@ def check_data(
 
 
 def _read(asked: Checked, columns: Mapping[str, Any], problems: Problems) -> tuple[Examples, Examples | None]:
-    task = TASKS[asked.task or _guess(asked.paths[0])]
+    task = TASKS[asked.task or task_of_file(asked.paths[0])]
     reading = reading_of(task.name, columns)
     train = task.read(asked.paths, reading, problems=problems)
     return train, task.read(asked.dev, reading, kind=train.kind, problems=problems) if asked.dev else None
-
-
-def _guess(name: str) -> str:
-    """The task that a file looks to be of. What is no plain file can be read once only: it is not looked into."""
-    task: str = guess_task(name)
-    if task != "classify" or not Path(name).is_file():
-        return task
-    table = open_table(name, problems=Problems())
-    known = task_of_table(table.columns, table.sample)
-    return task if known is None else known.name
 
 
 def _read_glue(asked: Checked, problems: Problems) -> tuple[Examples, Examples]:

@@ -58,17 +58,14 @@ class Show:
 
     def _epoch(self, seed: int, epoch: Epoch) -> None:
         values = epoch.scores.values if epoch.scores is not None else {}
-        losses = {"training_loss": epoch.training_loss}
-        if epoch.scores is not None:
-            losses["validation_loss"] = epoch.scores.validation_loss
-        self._metrics.write("valid", epoch.step, {"seed": seed, "epoch": epoch.epoch, **losses, **values})
+        self._metrics.write("valid", epoch.step, {"seed": seed, **epoch.figures()})
         better = epoch.scores is not None and compare(epoch.scores, self._best.get(seed)) > 0
         whole = epoch.scores is None and epoch.epoch == round(epoch.epoch)
         if not (better or whole or self._bar.is_line_due):
             return
         if better and epoch.scores is not None:
             self._best[seed] = epoch.scores
-        named = {name.replace("_", " "): value for name, value in losses.items()} | values
+        named = {name.replace("_", " "): value for name, value in epoch.losses().items()} | values
         said = " · ".join(f"{name} {value:.4f}" for name, value in named.items())
         self._bar.say(f"  seed {seed}, epoch {epoch.epoch:.3g}: {said}")
 

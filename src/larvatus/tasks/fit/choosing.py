@@ -35,6 +35,15 @@ class Epoch(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     """Spent training, so far."""
 
+    def losses(self) -> dict[str, float]:
+        """Of training and, where some examples are held out, of validation."""
+        losses = {"training_loss": self.training_loss}
+        return losses if self.scores is None else losses | {"validation_loss": self.scores.validation_loss}
+
+    def figures(self) -> dict[str, float]:
+        """What a line of `metrics.jsonl` says of it."""
+        return {"epoch": self.epoch, **self.losses(), **(self.scores.values if self.scores is not None else {})}
+
 
 def compare(first: Scores | None, second: Scores | None) -> int:
     """1 if the first is better, -1 if the second is, 0 if metric and loss are equal. What is not defined is worse."""

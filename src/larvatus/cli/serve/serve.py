@@ -1,0 +1,58 @@
+"""`larvatus serve DIR [DIR…]`: every task of models behind one address."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from larvatus.bundle.packaged import HELP as PACKAGED
+from larvatus.bundle.packaged import model_or_packaged
+from larvatus.cli.from_struct import Panel, from_structs
+from larvatus.cli.machine import Machine
+from larvatus.model import Model
+from larvatus.serve.settings import ServeSettings
+
+
+@from_structs
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[DIR]...", help=f"Model directories, or hub names; by default {PACKAGED}."),
+    ] = None,
+    *,
+    settings: Annotated[ServeSettings, Panel()],
+    machine: Machine,
+) -> None:
+    """Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …; /docs lists all. Ctrl-C ends it."""
+    if settings.json_lines:
+        _answer_lines([machine.load(name) for name in models or [model_or_packaged()]], settings)
+        return
+    from larvatus.serve.listening import listen, listening_socket  # FastAPI and uvicorn are an extra
+
+    socket = listening_socket(settings.host, settings.port)
+    with socket:
+        loaded = [machine.load(name) for name in models or [model_or_packaged()]]
+        host, port = socket.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        listen(
+            loaded,
+            settings,
+            socket,
+            ready=lambda names: print(f"{names} on http://{shown}:{port} (see /docs)", flush=True),
+        )
+
+
+def _answer_lines(models: Sequence[Model], settings: ServeSettings) -> None:
+    """Requests from standard input, answers to standard output; needs nothing that a socket would."""
+    from larvatus.serve.json_lines import serve_lines
+    from larvatus.serve.server import Server
+
+    server = Server.of(models, settings)
+    try:
+        serve_lines(server, lambda most: os.read(sys.stdin.fileno(), most), sys.stdout.buffer)
+    finally:
+        server.close()

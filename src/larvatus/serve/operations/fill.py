@@ -1,0 +1,79 @@
+"""Blanks: `{"texts": ["The [MASK] of the river."], "top": 3}` → the likeliest words of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from larvatus.cloze.fill import fill_blanks
+from larvatus.cloze.predict import find_predictor
+from larvatus.model import Model
+from larvatus.serve.operations.operation import Item, Operation, Subject, TextsBody
+from larvatus.serve.refusals import OverLimit
+from larvatus.serve.settings import ServeSettings
+
+Top = Annotated[int, Meta(ge=1)]
+
+
+class FillBody(TextsBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts with [MASK] at each blank."""
+
+    top: Top = 5
+    """How many candidates."""
+    joint: bool = True
+    """Fill several blanks together; else each by itself alone."""
+    beam: Top = 10
+    """Fillings kept on the way when several blanks are filled."""
+    words_only: bool = False
+    """Leave out pieces that only go on a word."""
+
+
+class Fill(Operation[FillBody]):
+    name, title, Body = "fill", "Fill the blanks of texts: the likeliest words, with their probabilities.", FillBody
+    together = False  # `fill_blanks` reads one text at a time; the passes put them together
+    examples: ClassVar = {
+        "one blank": {"texts": "The [MASK] of the river was wide.", "top": 3},
+        "two blanks": {"texts": ["The [MASK] [MASK] was wide."], "joint": True},
+    }
+    answer_example: ClassVar = {
+        "model": "english",
+        "results": [
+            {
+                "text": "The [MASK] of the river was wide.",
+                "fills": [
+                    {"token": "mouth", "probability": 0.31, "id": 2677, "text": "The mouth of the river was wide."}
+                ],
+                "marginals": [],
+                "read": 8,
+                "total": 8,
+                "coverage": {"tokens": 8, "read": 8, "windows": 1},
+            }
+        ],
+    }
+
+    def lacks(self, model: Model) -> str | None:
+        if find_predictor(model.network) is not None:
+            return None
+        return "it has no masked-lm head; use a model pretrained with masked-lm"
+
+    def check(self, body: FillBody, settings: ServeSettings) -> None:
+        super().check(body, settings)
+        if body.beam > settings.max_top:
+            raise OverLimit(f"beam is {body.beam:,}, and this server keeps {settings.max_top:,} at most (--max-top)")
+
+    def run(self, subject: Subject, items: Sequence[Item], options: FillBody) -> list[dict[str, Any]]:
+        return [self._fill(subject.model, text, options) for text in items]
+
+    def _fill(self, model: Model, text: str, options: FillBody) -> dict[str, Any]:
+        fills = fill_blanks(
+            model.network,
+            model.tokenizer,
+            text,
+            top=options.top,
+            beam=options.beam,
+            joint=options.joint,
+            words_only=options.words_only,
+        )
+        return {**fills.to_dict(), "coverage": {"tokens": fills.total, "read": fills.read, "windows": 1}}

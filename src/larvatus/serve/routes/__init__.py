@@ -1,0 +1,1 @@
+"""The addresses of a server: each file adds some to an application."""

@@ -1,0 +1,93 @@
+"""A server without its addresses: models, the queue, the limits. HTTP, JSON lines and others ask it.
+
+server = Server.of([load("runs/law")], ServeSettings())
+server.answer_now(OPERATIONS["fill"], FillBody(texts="The [MASK] ran."))
+await server.answer(operation, body)                # the same in an event loop
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from larvatus.model import Model
+from larvatus.serve.operations.operation import Body, Operation
+from larvatus.serve.refusals import OverLimit, TimedOut, error_of
+from larvatus.serve.served_models import ServedModel, ServedModels
+from larvatus.serve.settings import ServeSettings
+from larvatus.serve.work import Call, Result, Work
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    served: ServedModels
+    work: Work
+    settings: ServeSettings
+
+    @classmethod
+    def of(cls, models: Sequence[Model], settings: ServeSettings) -> Server:
+        served = ServedModels.of(models, settings)
+        return cls(served, Work(threads=settings.threads, queue=settings.queue), settings)
+
+    async def answer(self, operation: Operation[Any], body: Body) -> dict[str, Any]:
+        """What is answered to a body; raises where nothing in it could be. Cancelled, nothing more is computed."""
+        call, read = self._call(operation, body)
+        if read:
+            await asyncio.to_thread(self._check_tokens, call)
+        ticket = self.work.submit(call)
+        try:
+            results = await asyncio.wait_for(asyncio.wrap_future(ticket), self.settings.timeout)
+        except TimeoutError:
+            raise TimedOut(f"no answer in {self.settings.timeout:g} seconds; ask for less, or again later") from None
+        finally:
+            ticket.cancel()  # does nothing to what is done
+        return _answered(call, results)
+
+    def answer_now(self, operation: Operation[Any], body: Body) -> dict[str, Any]:
+        """The same for a thread that can wait."""
+        call, read = self._call(operation, body)
+        if read:
+            self._check_tokens(call)
+        ticket = self.work.submit(call)
+        try:
+            results = ticket.result(self.settings.timeout)
+        except TimeoutError:
+            raise TimedOut(f"no answer in {self.settings.timeout:g} seconds; ask for less, or again later") from None
+        finally:
+            ticket.cancel()
+        return _answered(call, results)
+
+    def _call(self, operation: Operation[Any], body: Body) -> tuple[Call, bool]:
+        """What is to be done, and whether its tokens must be counted first: its bytes are more than the limit."""
+        operation.check(body, self.settings)
+        subject: ServedModel = self.served.choose(operation.name, body.model)
+        items = operation.items(body)
+        count = sum(operation.count(item) for item in items)
+        if count > self.settings.max_items:
+            raise OverLimit(f"{count:,} texts, and this server takes {self.settings.max_items:,} at once (--max-items)")
+        most = sum(operation.most(subject.model, item) for item in items)
+        return Call(operation, subject, operation.options(body), items), most > self.settings.max_tokens
+
+    def _check_tokens(self, call: Call) -> None:
+        tokens = sum(call.operation.cost(call.subject.model, item) for item in call.items)
+        if tokens > self.settings.max_tokens:
+            raise OverLimit(
+                f"{tokens:,} tokens would be read, and this server reads {self.settings.max_tokens:,} for a request "
+                "(--max-tokens); send less at once"
+            )
+
+    def close(self) -> None:
+        """End all threads; who waits is told so."""
+        self.work.close()
+        self.served.close()
+
+
+def _answered(call: Call, results: Sequence[Result]) -> dict[str, Any]:
+    """Failed items say so; where all failed, the first error is the answer's."""
+    faults = [result for result in results if isinstance(result, BaseException)]
+    if faults and (call.operation.whole or len(faults) == len(results)):
+        raise faults[0]
+    given = [error_of(result) if isinstance(result, BaseException) else result for result in results]
+    return call.operation.answer(call.subject.name, given)

@@ -1,0 +1,1 @@
+"""The studio: a page served beside the tasks of a model, on which it can be seen, taught and watched."""

@@ -1,0 +1,97 @@
+// Small parts of views: fields, notices, empty states, a busy sign.
+
+import { fill, h, newId } from "./dom.js";
+import { isAbort } from "./api.js";
+
+/** A labelled control; `control` gets the id that the label names. */
+export function field(label, control, hint = null) {
+  const id = control.id || (control.id = newId("field"));
+  const said = hint && h("span", { class: "hint", id: newId("hint") }, hint);
+  if (said) control.setAttribute("aria-describedby", said.id);
+  return h("div", { class: "field" }, h("label", { class: "label", for: id }, label), control, said);
+}
+
+/** A select of [value, name] pairs. */
+export function select(options, value, onchange) {
+  return h(
+    "select",
+    { value, onchange: (event) => onchange(event.target.value) },
+    options.map(([each, name]) => h("option", { value: each }, name)),
+  );
+}
+
+/** A checkbox with its words. */
+export function check(label, checked, onchange) {
+  return h("label", { class: "check" }, h("input", { type: "checkbox", checked, onchange: (event) => onchange(event.target.checked) }), label);
+}
+
+/** A few choices side by side, of which one holds. */
+export function segmented(label, options, value, onchange) {
+  const group = h("div", { class: "segmented", role: "group", "aria-label": label });
+  const show = (chosen) => {
+    for (const button of group.children) button.setAttribute("aria-pressed", String(button.dataset.value === chosen));
+  };
+  for (const [each, name] of options) {
+    group.append(
+      h("button", { type: "button", dataset: { value: each }, onclick: () => (show(each), onchange(each)) }, name),
+    );
+  }
+  show(value);
+  return group;
+}
+
+/** A text box that grows with its text and knows the direction of its script. */
+export function textBox(value, oninput, attributes = {}) {
+  const box = h("textarea", { rows: 1, dir: "auto", spellcheck: "false", class: "material", ...attributes, value });
+  const grow = () => {
+    box.style.height = "auto";
+    box.style.height = `${Math.min(box.scrollHeight + 2, 320)}px`;
+  };
+  box.addEventListener("input", () => (grow(), oninput(box.value)));
+  requestAnimationFrame(grow);
+  box.grow = grow;
+  return box;
+}
+
+export const notice = (kind, ...children) => h("div", { class: `notice notice-${kind}`, role: kind === "bad" ? "alert" : "status" }, ...children);
+
+/** An error where it happened; one of a request that was replaced is none. */
+export const errorNotice = (error) => (isAbort(error) ? null : notice("bad", error.message || String(error)));
+
+/** What a view shows before there is anything to show. */
+export function empty(title, text, ...actions) {
+  return h("div", { class: "empty" }, h("h2", null, title), text && h("p", null, text), actions.length > 0 && h("div", { class: "row row-middle" }, actions));
+}
+
+export const busy = (text = "Reading…") => h("span", { class: "busy", role: "status" }, text);
+
+/** Runs a task that fills `place`: a busy sign if it takes long, an error in its place if it fails. Gives true if it went well. */
+export async function within(place, task, { words = "Reading…" } = {}) {
+  const timer = setTimeout(() => {
+    place.setAttribute("aria-busy", "true");
+    if (!place.hasChildNodes()) fill(place, busy(words));
+  }, 250);
+  try {
+    await task();
+    return true;
+  } catch (error) {
+    if (!isAbort(error)) {
+      if (!(error instanceof Error) || error.name !== "ApiError") console.error(error);
+      fill(place, errorNotice(error));
+    }
+    return false;
+  } finally {
+    clearTimeout(timer);
+    place.removeAttribute("aria-busy");
+  }
+}
+
+/** 12345 → "12,345". */
+export const count = (number) => Number(number).toLocaleString("en");
+
+/** 0.0312 → "3.1 %"; small shares keep a digit. */
+export function percent(share) {
+  const value = 100 * share;
+  if (value >= 99.95 || value === 0) return `${Math.round(value)} %`;
+  return value >= 0.1 ? `${value.toFixed(1)} %` : `${value.toPrecision(1)} %`;
+}

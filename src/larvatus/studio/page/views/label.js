@@ -1,0 +1,75 @@
+// Label: what a fine-tuned model says of a text. Which kind of answer that is, the model decides.
+
+import { newest, onlyItem } from "../lib/api.js";
+import { copyButtons, curlFor, literal, pythonFor } from "../lib/copy.js";
+import { debounce, fill, h } from "../lib/dom.js";
+import { empty, field, segmented, textBox, within } from "../lib/parts.js";
+import { labelResult } from "./label_results.js";
+
+const TASKS = { classify: "Classes", tag: "Tags", spans: "Spans", answer: "Answers" };
+const EXAMPLES = {
+  classify: "A quiet, clever film with a wonderful ending.",
+  tag: "Ada Lovelace met Charles Babbage in London.",
+  spans: "The chair of the University of Edinburgh spoke in Glasgow.",
+  answer: "The bridge was built in 1890. It crosses the firth west of the city.",
+};
+const QUESTION = "When was the bridge built?";
+
+const tasksOf = (model) => Object.keys(TASKS).filter((task) => model.can.includes(task));
+
+/** What is asked of the server: its path and body. */
+export function request(task, state, model) {
+  if (task === "answer") return ["/v1/answer", { questions: [{ question: state.question, passage: state.text }], model: model.name }];
+  const item = task === "classify" && state.pair.trim() ? [state.text, state.pair] : state.text;
+  return [`/v1/${task}`, { texts: [item], model: model.name }];
+}
+
+function asPython(task, state, model) {
+  const pair = (first, second) => `(${literal(first)}, ${literal(second)})`;
+  const given = task === "answer" ? pair(state.question, state.text) : task === "classify" && state.pair.trim() ? pair(state.text, state.pair) : literal(state.text);
+  return pythonFor(model, `result = model.predict(${given})`, "print(result)");
+}
+
+function mount(root, { api, params, setParams, model }) {
+  const tasks = tasksOf(model);
+  const task = tasks.includes(params.task) ? params.task : tasks[0];
+  const state = { text: params.text ?? EXAMPLES[task], pair: params.pair ?? "", question: params.question ?? QUESTION };
+  const results = h("section", { class: "stack", "aria-label": "What the model says", "aria-live": "polite" });
+  const run = newest();
+
+  async function ask() {
+    run.stop();
+    if (!state.text.trim()) return fill(results, empty("Type a text", task === "answer" ? "A passage, and a question that it answers." : "The model says what it makes of it."));
+    if (task === "answer" && !state.question.trim()) return fill(results, empty("Ask a question", "The model looks for the answer in the passage."));
+    await within(results, async () => {
+      const [path, body] = request(task, state, model);
+      const item = onlyItem(await run((signal) => api.post(path, body, { signal })));
+      fill(results, labelResult(task, item, model, state.text), copyButtons({ python: () => asPython(task, state, model), curl: () => curlFor(path, body) }));
+    }, { words: "Reading…" });
+  }
+
+  const askLater = debounce(ask);
+  const changed = (name) => (value) => {
+    state[name] = value;
+    setParams({ [name]: value });
+    askLater();
+  };
+  const box = textBox(state.text, changed("text"), { placeholder: "Type a text…" });
+  const question = task === "answer" && h("input", { type: "text", dir: "auto", value: state.question, oninput: (event) => changed("question")(event.target.value) });
+  const pair = task === "classify" && textBox(state.pair, changed("pair"), { placeholder: "Only for models that judge pairs", rows: 1 });
+  const choice = tasks.length > 1 && segmented("Kind of answer", tasks.map((each) => [each, TASKS[each]]), task, (each) => setParams({ task: each }, { again: true }));
+  fill(root, h("div", { class: "card" }, choice, question && field("Question", question), field(task === "answer" ? "Passage" : "Text", box), pair && field("Second text", pair)), results);
+  askLater.now();
+  return () => {
+    askLater.cancel();
+    run.stop();
+  };
+}
+
+export const view = {
+  id: "label",
+  title: "Label",
+  about: "Classes, tags, nested spans or answers: whatever the model was taught.",
+  needs: ["classify", "tag", "spans", "answer"],
+  mount,
+};

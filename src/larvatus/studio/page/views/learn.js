@@ -1,0 +1,144 @@
+// Learn: a small file of labelled examples, a model that learns it here, its curve while it does, and the result to try.
+
+import { newest } from "../lib/api.js";
+import { copyButtons, curlFor, keywords, literal } from "../lib/copy.js";
+import { fill, h } from "../lib/dom.js";
+import { modelPicker } from "../lib/models.js";
+import { errorNotice, field, notice, select, within } from "../lib/parts.js";
+import { every } from "../lib/polling.js";
+import { studioToken } from "../lib/token.js";
+import { fileChooser } from "./learn_file.js";
+import { progressCard } from "./learn_progress.js";
+import { seenCard } from "./learn_seen.js";
+
+const API = "/studio/api/learn";
+const LOOK_MS = 700;
+const TRAINED = [["all", "all of the model"], ["lora", "small matrices beside it (LoRA)"], ["last2", "its last two layers"], ["head", "the head alone, quickest"]];
+
+/** What was chosen, as the server takes it; nothing of what is left to the house. */
+function choicesOf(state) {
+  const number = (text) => (text.trim() === "" ? undefined : Number(text));
+  return { epochs: number(state.epochs), rate: number(state.rate), trained: state.trained === "all" ? undefined : state.trained };
+}
+
+const orderOf = (state, model) => ({ ...state.file, task: state.seen.task, model: model.name, choices: choicesOf(state) });
+const TRY = { answer: '("Which question?", "The passage that answers it.")', choose: '("A beginning", "one ending", "another")' };
+
+function asPython(state, model) {
+  const given = { train: state.file.name, out: `runs/${state.file.name.replace(/\.[^.]*$/, "")}`, ...choicesOf(state) };
+  const base = model.packaged ? "larvatus.load()" : literal(model.path);
+  return `import larvatus\n\nmodel = larvatus.finetune(${literal(state.seen.task)}, ${base}, ${keywords(given)})\nprint(model.predict(${TRY[state.seen.task] ?? '"A text to try it on."'}))\n`;
+}
+
+const copies = (state, model) =>
+  copyButtons({
+    python: () => asPython(state, model),
+    curl: () => curlFor(`${API}/start`, orderOf(state, model), { "X-Studio-Token": studioToken() }),
+  });
+
+function mount(root, { api, params, setParams, models, model }) {
+  const state = { file: null, seen: null, task: null, epochs: params.epochs ?? "", rate: params.rate ?? "", trained: TRAINED.some(([name]) => name === params.trained) ? params.trained : "all", model };
+  const run = newest();
+  const choose = h("div", null);
+  const seen = h("div", { class: "stack", "aria-live": "polite" });
+  const said = h("div", { "aria-live": "polite" });
+  const under = h("div", null);
+  const progress = progressCard({ api, act });
+  let served = null;
+
+  async function given(file) {
+    Object.assign(state, { file, seen: null, task: null });
+    await look();
+  }
+
+  async function look() {
+    fill(said);
+    fill(seen);
+    await within(seen, async () => {
+      state.seen = await run((signal) => api.post(`${API}/check`, { ...state.file, ...(state.task ? { task: state.task } : {}) }, { signal }));
+      drawSeen();
+    }, { words: "Reading the file…" });
+    if (!state.seen && state.task) state.task = null;
+  }
+
+  function drawSeen() {
+    const card = seenCard(state.seen, { onTask: (task) => ((state.task = task), look()) });
+    fill(seen, card, state.seen.may_learn ? order() : notice("bad", "Training would stop at these errors; repair the file and drop it again."));
+  }
+
+  function order() {
+    const set = (name) => (event) => {
+      state[name] = event.target.value;
+      setParams({ [name]: state[name] });
+    };
+    const epochs = h("input", { type: "number", min: 1, max: 1000, step: 1, value: state.epochs, placeholder: "by size", oninput: set("epochs") });
+    const rate = h("input", { type: "number", min: 0, step: "any", value: state.rate, placeholder: "by task", oninput: set("rate") });
+    const trained = select(TRAINED, state.trained, (name) => ((state.trained = name), setParams({ trained: name === "all" ? "" : name })));
+    const pick = modelPicker({ models, needs: null, value: state.model.name, label: "Model that learns", onchange: (name) => ((state.model = models.find((each) => each.name === name)), setParams({ model: name })) });
+    const begin = h("button", { type: "submit", class: "button button-main" }, "Learn");
+    return h(
+      "form",
+      { class: "card", "aria-label": "How it is learnt", onsubmit: (event) => (event.preventDefault(), start(begin)) },
+      h("h2", null, "How it is learnt"),
+      h("div", { class: "row" }, pick, field("What learns", trained), field("Epochs", epochs), field("Learning rate", rate)),
+      h("p", { class: "faint" }, "A tenth of the examples is held out, to choose the best weights by. What is left empty is chosen as larvatus finetune does."),
+      h("div", { class: "row row-middle" }, begin, copies(state, state.model)),
+    );
+  }
+
+  async function start(button) {
+    button.disabled = true;
+    fill(said);
+    try {
+      show(await api.post(`${API}/start`, orderOf(state, state.model)));
+      under.scrollIntoView({ block: "nearest" });
+    } catch (error) {
+      fill(said, errorNotice(error));
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  async function act(what) {
+    try {
+      show(await api.post(`${API}/${what}`, {}));
+    } catch (error) {
+      fill(said, errorNotice(error));
+    }
+  }
+
+  function show(now) {
+    if (now.phase === "idle") return;
+    if (!progress.element.isConnected) fill(under, progress.element);
+    progress.show(now);
+    if (now.phase === "ready" && served !== now.model) {
+      served = now.model;
+      window.dispatchEvent(new Event("models-changed"));
+    }
+  }
+
+  async function watch(signal) {
+    const now = await api.get(API, { signal });
+    if (!choose.hasChildNodes()) fill(choose, fileChooser({ limits: now.limits, given }));
+    show(now);
+    if (now.phase !== "idle") await progress.read(now, signal);
+  }
+
+  const locked = !studioToken() && notice("warn", "This page was opened without the token of its address, so it can look but not teach. Open the whole address that larvatus studio printed.");
+  if (!model) fill(root, notice("bad", "The server has no model that could learn."));
+  else fill(root, locked, choose, seen, said, under);
+  const stop = every(LOOK_MS, watch);
+  return () => {
+    stop();
+    run.stop();
+    progress.remove();
+  };
+}
+
+export const view = {
+  id: "learn",
+  title: "Learn",
+  about: "Teach a model from a small file of examples, here and now.",
+  needs: null,
+  mount,
+};

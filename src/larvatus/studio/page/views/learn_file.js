@@ -1,0 +1,65 @@
+// The file of labelled examples: dropped, chosen, or pasted.
+
+import { fill, h } from "../lib/dom.js";
+import { count, field, notice, textBox } from "../lib/parts.js";
+
+const EXAMPLE = {
+  name: "weather.csv",
+  text: `text,label\n${[
+    ["It rained all day", "wet"], ["The sun burned the fields", "dry"], ["Puddles stood in every street", "wet"], ["Not a cloud for weeks", "dry"],
+    ["The river rose over its banks", "wet"], ["Dust lay on the road", "dry"], ["Our coats were soaked", "wet"], ["The well had no water left", "dry"],
+    ["A storm flooded the cellar", "wet"], ["The grass turned brown in the heat", "dry"], ["Drizzle from morning to night", "wet"], ["Cracks ran through the parched soil", "dry"],
+    ["Rain drummed on the roof", "wet"], ["The desert wind blew hot", "dry"], ["We waded through the meadow", "wet"], ["No rain had fallen since spring", "dry"],
+  ].map((row) => row.join(",")).join("\n")}\n`,
+};
+
+/** The text of a file, which must be UTF-8: other bytes are refused, not replaced. */
+async function textOf(file, most) {
+  if (file.size > most) throw new Error(`${file.name} has ${count(file.size)} bytes; files up to ${count(most)} are learnt from here. Use larvatus finetune for it.`);
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+  } catch {
+    throw new Error(`${file.name} is not UTF-8 text. Save it as UTF-8, or use larvatus finetune with --encoding.`);
+  }
+}
+
+/** A place to drop a file, a button to choose one, a box to paste into. `given({name, text})` is told of each. */
+export function fileChooser({ limits, given }) {
+  const said = h("div", { "aria-live": "polite" });
+  const box = textBox("", () => {}, { placeholder: "text,label\nA fine film,good\n…", rows: 4, class: "paste" });
+  const input = h("input", { type: "file", class: "visually-hidden", tabindex: -1, "aria-label": "File of labelled examples", accept: [...limits.endings, "text/plain", "text/csv"].join(","), onchange: () => input.files[0] && take(input.files[0]) });
+
+  async function take(file) {
+    try {
+      const text = await textOf(file, limits.bytes);
+      fill(said);
+      given({ name: file.name, text });
+    } catch (error) {
+      fill(said, notice("bad", error.message));
+    } finally {
+      input.value = ""; // the same file can be chosen again
+    }
+  }
+
+  const zone = h(
+    "div",
+    {
+      class: "drop",
+      ondragover: (event) => (event.preventDefault(), zone.classList.add("over")),
+      ondragleave: () => zone.classList.remove("over"),
+      ondrop: (event) => {
+        event.preventDefault();
+        zone.classList.remove("over");
+        const [file] = event.dataTransfer.files;
+        if (file) take(file);
+        else fill(said, notice("bad", "That is no file; drop a file of labelled examples."));
+      },
+    },
+    h("p", null, h("strong", null, "Drop a file of labelled examples"), " or choose one."),
+    h("p", { class: "faint" }, `CSV, TSV, CoNLL or JSONL, UTF-8, up to ${count(limits.bytes / 1e6)} MB. It stays on this machine.`),
+    h("div", { class: "row row-middle" }, h("button", { type: "button", class: "button button-main", onclick: () => input.click() }, "Choose a file"), h("button", { type: "button", class: "button", onclick: () => given(EXAMPLE) }, "Take an example")),
+    input,
+  );
+  const paste = h("details", { class: "stack" }, h("summary", null, "Or paste rows"), field("Rows", box, "Tables with a header, or words and tags a line."), h("div", null, h("button", { type: "button", class: "button", onclick: () => given({ name: "pasted.txt", text: box.value }) }, "Look at these rows")));
+  return h("section", { class: "card", "aria-label": "Examples" }, zone, said, paste);
+}

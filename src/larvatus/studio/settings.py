@@ -1,0 +1,49 @@
+"""What may be set of the studio: the same struct for Python and for `larvatus studio`.
+
+StudioSettings(port=8400, runs=Path("experiments"))
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Struct
+
+from larvatus.errors import UsageError
+from larvatus.flags import Flag
+from larvatus.ranges import check_ranges
+from larvatus.serve.settings import Port, ServeSettings
+from larvatus.studio.addresses import is_here
+from larvatus.studio.folders import Folders
+
+
+class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the studio listens, and what it watches."""
+
+    host: str = "127.0.0.1"
+    """Address of this machine to listen on; others reach it by ssh -L."""
+    port: Port = 8_311
+    """Port; 0: any that is free."""
+    runs: Annotated[Path, Flag("--runs", metavar="FOLDER")] = Path("runs")
+    """Training folders for Runs; what Learn makes is saved there, too."""
+    senses: Annotated[str | None, Flag("--senses", metavar="DIR")] = None
+    """Sense vectors of larvatus senses build, for Senses to name WordNet's senses."""
+    no_browser: bool = False
+    """Print the address alone; open no browser."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "")
+        if not is_here(self.host):
+            raise UsageError(
+                f"--host {self.host} can be reached from other machines, and the studio trains and reads files for "
+                "whoever reaches it; leave it at 127.0.0.1, and from elsewhere use: ssh -L 8311:127.0.0.1:8311 HOST"
+            )
+
+    @property
+    def serve(self) -> ServeSettings:
+        return ServeSettings(host=self.host, port=self.port, senses=self.senses)
+
+    @property
+    def folders(self) -> Folders:
+        return Folders(runs=self.runs)
