@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -97,8 +97,6 @@ EXAMPLES: Mapping[type[ReadBody], Mapping[str, Any]] = {
 class Predict(Operation[Any]):
     """What the head of a task says of texts."""
 
-    examples: ClassVar = {}
-
     def __init__(self, task: AnyTask) -> None:
         self.task = task
         body = BODIES.get(task.name, WordsBody if task.reads_words else PredictBody)
@@ -106,9 +104,9 @@ class Predict(Operation[Any]):
             f"{task.name.capitalize()}Body", [], bases=(body,), frozen=True, kw_only=True, forbid_unknown_fields=True
         )
         kind.__doc__ = body.__doc__
-        self.name, self.title, self.Body = task.name, task.title, kind  # type: ignore[misc]
-        self.texts_field = "texts" if hasattr(body, "texts") else "questions"  # type: ignore[misc]
-        self.examples = EXAMPLES[body]  # type: ignore[misc]
+        of_task: dict[str, Any] = self.__dict__  # what other operations say in their class
+        of_task.update(name=task.name, title=task.title, Body=kind, examples=EXAMPLES[body])
+        of_task["texts_field"] = "texts" if hasattr(body, "texts") else "questions"
 
     def lacks(self, model: Model) -> str | None:
         if is_tuned(model.bundle) and task_of(model.bundle).name == self.task.name:
