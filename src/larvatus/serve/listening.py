@@ -14,7 +14,7 @@ from larvatus.errors import UsageError
 from larvatus.model import Model
 from larvatus.serve.settings import ServeSettings
 
-NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 BACKLOG = 2_048
 
 
@@ -44,11 +44,9 @@ def listen(
     ready: Callable[[str], None] = lambda names: None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the names of the models when all stands."""
-    import uvicorn  # an extra
-
-    from larvatus.serve.app import build_app
+    from larvatus.serve.app import build_app  # made of an extra
+    from larvatus.serve.draining_server import run_until_stopped
 
     app = build_app(models, settings)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, backlog=BACKLOG)
     ready(", ".join(app.state.server.served.models))
-    uvicorn.Server(config).run(sockets=[socket])
+    run_until_stopped(app, socket, drain=app.state.manners.drain, drain_seconds=settings.timeout)

@@ -1,14 +1,64 @@
 """How a server behaves towards many clients: what stands around the routes.
 
-add_manners(app, server)          # `build_app` calls it last
+    add_manners(app, server)          # `build_app` calls it last
+
+A request meets these from outside in; each is a file of its own and knows nothing of the others:
+
+    Observed      counted and timed; headers that protect; a fault is one line     observed.py, metrics.py
+    Draining      503 once the server is asked to stop                             drain.py
+    Keys, Hosts   401 and 403                                                      keys.py, hosts.py
+    BodyLimit     413, 415 and 408, before the body is read whole                  body_limit.py
+    Disconnects   cancelled when the client goes                                   disconnects.py
+
+What a body may hold, how much of it, and the queue (429) are the routes' own: `bodies.py`, `server.py`, `work.py`.
 """
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from dataclasses import dataclass
+from pathlib import Path
 
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from larvatus.serve.body_limit import BodyLimit
+from larvatus.serve.disconnects import Disconnects
+from larvatus.serve.drain import Drain, Draining
+from larvatus.serve.hosts import Hosts
+from larvatus.serve.keys import KeyRing, Keys
+from larvatus.serve.metrics import Metrics
+from larvatus.serve.observed import Observed
 from larvatus.serve.server import Server
+
+BODY_S = 20.0
+"""Within which a body must have arrived, or within --timeout, where that is less."""
+
+
+@dataclass(frozen=True, eq=False)
+class Manners:
+    """What the layers count and decide by: `app.state.manners`."""
+
+    drain: Drain
+    metrics: Metrics
 
 
 def add_manners(app: FastAPI, server: Server) -> None:
     """Wrap the application in what holds for all routes, the outermost last."""
+    settings = server.settings
+    manners = app.state.manners = Manners(Drain(), Metrics())
+    manners.metrics.follow(server)
+
+    async def metrics(request: Request) -> Response:
+        """Counters for Prometheus."""
+        return Response(manners.metrics.shown(), media_type=manners.metrics.content_type)
+
+    app.add_route("/metrics", metrics, methods=["GET"])
+    app.add_middleware(Disconnects, on_gone=manners.metrics.gone.inc)
+    app.add_middleware(BodyLimit, most=settings.max_body, seconds=min(BODY_S, settings.timeout))
+    if settings.key_file is None:
+        app.add_middleware(Hosts)
+    else:
+        app.add_middleware(Keys, ring=KeyRing.read(Path(settings.key_file)))
+    app.add_middleware(Draining, drain=manners.drain)
+    app.add_middleware(Observed, metrics=manners.metrics)

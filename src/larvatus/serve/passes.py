@@ -35,6 +35,9 @@ from larvatus.serve.refusals import Cancelled, Closing
 AGEING = 20_000
 """Tokens that a second of waiting is worth."""
 
+CLOSE_S = 3.0
+"""For the pass that runs to end, when the server does."""
+
 _asking = threading.local()
 
 
@@ -116,6 +119,10 @@ class Passes:
         self.counts = Counts()
         self.last_fault: BaseException | None = None
         """Of the last pass, where it failed: a server whose last pass failed is not well."""
+        self.on_pass: Callable[..., None] = lambda **sizes: None
+        """Told of each pass that succeeded: its tokens, sequences and seconds."""
+        self.on_fault: Callable[[], None] = lambda: None
+        """Told of each that failed."""
         self._waiting: list[_Job] = []
         self._changed = threading.Condition()
         self._closed = False
@@ -169,7 +176,7 @@ class Passes:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(CLOSE_S)
         for job in self._waiting:
             _end(job, Closing("the server is shutting down; ask again later"))
         self._waiting.clear()
@@ -217,6 +224,7 @@ class Passes:
         except Exception as fault:
             self.counts.faults += 1
             self.last_fault = fault
+            self.on_fault()
             if len(parts) == 1:
                 self._fail(parts[0].job, fault)
                 return
@@ -234,8 +242,11 @@ class Passes:
         self.last_fault = None
         self.counts.passes += 1
         self.counts.parts += len(parts)
-        self.counts.tokens += sum(part.rows[1] - part.rows[0] for part in parts)
-        self.counts.seconds += time.monotonic() - began
+        tokens, seconds = sum(part.rows[1] - part.rows[0] for part in parts), time.monotonic() - began
+        self.counts.tokens += tokens
+        self.counts.seconds += seconds
+        sequences = sum(part.sequences[1] - part.sequences[0] for part in parts)
+        self.on_pass(tokens=tokens, sequences=sequences, seconds=seconds)
         for part in parts:
             if not part.job.left:
                 part.job.done.set()

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from larvatus.flags import Flag
 from larvatus.ranges import Range, check_ranges, whole
+from larvatus.serve.binding import check_binding
 
 LIMITS = "Limits of a request"
 LOAD = "Load"
@@ -53,3 +54,4 @@ class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
+        check_binding(self.host, self.key_file)

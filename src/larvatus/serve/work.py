@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from larvatus.serve.operations.operation import Item, Operation, Subject
+from larvatus.serve.pace import Pace
 from larvatus.serve.passes import asking
 from larvatus.serve.refusals import Cancelled, Closing, QueueFull
 
@@ -105,6 +106,7 @@ class Work:
         """Requests by operation."""
         self.grouped = 0
         """Calls that answered several requests at once."""
+        self.pace = Pace()
         self._waiting: list[_Unit] = []
         self._active: Counter[Hashable] = Counter()
         self._large = 0
@@ -130,7 +132,8 @@ class Work:
             if self._closed:
                 raise Closing("the server is shutting down; ask again later")
             if self.requests >= self.queue:
-                raise QueueFull(f"{self.requests:,} requests wait already; ask again in a moment")
+                retry = self.pace.seconds_for(self.requests)
+                raise QueueFull(f"{self.requests:,} requests wait already; ask again in {retry} s", retry_after=retry)
             self.requests += 1
             self._waiting += units
             self._changed.notify(len(units))
@@ -140,6 +143,7 @@ class Work:
     def _ended(self, call: Call) -> None:
         with self._changed:
             self.requests -= 1
+            self.pace.left()
             self.answered[call.operation.name] += 1
             self._changed.notify_all()
 

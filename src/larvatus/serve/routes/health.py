@@ -1,4 +1,4 @@
-"""GET /healthz: whether a forward pass of every encoder works, now."""
+"""GET /healthz: whether a forward pass of every encoder works now, and none has failed since (`health.py`)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from starlette.responses import Response
 
 from larvatus.batch import TokenBatch
 from larvatus.nn.device import on_device
+from larvatus.serve.health import Health
 from larvatus.serve.responses import json_response
 from larvatus.serve.server import Server
 
 
 def add_health(app: FastAPI, server: Server) -> None:
+    passes = server.served.passes
+    checked = Health(
+        lambda: asyncio.to_thread(run_all, server),
+        is_red=lambda: passes.last_fault is not None,
+        seconds=server.settings.timeout,
+    )
+
     async def health(request: Request) -> Response:
-        try:
-            await asyncio.wait_for(asyncio.to_thread(run_all, server), server.settings.timeout)
-        except Exception as fault:
-            return json_response({"status": "failing", "fault": type(fault).__name__}, 503)
-        return json_response({"status": "ok"})
+        well = await checked.check()
+        return json_response({"status": "ok" if well else "failing"}, 200 if well else 503)
 
     app.add_route("/healthz", health, methods=["GET"])
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from larvatus.errors import LarvatusError
 from larvatus.serve.bodies import read_body
+from larvatus.serve.observed import place_of
 from larvatus.serve.operations.operation import Operation
 from larvatus.serve.operations.registry import OPERATIONS
 from larvatus.serve.responses import fault_response, json_response
@@ -34,7 +35,7 @@ def endpoint(server: Server, operation: Operation) -> Callable[[Request], Awaita
         except LarvatusError as fault:
             return fault_response(fault)
         except Exception as fault:  # nobody foresaw it: the log says where, never on which input
-            LOG.error("%s failed: %s", operation.name, type(fault).__name__)
+            LOG.error("%s in POST /v1/%s", place_of(fault), operation.name)
             return fault_response(fault)
 
     answer.__name__ = operation.name

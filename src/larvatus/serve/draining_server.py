@@ -1,0 +1,172 @@
+"""uvicorn with an end to its patience, that drains when it is asked to stop.
+
+    run_until_stopped(app, socket, drain=drain, drain_seconds=30)       # until SIGTERM or Ctrl-C has drained it
+
+At the first signal new requests get 503 and those in flight are finished, for at most `drain_seconds`; a second signal
+ends it at once. It then returns, so that the command exits with 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from larvatus.serve.drain import Drain
+from larvatus.serve.quiet_logs import quiet_logs, task_failed
+
+HEADER_S = 10.0
+"""Until the headers of a request are there, from the connection or from their first byte."""
+HEADER_BYTES = 64 * 2**10
+KEEP_S = 15
+"""Between two requests of a connection, and for an answer that the client does not read."""
+AFTER_DRAIN_S = 2
+"""For connections to close once nothing is in flight."""
+
+
+class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped to us
+    """A connection whose headers do not come or do not end, or that does not read its answer, is cut."""
+
+    header_seconds = HEADER_S
+    _timer: asyncio.TimerHandle | None = None
+    _bytes = 0
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.access_log = False  # it would quote addresses with what stands behind their question mark
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._wait_for_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._bytes = 0
+        if self._timer is None:
+            self._wait_for_headers()
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count(len(name) + len(value))
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size() > 0:
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _wait_for_headers(self) -> None:
+        self._timer = self.loop.call_later(self.header_seconds, self._cut)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _count(self, more: int) -> None:
+        self._bytes += more
+        if self._bytes > HEADER_BYTES:
+            self._cut()
+
+    def _cut(self) -> None:
+        self.transport.abort()
+
+
+class DrainingServer(uvicorn.Server):  # type: ignore[misc]
+    """Drains at the first signal, ends at the second."""
+
+    def __init__(self, config: uvicorn.Config, drain: Drain, seconds: float) -> None:
+        super().__init__(config)
+        self.drain = drain
+        self.seconds = seconds
+        self._latest = float("inf")
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """As uvicorn does, but the signal is not raised again afterwards: it was obeyed."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.drain.begun:
+            self.should_exit = self.force_exit = True
+        self.stop()
+
+    def stop(self) -> None:
+        """Begin to drain; from any thread."""
+        if not self.drain.begun:
+            self._latest = time.monotonic() + self.seconds
+            self.drain.begin()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(task_failed)
+        await super().startup(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.drain.begun and time.monotonic() >= self._latest:
+            await self._give_up()
+        if self.drain.is_done:
+            self.should_exit = True
+        return bool(await super().on_tick(counter))
+
+    async def _give_up(self) -> None:
+        """Cancel what is still in flight, and let it say so."""
+        tasks = [task for task in self.server_state.tasks if not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=AFTER_DRAIN_S)
+        self.should_exit = True
+
+
+def draining_server(app: ASGIApp, *, drain: Drain, drain_seconds: float, backlog: int = 2_048) -> DrainingServer:
+    """A server that is not running yet."""
+    config = uvicorn.Config(
+        app,
+        http=Impatient,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=backlog,
+        timeout_keep_alive=KEEP_S,
+        timeout_graceful_shutdown=AFTER_DRAIN_S,
+    )
+    return DrainingServer(config, drain, drain_seconds)
+
+
+def run_until_stopped(app: ASGIApp, listening: socket.socket, *, drain: Drain, drain_seconds: float) -> None:
+    """Serve on a socket until a signal came and all that was in flight has its answer."""
+    with quiet_logs():
+        draining_server(app, drain=drain, drain_seconds=drain_seconds).run([listening])
