@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from larvatus.errors import LarvatusError
 from larvatus.model import Model
 from larvatus.serve.manners import add_manners
-from larvatus.serve.openapi import add_openapi
 from larvatus.serve.responses import answer_fault, answer_http
+from larvatus.serve.routes.documentation import add_documentation
 from larvatus.serve.routes.health import add_health
 from larvatus.serve.routes.models import add_models
 from larvatus.serve.routes.operations import add_operations
@@ -43,6 +43,6 @@ def build_app(models: Sequence[Model], settings: ServeSettings | None = None) ->
     add_models(app, server)
     add_operations(app, server)
     add_health(app, server)
-    add_openapi(app)
+    add_documentation(app)
     add_manners(app, server)
     return app

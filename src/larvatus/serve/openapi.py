@@ -1,4 +1,7 @@
-"""GET /openapi.json, made of the operations and their structs; and /docs, a page of it that needs no network."""
+"""What a server offers, as OpenAPI describes it: made of the operations and their structs, with examples.
+
+openapi()["paths"]["/v1/fill"]["post"]["summary"]
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,9 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI
-from starlette.requests import Request
-from starlette.responses import Response
 
+from larvatus.serve.field_words import field_words
 from larvatus.serve.operations.registry import OPERATIONS, AnyOperation
-from larvatus.serve.responses import json_response
 from larvatus.version import VERSION
 
 ERRORS = {
@@ -34,6 +34,8 @@ def openapi() -> dict[str, Any]:
     """The whole description (OpenAPI 3.1)."""
     bodies = {operation.name: operation.Body for operation in OPERATIONS.values()}
     schemas, components = msgspec.json.schema_components(bodies.values(), ref_template=_REFERENCE)
+    for kind in bodies.values():
+        _describe_fields(components[kind.__name__], kind)
     paths: dict[str, Any] = {
         f"/v1/{operation.name}": {"post": _described(operation, schema)}
         for operation, schema in zip(OPERATIONS.values(), schemas, strict=True)
@@ -47,6 +49,12 @@ def openapi() -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": {**components, "Error": _error()}},
     }
+
+
+def _describe_fields(schema: dict[str, Any], kind: type) -> None:
+    for name, words in field_words(kind).items():
+        if name in schema["properties"]:
+            schema["properties"][name].setdefault("description", words)
 
 
 def _described(operation: AnyOperation, schema: dict[str, Any]) -> dict[str, Any]:
@@ -81,11 +89,3 @@ def _error() -> dict[str, Any]:
     fields = {"type": {"type": "string"}, "message": {"type": "string"}}
     inner = {"type": "object", "properties": fields, "required": ["type", "message"]}
     return {"type": "object", "properties": {"error": inner}, "required": ["error"]}
-
-
-def add_openapi(app: FastAPI) -> None:
-    async def described(request: Request) -> Response:
-        return json_response(openapi())
-
-    app.openapi = openapi  # type: ignore[method-assign]
-    app.add_route("/openapi.json", described, methods=["GET"])

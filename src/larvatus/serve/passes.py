@@ -287,8 +287,17 @@ def _cut(job: _Job, room: int, *, force: bool) -> _Part | None:
 
 def _states(encoder: Encoder, parts: Sequence[_Part]) -> list[list[Tensor]]:
     """What one pass gives each part: the states of its layers, or of its places in the last."""
-    names = ("ids", "lengths", "positions", "segments", "words")
-    batch: TokenBatch[Tensor] = TokenBatch(*(torch.cat([part.array(name) for part in parts]) for name in names))
+
+    def joined(name: str) -> Tensor:
+        return torch.cat([part.array(name) for part in parts])
+
+    batch = TokenBatch(
+        ids=joined("ids"),
+        lengths=joined("lengths"),
+        positions=joined("positions"),
+        segments=joined("segments"),
+        words=joined("words"),
+    )
     limit = max(max(part.job.lengths[slice(*part.sequences)]) for part in parts)
     if all(part.job.places is not None for part in parts):  # the last layer is computed for these alone
         starts, places = 0, list[Tensor]()

@@ -9,6 +9,8 @@ whose encoders have equal weights, such as two fine-tuned with a frozen encoder,
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +25,7 @@ from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.tagger import SenseTagger
 from larvatus.embed.standardise.standardise import FOLDER, SUFFIX, Standardiser
 from larvatus.errors import UsageError, did_you_mean
-from larvatus.heads.head import Head, HeadConfig
+from larvatus.heads.head import HeadConfig
 from larvatus.model import Model
 from larvatus.model.quantised import int8_weights
 from larvatus.network import Network
@@ -32,7 +34,7 @@ from larvatus.serve.operations.registry import OPERATIONS
 from larvatus.serve.passes import Passes
 from larvatus.serve.refusals import CannotDo, NoSuchModel
 from larvatus.serve.settings import ServeSettings
-from larvatus.serve.shared_encoder import shared
+from larvatus.serve.shared_encoder import shared, whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +76,10 @@ class ServedModel:
         return described if self.labels is None else {**described, "labels": self.labels}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ServedModels:
-    """All of a server, by name, in the order they were given."""
+    """All of a server, by name, in the order they were given. Only `add` changes it, by new mappings: who reads an old
+    one meanwhile goes on with it."""
 
     models: Mapping[str, ServedModel]
     passes: Passes
@@ -85,23 +88,29 @@ class ServedModels:
 
     @classmethod
     def of(cls, models: Sequence[Model], settings: ServeSettings) -> ServedModels:
-        """Models as they are loaded; their encoders become shared ones."""
+        """Models as they are loaded, which stay as they are: what is served has their weights, in shared passes."""
         if not models:
             raise UsageError("there is no model to serve; name a directory")
         encoders: dict[str, Encoder] = {}
         passes = Passes(budget=settings.batch_tokens)
-        for model in models:
-            _share(model.network, encoders, passes)
         served: dict[str, ServedModel] = {}
-        for model in models:
+        for model in (_sharing(model, encoders, passes) for model in models):
             name = _free_name(Path(model.bundle.path).name or "model", served)
-            can = tuple(operation.name for operation in OPERATIONS.values() if operation.lacks(model) is None)
-            served[name] = ServedModel(name, model, can, _standardisers(model), _senses(model, settings.senses))
+            served[name] = _served(name, model, settings.senses)
         if settings.senses is not None and not any(model.senses for model in served.values()):
             raise UsageError(
                 f"{settings.senses} holds sense vectors of none of these models; name the model they are of"
             )
         return cls(served, passes, encoders)
+
+    def add(self, model: Model) -> ServedModel:
+        """Serve one more. No route of the server does: the studio does, with what it has just taught itself."""
+        encoders = dict(self.encoders)
+        model = _sharing(model, encoders, self.passes)
+        added = _served(_free_name(Path(model.bundle.path).name or "model", self.models), model, None)
+        self.encoders = encoders
+        self.models = {**self.models, added.name: added}
+        return added
 
     def choose(self, operation: str, name: str | None) -> ServedModel:
         """The model of a name, or the first that can."""
@@ -115,6 +124,11 @@ class ServedModels:
 
     def close(self) -> None:
         self.passes.close()
+
+
+def _served(name: str, model: Model, senses: str | None) -> ServedModel:
+    can = tuple(operation.name for operation in OPERATIONS.values() if operation.lacks(model) is None)
+    return ServedModel(name, model, can, _standardisers(model), _senses(model, senses))
 
 
 def _free_name(name: str, taken: Mapping[str, Any]) -> str:
@@ -137,15 +151,23 @@ def _senses(model: Model, directory: str | None) -> SenseTagger | None:
     return model.senses(directory)
 
 
-def _share(network: Network, encoders: dict[str, Encoder], passes: Passes) -> None:
-    """Have the network use a shared encoder, that of an earlier model where the weights are equal."""
-    print_of = encoder_hash(network.encoder)
-    network.encoder = encoders.setdefault(print_of, shared(network.encoder, passes))
-    for head in network.objectives.values():
-        if isinstance(head, Head):
-            head.tie(network.encoder)
+def _sharing(model: Model, encoders: dict[str, Encoder], passes: Passes) -> Model:
+    """The model with the same heads over a shared encoder, that of an earlier model where the weights are equal."""
+    served = copy.copy(model)
+    served.network = _network(model.network, encoders, passes)
+    served.bundle = dataclasses.replace(model.bundle, network=served.network)
+    return served
+
+
+def _network(network: Network, encoders: dict[str, Encoder], passes: Passes) -> Network:
+    encoder = whole(network.encoder)
+    view = copy.copy(network)
+    parts: dict[str, Any] = view.__dict__
+    parts["_modules"] = dict(network._modules)  # the weights are shared, which encoder stands there is not
+    view.encoder = encoders.setdefault(encoder_hash(encoder), shared(encoder, passes))
     if network.generator is not None:
-        _share(network.generator, encoders, passes)
+        view.generator = _network(network.generator, encoders, passes)
+    return view
 
 
 def encoder_hash(encoder: Encoder) -> str:

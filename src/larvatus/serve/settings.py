@@ -38,7 +38,7 @@ class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_items: Annotated[Most, Flag("--max-items", panel=LIMITS)] = 256
     """Texts of a request."""
     max_tokens: Annotated[Most, Flag("--max-tokens", panel=LIMITS)] = 65_536
-    """Tokens of a request; of attention, whose weights grow with the square, at most 256."""
+    """Tokens that are read for a request; a text to be scored is read once for each of its tokens."""
     max_top: Annotated[Most, Flag("--max-top", panel=LIMITS)] = 100
     """Candidates that may be asked for."""
     queue: Annotated[Most, Flag("--queue", panel=LOAD)] = 256

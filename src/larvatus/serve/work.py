@@ -7,7 +7,7 @@
 
 Requests for the same operation of the same model with the same options that wait at the same time are put together: one
 call of the library answers them all. Two such calls are under way at once, one in the encoder, one being prepared; what
-arrives meanwhile gathers for the next. Where a call fails, its items are run one by one, so that a bad one fails alone.
+arrives meanwhile gathers for the next. Where a call fails, its items are run by halves, so that a bad one fails alone.
 
 Large requests are never put together with others, and hold at most half of the threads: small ones do not wait for
 them.
@@ -23,10 +23,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from larvatus.serve.operations.operation import Item, Operation, Subject
+from larvatus.serve.operations.operation import Item, Operation, Subject, is_empty
 from larvatus.serve.pace import Pace
 from larvatus.serve.passes import asking
-from larvatus.serve.refusals import Cancelled, Closing, QueueFull
+from larvatus.serve.refusals import BadRequest, Cancelled, Closing, QueueFull
 
 SMALL = 8_192
 """Characters: what is put together in one call, and what a large request has more of."""
@@ -177,6 +177,9 @@ class Work:
             large = units[0].size > SMALL
             try:
                 self._answer(units)
+            except Exception as fault:  # no thread ends by it, nobody waits for ever
+                for unit in units:
+                    unit.ticket.fail(fault)
             finally:
                 with self._changed:
                     self._active[units[0].key] -= 1
@@ -188,6 +191,7 @@ class Work:
 
     def _take(self) -> list[_Unit]:
         """The unit that comes first, with others that can be answered by the same call."""
+        self._waiting = [unit for unit in self._waiting if not unit.ticket.gone]
         if not self._waiting:
             return []
         now = time.monotonic()
@@ -234,12 +238,17 @@ def _unit(call: Call, places: Sequence[int], ticket: Ticket, key: Hashable) -> _
 
 
 def _results(call: Call, items: Sequence[Item]) -> list[Result]:
-    """Of all together, or where that fails, of each alone."""
+    """Of all together, but for empty ones; where that fails, of each half, down to the items that fail alone."""
+    empty = [is_empty(item) for item in items]
+    if any(empty):
+        rest = iter(_results(call, [item for item, nothing in zip(items, empty, strict=True) if not nothing]))
+        return [BadRequest("the text is empty; leave it out") if nothing else next(rest) for nothing in empty]
     try:
-        return list(call.operation.run(call.subject, items, call.options))
+        return list(call.operation.run(call.subject, items, call.options)) if items else []
     except Cancelled as fault:
         return [fault] * len(items)
     except Exception as fault:
         if len(items) == 1:
             return [fault]
-    return [result for item in items for result in _results(call, [item])]
+    middle = len(items) // 2
+    return _results(call, items[:middle]) + _results(call, items[middle:])

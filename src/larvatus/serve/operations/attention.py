@@ -23,6 +23,7 @@ class AttentionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A text, and which heads are looked at."""
 
     text: str
+    """That the model can read at once."""
     layer: Number | None = None
     """Counted from 1; all by default."""
     head: Number | None = None

@@ -10,8 +10,7 @@ from larvatus.embed.results import Vectors
 from larvatus.embed.units import Pool, Unit
 from larvatus.embed.vectors import embed_texts
 from larvatus.model import Model
-from larvatus.serve.operations.operation import Body, Item, Operation, Subject, is_empty, standardiser
-from larvatus.serve.refusals import BadRequest
+from larvatus.serve.operations.operation import Body, Item, Operation, Subject, standardiser
 
 
 class EmbedBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,8 +66,6 @@ class Embed(Operation[EmbedBody]):
 
 
 def vectors_of(model: Model, items: Sequence[Item], options: EmbedOptions) -> list[Vectors]:
-    if any(is_empty(item) for item in items):
-        raise BadRequest("the text is empty; leave it out")
     texts = [item if isinstance(item, str) else list(item) for item in items]
     return list(embed_texts(model.encoder, model.tokenizer, texts, options))
 

@@ -19,7 +19,7 @@ from larvatus.serve.operations.embed import vectors_of
 from larvatus.serve.operations.operation import Body, Item, Operation, Subject
 from larvatus.serve.refusals import CannotDo
 
-Length = Annotated[int, Meta(ge=1, description="Numbers of a vector: those that the model gives, or it is refused.")]
+Length = Annotated[int, Meta(ge=1)]
 
 
 class EmbeddingsBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +30,7 @@ class EmbeddingsBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True
     encoding_format: Literal["float", "base64"] = "float"
     """base64: of little-endian float32."""
     dimensions: Length | None = None
+    """Numbers of a vector: those that the model gives, or it is refused."""
     user: str | None = None
     """Taken and not used."""
 

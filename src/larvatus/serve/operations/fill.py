@@ -10,20 +10,22 @@ from msgspec import Meta
 from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.predict import find_predictor
 from larvatus.model import Model
-from larvatus.serve.operations.operation import Item, Operation, Subject, TextsBody, refuse_empty
+from larvatus.serve.operations.operation import Item, Operation, Subject, TextsBody
 from larvatus.serve.refusals import OverLimit
 from larvatus.serve.settings import ServeSettings
 
-Top = Annotated[int, Meta(ge=1, description="How many candidates.")]
+Top = Annotated[int, Meta(ge=1)]
 
 
 class FillBody(TextsBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Texts with [MASK] at each blank."""
 
     top: Top = 5
+    """How many candidates."""
     joint: bool = True
     """Fill several blanks together; else each by itself alone."""
-    beam: Annotated[int, Meta(ge=1, description="Fillings kept on the way when several blanks are filled.")] = 10
+    beam: Top = 10
+    """Fillings kept on the way when several blanks are filled."""
     words_only: bool = False
     """Leave out pieces that only go on a word."""
 
@@ -65,7 +67,6 @@ class Fill(Operation[FillBody]):
         return [self._fill(subject.model, text, options) for text in items]
 
     def _fill(self, model: Model, text: str, options: FillBody) -> dict[str, Any]:
-        refuse_empty(text)
         fills = fill_blanks(
             model.network,
             model.tokenizer,

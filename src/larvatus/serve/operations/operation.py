@@ -83,7 +83,7 @@ class Operation(ABC, Generic[ABody]):
 
     @abstractmethod
     def run(self, subject: Subject, items: Sequence[Item], options: ABody) -> Sequence[dict[str, Any]]:
-        """A dict for each item. It may raise: items are then run one by one."""
+        """A dict for each item, none of which is empty. It may raise: items are then run by halves."""
 
     def items(self, body: ABody) -> list[Item]:
         """What is worked on; empty ones are refused one by one, nothing at all as a whole."""
@@ -147,8 +147,3 @@ def standardiser(subject: Subject, name: str | None) -> Standardiser | None:
 
 def is_empty(item: Item) -> bool:
     return not any(text.strip() for text in texts_of(item))
-
-
-def refuse_empty(item: Item) -> None:
-    if is_empty(item):
-        raise BadRequest("the text is empty; leave it out")

@@ -8,15 +8,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from larvatus.labelled.records import Place
 from larvatus.model import Model
-from larvatus.serve.operations.operation import Body, Item, Operation, Subject, is_empty
-from larvatus.serve.refusals import BadRequest
+from larvatus.serve.operations.operation import Body, Item, Operation, Subject
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import PredictOptions
 from larvatus.tasks.predict import Predictor
@@ -28,7 +27,8 @@ class ReadBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     truncate: bool = False
     """Read the first window of a long text alone; else all of it, in windows."""
-    overlap: Annotated[int, Meta(ge=0, description="Tokens that windows share.")] | None = None
+    overlap: Annotated[int, Meta(ge=0, le=2**24)] | None = None
+    """Tokens that windows share; left out: a quarter of a window."""
 
 
 class PredictBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,7 +56,9 @@ class QuestionsBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Questions, each with the passage that holds the answer."""
 
     questions: tuple[Question, ...]
-    top: Annotated[int, Meta(ge=1, description="Answers to each question, likeliest first.")] = 1
+    """Each with its passage."""
+    top: Annotated[int, Meta(ge=1)] = 1
+    """Answers to each question, likeliest first."""
 
 
 class Endings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,6 +70,7 @@ class EndingsBody(ReadBody, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Contexts, each with its endings."""
 
     questions: tuple[Endings, ...]
+    """Each with its endings, of which one is chosen."""
 
 
 class _Posted(Place):
@@ -94,8 +97,6 @@ EXAMPLES: Mapping[type[ReadBody], Mapping[str, Any]] = {
 class Predict(Operation[Any]):
     """What the head of a task says of texts."""
 
-    examples: ClassVar = {}
-
     def __init__(self, task: AnyTask) -> None:
         self.task = task
         body = BODIES.get(task.name, WordsBody if task.reads_words else PredictBody)
@@ -103,9 +104,9 @@ class Predict(Operation[Any]):
             f"{task.name.capitalize()}Body", [], bases=(body,), frozen=True, kw_only=True, forbid_unknown_fields=True
         )
         kind.__doc__ = body.__doc__
-        self.name, self.title, self.Body = task.name, task.title, kind  # type: ignore[misc]
-        self.texts_field = "texts" if hasattr(body, "texts") else "questions"  # type: ignore[misc]
-        self.examples = EXAMPLES[body]  # type: ignore[misc]
+        of_task: dict[str, Any] = self.__dict__  # what other operations say in their class
+        of_task.update(name=task.name, title=task.title, Body=kind, examples=EXAMPLES[body])
+        of_task["texts_field"] = "texts" if hasattr(body, "texts") else "questions"
 
     def lacks(self, model: Model) -> str | None:
         if is_tuned(model.bundle) and task_of(model.bundle).name == self.task.name:
@@ -113,8 +114,6 @@ class Predict(Operation[Any]):
         return f"it was not fine-tuned for that; larvatus finetune {self.task.name} makes one that is"
 
     def run(self, subject: Subject, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
-        if any(is_empty(item) for item in items):
-            raise BadRequest("the text is empty; leave it out")
         said = {name: getattr(options, name) for name in PredictOptions.__struct_fields__ if hasattr(options, name)}
         predictor = Predictor(subject.model.bundle, PredictOptions(**said), subject.model.device)
         examples = [self.task.example(self._given(item), HERE) for item in items]

@@ -16,16 +16,14 @@ from larvatus.serve.operations.senses import Senses
 from larvatus.serve.operations.similar import Similar
 
 AnyOperation = Operation[Any]
-OPERATIONS: Mapping[str, AnyOperation] = {
-    operation.name: operation
-    for operation in (
-        Fill(),
-        Embed(),
-        Embeddings(),
-        Similar(),
-        Senses(),
-        ScoreTexts(),
-        Attention(),
-        *PREDICTIONS,
-    )
-}
+_ALL: tuple[AnyOperation, ...] = (
+    Fill(),
+    Embed(),
+    Embeddings(),
+    Similar(),
+    Senses(),
+    ScoreTexts(),
+    Attention(),
+    *PREDICTIONS,
+)
+OPERATIONS: Mapping[str, AnyOperation] = {operation.name: operation for operation in _ALL}

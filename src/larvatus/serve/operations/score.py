@@ -11,8 +11,7 @@ from larvatus.cloze.predict import find_predictor
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Score
 from larvatus.model import Model
-from larvatus.serve.operations.operation import Item, Operation, Subject, TextsBody, is_empty
-from larvatus.serve.refusals import BadRequest
+from larvatus.serve.operations.operation import Item, Operation, Subject, TextsBody
 
 
 class ScoreBody(TextsBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,8 +53,6 @@ class ScoreTexts(Operation[ScoreBody]):
         return size * min(size + 2, model.encoder.reach)
 
     def run(self, subject: Subject, items: Sequence[Item], options: ScoreBody) -> list[dict[str, Any]]:
-        if any(is_empty(item) for item in items):
-            raise BadRequest("the text is empty; leave it out")
         model = subject.model
         texts = list(items)
         labels = ["the text"] * len(texts)

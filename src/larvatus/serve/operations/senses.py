@@ -24,13 +24,14 @@ NEAREST = 20
 """Pairs that are named."""
 
 
+Number = Annotated[int, Meta(ge=1, le=64)]
+
+
 class SensesBody(InstancesBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Texts, in each a word between stars, and how they are told apart."""
 
-    clusters: (
-        Annotated[int, Meta(ge=1, le=64, description="How many clusters; left out: as many as there seem to be.")]
-        | None
-    ) = None
+    clusters: Number | None = None
+    """How many clusters; left out: as many as there seem to be."""
 
 
 class Senses(OverInstances):
