@@ -87,5 +87,5 @@ def route_of(scope: Scope) -> str:
     if isinstance(path, str):
         return path
     routes = scope["app"].routes if "app" in scope else ()
-    known = any(getattr(route, "path", None) == scope["path"] for route in routes)  # plain routes do not name themselves
+    known = any(getattr(route, "path", None) == scope["path"] for route in routes)  # plain ones do not name themselves
     return str(scope["path"]) if known else ELSEWHERE
