@@ -25,7 +25,13 @@ POISON = "homework"
 
 @pytest.fixture(scope="module")
 def server(tiny_directory: Path) -> Iterator[Running]:
-    with Running([lv.load(tiny_directory)], queue=40, timeout=1.0) as running:
+    with Running([lv.load(tiny_directory)], queue=40) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hasty(tiny_directory: Path) -> Iterator[Running]:
+    with Running([lv.load(tiny_directory)], timeout=0.7) as running:
         yield running
 
 
@@ -51,8 +57,8 @@ def encoder_that(server: Running, fails_at: Callable[[Any], bool]) -> Iterator[N
 # --------------------------------------------------------------------------- slow clients, and those that go
 
 
-def test_52_a_slow_body_is_given_up(server: Running) -> None:
-    with server.connect() as connection:
+def test_52_a_slow_body_is_given_up(hasty: Running) -> None:
+    with hasty.connect() as connection:
         head = "POST /v1/fill HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: 1000\r\n\r\n{{".encode())
         start = time.monotonic()
@@ -88,14 +94,14 @@ def test_52_who_goes_while_queued_is_never_computed(server: Running) -> None:
     assert server.metric("larvatus_clients_gone_total") == gone_before + 3
 
 
-def test_52_what_takes_longer_than_the_timeout_is_given_up_and_never_computed(server: Running) -> None:
-    with server.held():
-        before = server.passes.counts.passes
-        reply = server.post("/v1/fill", {"texts": "the [MASK]"})
+def test_52_what_takes_longer_than_the_timeout_is_given_up_and_never_computed(hasty: Running) -> None:
+    with hasty.held():
+        before = hasty.passes.counts.passes
+        reply = hasty.post("/v1/fill", {"texts": "the [MASK]"})
         assert reply.status == 503
         assert reply.error["type"] == "TimedOut"
-    server.until(lambda: server.passes.waiting == 0)
-    assert server.passes.counts.passes == before + 1
+    hasty.until(lambda: hasty.passes.waiting == 0)
+    assert hasty.passes.counts.passes == before + 1
 
 
 # ------------------------------------------------------------------------------------------------ overload

@@ -26,7 +26,7 @@ CSV = "text,label\n" + "".join(f"{text} {'and ' * n}.,{label}\n" for n in range(
 CONLL = "".join("the O\nriver B-PLACE\nbank I-PLACE\nwas O\nwide O\n\nplease O\nrun O\n\n" for _ in range(6))
 
 
-def wait(studio, *phases, seconds=60):
+def wait(studio, *phases, seconds=150):
     end = time.monotonic() + seconds
     while (state := studio.get("/learn").json())["phase"] not in phases:
         assert time.monotonic() < end, state
@@ -215,7 +215,7 @@ def test_a_file_is_learnt_followed_and_served_and_a_second_can_be_stopped(studio
     assert (studio.runs / "studio-examples" / "rivers" / "rivers.csv").read_text() == CSV
     assert "studio/rivers" in [run["name"] for run in studio.get("/runs").json()["runs"]]
 
-    again = studio.post("/learn/start", {**body, "choices": {"epochs": 1000, "batch": 1}}).json()
+    again = studio.post("/learn/start", {**body, "choices": {"epochs": 15, "batch": 1}}).json()
     assert again["name"] == "rivers-2"  # the first is not touched
     while not studio.get("/learn").json().get("step"):
         time.sleep(0.05)
@@ -224,3 +224,7 @@ def test_a_file_is_learnt_followed_and_served_and_a_second_can_be_stopped(studio
     assert (stopped["phase"], stopped["resumable"], stopped["error"]) == ("stopped", True, "")
     assert "rivers-2" not in studio.shelf.models
     assert studio.post("/learn/stop").status_code == 422
+    assert studio.post("/learn/resume").json()["phase"] == "training"
+    resumed = wait(studio, "ready", "failed")
+    assert (resumed["phase"], resumed["model"], resumed["error"]) == ("ready", "rivers-2", "")
+    assert resumed["step"] > stopped["step"]

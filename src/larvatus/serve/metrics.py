@@ -84,4 +84,8 @@ class Metrics:
 def route_of(scope: Scope) -> str:
     """The path of the route that answered, as it was declared."""
     path = getattr(scope.get("route"), "path", None)
-    return path if isinstance(path, str) else ELSEWHERE
+    if isinstance(path, str):
+        return path
+    routes = scope["app"].routes if "app" in scope else ()
+    known = any(getattr(route, "path", None) == scope["path"] for route in routes)  # plain ones do not name themselves
+    return str(scope["path"]) if known else ELSEWHERE

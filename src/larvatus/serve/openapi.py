@@ -16,9 +16,12 @@ from larvatus.version import VERSION
 
 ERRORS = {
     "400": "Nothing to work on, or no JSON.",
-    "401": "No key, or a wrong one.",
+    "401": "No key.",
+    "403": "A wrong key, or a page of another site.",
     "404": "There is no such model.",
+    "408": "The body did not arrive in time.",
     "413": "The body is larger than --max-body.",
+    "415": "The body is no application/json.",
     "422": "Over a limit, of a wrong type, or not what the model can do.",
     "429": "Too many requests wait; Retry-After says when to ask again.",
     "503": "The server is shutting down, or took too long.",
@@ -39,6 +42,7 @@ def openapi() -> dict[str, Any]:
     }
     paths["/v1/models"] = {"get": _read("models", "Which models there are, and what each can do.")}
     paths["/healthz"] = {"get": _read("health", "Whether a forward pass of every encoder works.")}
+    paths["/metrics"] = {"get": _read("metrics", "Counters for Prometheus.", kind="text/plain")}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Larvatus", "version": VERSION, "description": "Every task of an encoder."},
@@ -70,8 +74,9 @@ def _described(operation: AnyOperation, schema: dict[str, Any]) -> dict[str, Any
     }
 
 
-def _read(name: str, summary: str) -> dict[str, Any]:
-    answer = {"description": summary, "content": {"application/json": {"schema": {"type": "object"}}}}
+def _read(name: str, summary: str, *, kind: str = "application/json") -> dict[str, Any]:
+    schema = {"type": "object" if kind == "application/json" else "string"}
+    answer = {"description": summary, "content": {kind: {"schema": schema}}}
     return {"operationId": name, "summary": summary, "responses": {"200": answer, **_errors()}}
 
 

@@ -6,6 +6,7 @@ app.state.studio_token                    # belongs into the address: /studio/?t
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -63,6 +64,6 @@ def _end_with(app: Starlette, learner: Learner) -> None:
             try:
                 yield state
             finally:
-                learner.close()
+                await asyncio.to_thread(learner.close)
 
     app.router.lifespan_context = both

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -24,7 +25,7 @@ from typing import IO, Any, Literal
 import msgspec
 
 from larvatus import files
-from larvatus.errors import LarvatusError, UsageError
+from larvatus.errors import UsageError
 from larvatus.serve.refusals import Refusal
 from larvatus.studio.folders import Folders
 from larvatus.studio.learn_order import LearnOrder
@@ -137,8 +138,9 @@ class Learner:
                     start_new_session=True,  # Ctrl-C in the terminal is the studio's to hear
                 )
             assert process.stdin is not None
-            process.stdin.write(msgspec.json.encode(order) + b"\n")
-            process.stdin.flush()
+            with suppress(BrokenPipeError):  # it is gone already: who follows it says so
+                process.stdin.write(msgspec.json.encode(order) + b"\n")
+                process.stdin.flush()
             self._thread = threading.Thread(target=self._follow, args=(lesson, process), daemon=True)
             self._thread.start()
             return lesson.to_dict()
@@ -185,7 +187,8 @@ class Learner:
 
     def _tell_to_stop(self) -> None:
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.closed:
-            self._process.stdin.close()
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
 
     def _follow(self, lesson: Lesson, process: subprocess.Popen[bytes]) -> None:
         """Until the process ends, and what came of it is loaded."""
@@ -201,7 +204,7 @@ class Learner:
             return
         try:
             served_as = self._publish(Path(lesson.order.out))
-        except LarvatusError as fault:
+        except Exception as fault:  # memory that ran out, too: the page is told, and the server goes on
             with self._lock:
                 lesson.phase, lesson.error = "failed", f"it is saved, but cannot be served: {fault}"
             return

@@ -49,5 +49,5 @@ def reading_routes(folders: Folders, models: StudioModels) -> dict[tuple[str, st
 
 def list_runs(folder: Path) -> dict[str, Any]:
     there = find_runs(folder)
-    runs = [describe_run(name, run) for name, run in there.runs.items()]
+    runs = [described for name, run in there.runs.items() if (described := describe_run(name, run)) is not None]
     return {"folder": folder.name, "path": str(folder), "exists": folder.is_dir(), "runs": runs, "whole": there.whole}

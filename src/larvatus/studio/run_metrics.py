@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from larvatus.errors import DataError
+from larvatus.errors import ArtefactError, DataError
 from larvatus.regular_files import open_regular
 from larvatus.serve.refusals import Refusal
 
@@ -87,16 +87,27 @@ def find_runs(folder: Path) -> Found:
 
 
 def run_named(folder: Path, name: str) -> Path:
-    """The run of a name that `find_runs` gives; nothing else below or above the folder can be asked for."""
-    run = find_runs(folder).runs.get(name)
-    if run is None:
+    """The run of a name that `find_runs` gives: nothing above the folder, nor behind a link, can be asked for."""
+    parts = name.split("/")
+    plain = all(part and not part.startswith(".") and "\0" not in part for part in parts) or name == "."
+    run = folder / name if plain and len(parts) <= DEEPEST else None
+    if run is None or any(path.is_symlink() for path in _between(folder, run)) or not (run / METRICS).is_file():
         raise NoSuchRun(f"there is no run {name!r} here; it may have been removed")
     return run
 
 
-def describe_run(name: str, run: Path) -> dict[str, Any]:
-    """A line of the list of runs."""
-    last = _last(run / METRICS)
+def _between(folder: Path, run: Path) -> list[Path]:
+    """What is passed on the way from the folder to the records of a run."""
+    below = [run / METRICS, run, *run.parents]
+    return below[: below.index(folder)]
+
+
+def describe_run(name: str, run: Path) -> dict[str, Any] | None:
+    """A line of the list of runs; None of one that is gone meanwhile."""
+    try:
+        last = _last(run / METRICS)
+    except ArtefactError:
+        return None
     return {
         "name": name,
         "step": last.get("step"),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.needs import started_chromium
 from tests.studio.browser.guarded import Guarded
-from tests.studio.browser.models import make_models
+from tests.studio.browser.models import add_steps, make_models
 from tests.studio.browser.served import Served
 
 
@@ -29,7 +29,8 @@ def served(
 ) -> Iterator[Served]:
     """The studio's process; made after the browser, for without one there is nothing to serve."""
     folder = tmp_path_factory.mktemp("studio")
-    (folder / "runs").mkdir()
+    for name, steps in (("first", 30), ("second", 20)):
+        add_steps(folder / "runs" / name, 1, steps)
     (folder / "models").mkdir()
     with Served(make_models(folder / "models", tiny_model, save_tiny), runs=folder / "runs") as running:
         yield running

@@ -9,11 +9,13 @@ studio.close()                                    # fails if anything of that ha
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from tests.studio.browser.served import Served
 
+PATIENCE_S = 20.0
 HOSTILE_MARKS = "img[onerror], main script, [onclick], iframe, object"
 
 
@@ -26,7 +28,7 @@ class Guarded:
         given = {"viewport": {"width": 1200, "height": 900}, "reduced_motion": "reduce", **context}
         self.context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], **given)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(PATIENCE_S * 1000)
         self.page.route("**/*", self._guard)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         self.page.on("console", self._listen)
@@ -72,8 +74,19 @@ class Guarded:
         """What a button such as `Copy as curl` puts on the clipboard."""
         self.page.evaluate("navigator.clipboard.writeText('')")
         (within or self.page).get_by_role("button", name=name).first.click()
-        self.page.wait_for_function("navigator.clipboard.readText().then((text) => text !== '')")
+        self.until("async () => (await navigator.clipboard.readText()) !== ''")
         return str(self.page.evaluate("navigator.clipboard.readText()"))
+
+    def until(self, truth: str, argument: Any = None) -> None:
+        """Wait until a function of the page gives something true; playwright's own wait needs eval, which is barred."""
+        end = time.monotonic() + PATIENCE_S
+        while not self.page.evaluate(truth, argument):
+            assert time.monotonic() < end, f"never true: {truth}, {argument}; {self.page.url[:300]}"
+            self.page.wait_for_timeout(50)
+
+    def until_address(self, *parts: str) -> None:
+        """Wait until the address holds these, which it does a moment after the view."""
+        self.until("(parts) => parts.every((part) => decodeURIComponent(location.hash).includes(part))", list(parts))
 
     def sideways(self) -> int:
         """Pixels by which the page is wider than the window."""

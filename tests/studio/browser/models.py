@@ -5,6 +5,7 @@ Weights of what fills, classifies and tags are random; spans and answers are lea
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,18 @@ def command(*words: object) -> None:
     with pytest.raises(SystemExit) as ended:
         run([str(word) for word in words])
     assert not ended.value.code
+
+
+def add_steps(run: Path, first: int, last: int) -> None:
+    """Steps of a training run, as its folder holds them."""
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        for step in range(first, last):
+            record = {
+                "kind": "train",
+                "step": step,
+                "time": 10.0 + step,
+                "loss": 5 / (1 + step),
+                "tokens/s": 1000 + step,
+            }
+            file.write(json.dumps({**record, "rate": 1e-3 / (1 + step)}) + "\n")

@@ -23,8 +23,7 @@ def test_cosines_before_and_after_standardisation_are_the_models_own(studio: Gua
     before, after = table(studio, "Cosines as the model gives them"), table(studio, "Cosines after standardisation")
     assert before != after
     answer = run_curl(studio.copied("Copy as curl"))
-    cosines = answer["results"][0]["cosines"] if "results" in answer else answer["cosines"]
-    for shown, exact in zip(after, cosines, strict=True):
+    for shown, exact in zip(after, answer["cosines"], strict=True):
         assert shown == pytest.approx(exact, abs=0.0051)
     said = run_python(studio.copied("Copy as Python"), served.folder)
     assert f"{before[0][1]:.2f}" in said
@@ -38,7 +37,7 @@ def test_another_word_is_marked_by_a_click_and_the_address_keeps_it(studio: Guar
     page = studio.open("compare", model="rivers", texts=TEXTS)
     before = table(studio, "Cosines as the model gives them")
     page.get_by_role("button", name="river", exact=True).first.click()
-    page.wait_for_function("decodeURIComponent(location.hash).includes('*river*+bank')")
+    studio.until_address("*river*+bank")
     after = table(studio, "Cosines as the model gives them")
     page.reload()
     assert table(studio, "Cosines as the model gives them") == after != before

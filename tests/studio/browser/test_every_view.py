@@ -11,6 +11,8 @@ from tests.studio.browser.guarded import Guarded
 from tests.studio.browser.states import STATES, show
 
 pytestmark = pytest.mark.proof
+GROUND = "getComputedStyle(document.documentElement).backgroundColor"
+FITS = "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 PHONE = {"width": 360, "height": 740}
 
 
@@ -20,13 +22,13 @@ def test_a_view_can_be_used_by_all_in_light_and_dark_and_on_a_phone(
 ) -> None:
     studio = open_studio(color_scheme="light")
     show(studio, name)
-    ground = studio.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    ground = studio.page.evaluate(GROUND)
     assert grave(studio.page) == []
     studio.page.emulate_media(color_scheme="dark")
-    assert studio.page.evaluate("getComputedStyle(document.body).backgroundColor") != ground
+    assert studio.page.evaluate(GROUND) != ground
     assert grave(studio.page) == []
     studio.page.set_viewport_size(PHONE)
-    assert studio.sideways() <= 0
+    studio.until(FITS)  # plots follow a moment later
     assert grave(studio.page) == []
     wide = studio.page.evaluate(
         """() => [...document.querySelectorAll("main :is(button, input, select, textarea)")]
@@ -40,11 +42,13 @@ def test_a_view_can_be_used_by_all_in_light_and_dark_and_on_a_phone(
 def test_the_theme_can_be_chosen_and_is_kept(open_studio: Callable[..., Guarded]) -> None:
     studio = open_studio(color_scheme="light")
     page = studio.open("fill")
+    light = page.evaluate(GROUND)
     page.get_by_role("button", name="Dark theme").click()
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    dark = page.evaluate(GROUND)
+    assert dark != light
     page.reload()
     page.get_by_role("button", name="Light theme").wait_for()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+    assert page.evaluate(GROUND) == dark
 
 
 def test_the_navigation_leads_to_every_view_by_its_own_address(studio: Guarded) -> None:

@@ -47,7 +47,7 @@ def test_two_models_stand_side_by_side_and_the_address_brings_them_back(studio: 
     )
     assert left["y"] == right["y"]
     assert left["x"] + left["width"] <= right["x"]
-    page.wait_for_function("location.hash.includes('second=banks') && location.hash.includes('top=10')")
+    studio.until_address("second=banks", "top=10")
     assert studio.params()["text"] == TEXT
     assert [len(names) for names in before] == [10, 10]
     page.reload()

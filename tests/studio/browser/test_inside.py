@@ -15,21 +15,20 @@ TOKENS = ["[CLS]", "the", "river", "was", "wide", "[SEP]"]
 
 def test_a_head_is_chosen_and_a_token_says_what_it_looks_at(studio: Guarded, served: Served) -> None:
     page = studio.open("inside", model="rivers", text=TEXT)
-    page.get_by_role("heading", name="Layer 1, head 1").wait_for()
+    page.get_by_role("heading", name="Layer").wait_for()
     assert page.locator("button.head").count() == 4
     page.get_by_role("button", name="Layer 2, head 1").click()
     page.get_by_role("heading", name="Layer 2, head 1").wait_for()
     assert page.locator(".lines-from .token").all_inner_texts() == TOKENS
     page.locator(".lines-from").get_by_role("button", name="river").click()
-    answer = run_curl(studio.copied("Copy as curl"))
-    item = answer["results"][0]
+    item = run_curl(studio.copied("Copy as curl"))
     assert item["tokens"] == TOKENS
     weights = item["weights"][1][0][2]
     shown = page.locator(".lines-to .number").all_inner_texts()
     said = [float(text.rstrip(" %")) / 100 if text else 0.0 for text in shown]
     assert said == pytest.approx(weights, abs=0.006)
     run_python(studio.copied("Copy as Python"), served.folder)
-    page.wait_for_function("location.hash.includes('layer=2') && location.hash.includes('token=2')")
+    studio.until_address("layer=2", "token=2")
     page.reload()
     page.get_by_role("heading", name="Layer 2, head 1").wait_for()
     assert page.locator(".lines-from [aria-pressed=true]").inner_text() == "river"
@@ -38,7 +37,7 @@ def test_a_head_is_chosen_and_a_token_says_what_it_looks_at(studio: Guarded, ser
 def test_the_matrix_says_its_weights_by_pointer_and_by_keys(studio: Guarded) -> None:
     page = studio.open("inside", model="rivers", text=TEXT, show="matrix", layer=1, head=2)
     canvas = page.get_by_role("img", name="Attention of layer 1, head 2")
-    item = run_curl(studio.copied("Copy as curl"))["results"][0]
+    item = run_curl(studio.copied("Copy as curl"))
     canvas.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")

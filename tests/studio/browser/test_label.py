@@ -23,7 +23,7 @@ def test_classes_are_bars_and_a_hostile_label_stays_text(studio: Guarded, served
     assert names == sorted(answer["probabilities"], key=lambda label: -answer["probabilities"][label])
     assert answer["label"] in run_python(studio.copied("Copy as Python"), served.folder)
     page.get_by_label("Second text").fill("a deep river")
-    page.wait_for_function("location.hash.includes('pair=')")
+    studio.until_address("pair=")
     page.get_by_role("button", name="Copy as curl").wait_for()
     assert HOSTILE in page.locator("main").inner_text()
 

@@ -7,8 +7,10 @@ import io
 
 import pytest
 
+from tests.studio.browser.copied import run_curl, run_python
 from tests.studio.browser.guarded import Guarded
 from tests.studio.browser.models import HOSTILE
+from tests.studio.browser.served import Served
 
 pytestmark = pytest.mark.proof
 WET, DRY = (
@@ -57,11 +59,25 @@ def test_a_file_is_learnt_with_a_curve_and_the_result_is_tried(studio: Guarded) 
     page.get_by_text("studio/weather").wait_for()
 
 
+def test_the_code_that_is_copied_teaches_too_and_a_training_can_be_stopped(studio: Guarded, served: Served) -> None:
+    page = studio.open("learn", model="rivers", epochs=1, trained="head")
+    give(studio, "rain.csv", table(16))
+    page.get_by_role("button", name="Copy as Python").wait_for()
+    (served.folder / "rain.csv").write_bytes(table(16))
+    run_python(studio.copied("Copy as Python"), served.folder)
+    assert (served.folder / "runs" / "rain" / "README.md").is_file()
+    page.get_by_label("Epochs").fill("1000")
+    assert run_curl(studio.copied("Copy as curl"))["phase"] == "training"
+    page.get_by_role("heading", name="Learning: rain").wait_for()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("heading", name="Stopped: rain").wait_for()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("latin.csv", "text,label\ncafé,wet\n".encode("latin-1"), "is not UTF-8"),
-        ("empty.csv", b"", "empty"),
+        ("empty.csv", b"", "nothing in it"),
         ("picture.png", b"\x89PNG", "not UTF-8"),
         ("program.exe", b"MZ", "cannot be learnt from here"),
         ("ragged.csv", b"text,label\nonly one cell\n", "ragged.csv:2"),

@@ -20,9 +20,9 @@ ODD = {
 
 def settled(studio: Guarded, view: str) -> str:
     """What the view says once it is no longer reading: a result, or why there is none."""
-    studio.page.wait_for_function(
-        """(drawn) => !document.querySelector("[aria-busy], .busy") && document.querySelector(drawn)""",
-        arg="main :is(.bar-row, .lines, .group, .cosines, .answer, .brackets, .notice, .empty)",
+    studio.until(
+        """(drawn) => !document.querySelector("[aria-busy], .busy") && !!document.querySelector(drawn)""",
+        "main :is(.bar-row, .lines, .group, .cosines, .answer, .brackets, .notice, .empty)",
     )
     return str(studio.page.locator("main").inner_text())
 
@@ -88,8 +88,8 @@ def test_a_text_of_100_000_characters_is_read_or_refused_and_the_page_stays_quic
     settled(studio, view)
     text = "the [MASK] river was wide . " + "the river bank was deep . " * 3_847
     assert len(text) >= 100_000
-    page.locator("main textarea").first.fill(text)
-    page.wait_for_timeout(800)  # longer than the page waits before it asks
+    with page.expect_response(lambda answer: "/v1/" in answer.url):
+        page.locator("main textarea").first.fill(text)
     said = settled(studio, view)
     assert "Read" in said or "tokens" in said
     page.get_by_text("too long for the address").wait_for()

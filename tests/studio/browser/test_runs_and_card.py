@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from tests.studio.browser.copied import run_curl, run_python
 from tests.studio.browser.guarded import Guarded
-from tests.studio.browser.models import HOSTILE
+from tests.studio.browser.models import HOSTILE, add_steps
 from tests.studio.browser.served import Served
 
 pytestmark = pytest.mark.proof
-
-
-def add_steps(run: Path, first: int, last: int) -> None:
-    run.mkdir(parents=True, exist_ok=True)
-    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        for step in range(first, last):
-            record = {
-                "kind": "train",
-                "step": step,
-                "time": 10.0 + step,
-                "loss": 5 / (1 + step),
-                "tokens/s": 1000 + step,
-            }
-            file.write(json.dumps({**record, "rate": 1e-3 / (1 + step)}) + "\n")
 
 
 def points(studio: Guarded, title: str) -> int:
@@ -41,9 +24,9 @@ def test_a_run_grows_on_the_page_and_another_is_laid_over_it(studio: Guarded, se
     page.locator(".js-plotly-plot .scatterlayer").first.wait_for()
     assert points(studio, "Loss") == 5
     add_steps(served.folder / "runs" / "growing", 6, 11)
-    page.wait_for_function("document.querySelector('.js-plotly-plot').data[0].x.length === 10")
+    studio.until("() => document.querySelector('.js-plotly-plot').data[0].x.length === 10")
     page.get_by_role("checkbox", name="other").check()
-    page.wait_for_function("document.querySelector('.js-plotly-plot').data.length === 2")
+    studio.until("() => document.querySelector('.js-plotly-plot').data.length === 2")
     assert set(studio.params()["runs"].split(",")) == {"growing", "other"}
     for chart in ("Loss", "Speed", "Learning rate"):
         assert page.get_by_role("img", name=chart).is_visible()
@@ -79,8 +62,13 @@ def test_a_card_is_shown_with_its_claims_and_its_code_works(studio: Guarded, ser
 
 def test_markup_in_a_card_stays_text(studio: Guarded, served: Served) -> None:
     hostile = f"# {HOSTILE}\n\n<script>alert(1)</script> [link](javascript:alert(1)) ![pic](http://127.0.0.1:9/x.png)\n"
-    (served.folder / "models" / "tags" / "README.md").write_text(hostile, encoding="utf-8")
-    page = studio.open("card", model="tags")
-    page.locator("article.prose").wait_for()
+    card = served.folder / "models" / "tags" / "README.md"
+    before = card.read_text(encoding="utf-8")
+    try:
+        card.write_text(hostile, encoding="utf-8")
+        page = studio.open("card", model="tags")
+        page.locator("article.prose").wait_for()
+    finally:
+        card.write_text(before, encoding="utf-8")
     assert page.locator("article.prose h1, article.prose h2").first.inner_text() == HOSTILE
     assert page.locator("article.prose :is(img, script, [href^='javascript'])").count() == 0

@@ -24,9 +24,9 @@ def test_sentences_fall_into_groups_as_the_server_says(studio: Guarded, served: 
     assert sorted(number for group in shown for number in group) == ["1", "2", "3", "4"]
     assert len(shown) == 2
     answer = run_curl(studio.copied("Copy as curl"))
-    item = answer["results"][0] if "results" in answer else answer
-    points = item["points"]
-    assert len(points) == page.locator(".plane .dot").count() == 4
+    assert len(answer["instances"]) == page.locator(".plane .dot").count() == 4
+    for group, members in enumerate(shown):
+        assert {answer["instances"][int(number) - 1]["cluster"] for number in members} == {group}
     run_python(studio.copied("Copy as Python"), served.folder)
 
 
@@ -41,7 +41,7 @@ def test_a_dot_is_chosen_by_click_and_by_keys_and_shows_its_nearest(studio: Guar
     page.locator(".plane .dot").nth(2).focus()
     page.keyboard.press("ArrowRight")
     page.get_by_role("heading", name="Nearest to 4").wait_for()
-    page.wait_for_function("location.hash.includes('at=4')")
+    studio.until_address("at=4")
     page.reload()
     page.get_by_role("heading", name="Nearest to 4").wait_for()
 

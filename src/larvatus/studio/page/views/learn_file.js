@@ -27,7 +27,7 @@ async function textOf(file, most) {
 export function fileChooser({ limits, given }) {
   const said = h("div", { "aria-live": "polite" });
   const box = textBox("", () => {}, { placeholder: "text,label\nA fine film,good\n…", rows: 4, class: "paste" });
-  const input = h("input", { type: "file", class: "visually-hidden", accept: [...limits.endings, "text/plain", "text/csv"].join(","), onchange: () => input.files[0] && take(input.files[0]) });
+  const input = h("input", { type: "file", class: "visually-hidden", tabindex: -1, "aria-label": "File of labelled examples", accept: [...limits.endings, "text/plain", "text/csv"].join(","), onchange: () => input.files[0] && take(input.files[0]) });
 
   async function take(file) {
     try {

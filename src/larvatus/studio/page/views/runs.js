@@ -118,7 +118,7 @@ function mount(root, { api, params, setParams }) {
     scores,
   );
   const copies = copyButtons({
-    python: () => `import json\nfrom pathlib import Path\n\nrun = Path(${literal(folder)}) / ${literal(chosenRuns()[0] ?? "mine")}\nrecords = [json.loads(line) for line in (run / "metrics.jsonl").open()]\n`,
+    python: () => `import json\nfrom pathlib import Path\n\nrun = Path(${literal(folder)}) / ${literal(chosenRuns()[0] ?? "mine")}\nrecords = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]\n`,
     curl: () => curlFor(`/studio/api/runs/records?name=${encodeURIComponent(chosenRuns()[0] ?? "")}`),
   });
   fill(root, h("div", { class: "runs" }, h("section", { class: "card run-side", "aria-label": "Training folders" }, h("h2", null, "Training folders"), list), h("section", { class: "stack", "aria-label": "Curves" }, h("div", { class: "card" }, controls), said, place, copies)));
