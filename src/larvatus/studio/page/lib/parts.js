@@ -65,14 +65,21 @@ export function empty(title, text, ...actions) {
 
 export const busy = (text = "Reading…") => h("span", { class: "busy", role: "status" }, text);
 
-/** Runs a task that fills `place`: a busy sign if it takes long, an error in its place if it fails. Gives true if it went well. */
+/** Says something to those who hear the page, in a few words. */
+export function say(text) {
+  const place = document.getElementById("said");
+  if (place) place.textContent = text;
+}
+
+/** Runs a task that fills `place`: a busy sign if it takes long, an error in its place if it fails. What the task gives is said. */
 export async function within(place, task, { words = "Reading…" } = {}) {
   const timer = setTimeout(() => {
     place.setAttribute("aria-busy", "true");
     if (!place.hasChildNodes()) fill(place, busy(words));
   }, 250);
   try {
-    await task();
+    const told = await task();
+    if (typeof told === "string") say(told);
     return true;
   } catch (error) {
     if (!isAbort(error)) {

@@ -21,7 +21,7 @@ function mount(root, { api, params, setParams, model }) {
   const standardisers = model.standardisers ?? [];
   const state = { texts: params.texts ?? EXAMPLE, layers: params.layers ?? "last", by: standardisers.includes(params.by) ? params.by : standardisers[0] ?? "" };
   const run = newest();
-  const place = h("section", { class: "results", "aria-label": "Cosines", "aria-live": "polite" });
+  const place = h("section", { class: "results", "aria-label": "Cosines" });
   let redraw = () => {};
   const body = (items, standardise) => ({ texts: items.map((item) => item.starred), layers: layersOf(state.layers), ...(standardise ? { standardise } : {}), model: model.name });
 
@@ -58,6 +58,7 @@ function mount(root, { api, params, setParams, model }) {
       const requests = [body(items, ""), ...(state.by ? [body(items, state.by)] : [])];
       const [before, after] = await run((signal) => Promise.all(requests.map(async (each) => (await api.post("/v1/similar", each, { signal })).cosines)));
       show(items, before, after ?? null);
+      return `${items.length} words compared`;
     }, { words: "Comparing…" });
   }
 

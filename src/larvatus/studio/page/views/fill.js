@@ -31,7 +31,7 @@ function mount(root, { api, params, setParams, models, model }) {
 
   const blanks = () => list.map((word, index) => index).filter((index) => list[index].mask || state.chosen.has(index));
   const note = h("p", { class: "faint" });
-  const results = h("section", { class: "results", "aria-label": "What the model expects", "aria-live": "polite" });
+  const results = h("section", { class: "results", "aria-label": "What the model expects" });
   const sent = () => ({ texts: [blanked(state.text, list, state.chosen)], top: Number(state.top), joint: state.joint, words_only: state.whole });
   const chosenModels = () => [model, models.find((each) => each.name === state.second && each.name !== model.name)].filter(Boolean);
 
@@ -101,6 +101,7 @@ function mount(root, { api, params, setParams, models, model }) {
       best = first ? first.marginals.map((fills, blank) => shownToken((first.fills[0]?.tokens ?? [first.fills[0]?.token])[blank] ?? fills[0]?.token ?? "")) : [];
       drawStrip();
       fill(results, h("div", { class: "columns" }, answers.map((answer) => (answer.error ? failed(answer) : fillResults(answer, answers.length > 1)))), copies());
+      return `Expected: ${best.join(", ")}`;
     }, { words: "Filling…" });
   }
 

@@ -94,6 +94,7 @@ function mount(root, { api, params, setParams, model }) {
       const answer = await run((signal) => api.post("/v1/attention", sent(), { signal }));
       item = { tokens: answer.tokens, grid: arranged(answer) };
       drawAll();
+      return `Attention between ${item.tokens.length} tokens`;
     }, { words: "Looking…" });
   }
 

@@ -37,7 +37,7 @@ function groupingCode(state) {
 function mount(root, { api, params, setParams, model }) {
   const state = { texts: params.texts ?? EXAMPLE, clusters: params.clusters ?? "", layers: params.layers ?? "last", at: params.at === undefined ? -1 : Number(params.at) - 1 };
   const run = newest();
-  const place = h("section", { class: "results", "aria-label": "Senses", "aria-live": "polite" });
+  const place = h("section", { class: "results", "aria-label": "Senses" });
   const detail = h("div", { class: "card" });
   const lists = h("div", null);
   const plane = sensePlane({ onChoose: choose });
@@ -131,6 +131,7 @@ function mount(root, { api, params, setParams, model }) {
       const { clusters, ...same } = asked;
       map = sensesOf(...(await run((signal) => Promise.all([api.post("/v1/senses", asked, { signal }), api.post("/v1/similar", same, { signal })]))));
       drawAll();
+      return `${items.length} words in ${Math.max(...map.clusters) + 1} groups`;
     }, { words: "Reading…" });
   }
 
