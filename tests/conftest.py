@@ -1,5 +1,6 @@
 """What several tests share: a small corpus of real prose with its vocabulary, and runs over it that take a second."""
 
+import gc
 import itertools
 import os
 
@@ -25,6 +26,10 @@ settings.register_profile(
 settings.load_profile("house")
 torch.set_num_threads(1)  # two tests run side by side on two cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so for the processes they start
+
+
+def pytest_collection_finish():
+    gc.freeze()  # no collection looks through all that was imported
 
 
 SMALL = (

@@ -27,6 +27,7 @@ from larvatus.heads.head import Head
 from larvatus.heads.kinds import AnyHeadConfig
 from larvatus.nn.encoder import Encoder, EncoderConfig
 from larvatus.nn.initialise import initialise
+from larvatus.nn.shells import shells
 from larvatus.objectives.causal_lm import CausalLM, CausalLMConfig
 from larvatus.objectives.denoising import Denoising, DenoisingConfig
 from larvatus.objectives.loss import Loss, ReadsBatch, combine
@@ -117,7 +118,7 @@ class Network(nn.Module):
     @classmethod
     def empty(cls, model: EncoderConfig, objectives: Sequence[ObjectiveConfig], vocabulary: int) -> Network:
         """On CPU with memory but no values, without a single random draw: for weights that come from elsewhere."""
-        with torch.device("meta"):
+        with shells():
             shell = cls(model, objectives, vocabulary)
         return shell.to_empty(device="cpu")
 

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import pickle
+import re
 import shutil
 import socket
 import subprocess
@@ -309,8 +310,11 @@ def test_39_and_40_no_code_of_ours_can_unpickle_a_file() -> None:
     """
     root = Path(larvatus.__file__).parent
     exempt = {root / "corpus" / name for name in ("processes.py", "shared_memory.py")}
-    for path in set(root.rglob("*.py")) - exempt:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    spelt = re.compile(r"pickle|dill|joblib|shelve|marshal|torch\s*\.\s*load")  # to parse nothing else
+    texts = {path: path.read_text(encoding="utf-8") for path in set(root.rglob("*.py"))}
+    assert all(spelt.search(texts[path]) for path in exempt)
+    for path in [path for path in texts if path not in exempt and spelt.search(texts[path])]:
+        for node in ast.walk(ast.parse(texts[path])):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name.split(".")[0] for alias in node.names]

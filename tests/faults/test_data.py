@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -211,9 +210,5 @@ def test_row_26_a_pickled_column_is_refused(pretrain, copied, tmp_path):
     assert no_step_was_made(tmp_path)
 
 
-def test_a_model_that_is_not_there_is_one_line_and_exit_5():
-    done = subprocess.run(
-        [sys.executable, "-m", "larvatus", "fill", "x", "--model", "absent"], capture_output=True, text=True
-    )
-    assert done.returncode == 5
-    assert done.stderr.startswith("larvatus: absent is not a directory here")
+def test_a_model_that_is_not_there_is_one_line_and_exit_5(forked):
+    forked("fill", "x", "--model", "absent").refused(5, "larvatus: absent is not a directory here")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import compileall
+import os
 import shutil
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,9 +41,9 @@ def preloaded() -> Iterator[Preloaded]:
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the house with its bytecode, which stays good in copies of the copy: their times are those of here."""
-    folder = tmp_path_factory.mktemp("compiled")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the house with its bytecode, which stays good: the times of its files are those of here."""
+    folder = tmp_path_factory.mktemp("house")
     for name in ("src", "tests", "pyproject.toml"):
         source = ROOT / name
         shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy2(source, folder / name)
@@ -49,18 +51,25 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@contextmanager
+def spoilt(target: Path, out: str, instead: str) -> Iterator[None]:
+    """Inside, a file of the copy lacks a piece; with another time, so that its bytecode is not taken for that."""
+    whole, times = target.read_bytes(), target.stat()
+    text = whole.decode().replace(out, instead)
+    compile(text, str(target), "exec")  # a test that fails of a syntax error would prove nothing
+    try:
+        target.write_text(text, encoding="utf-8")
+        os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns + 10**10))
+        yield
+    finally:
+        target.write_bytes(whole)
+        os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("entry", DEFENCES, ids=NAMES)
-def test_without_the_defence_its_test_fails(
-    entry: dict[str, str], compiled: Path, preloaded: Preloaded, tmp_path: Path
-) -> None:
-    shutil.copytree(compiled, tmp_path, dirs_exist_ok=True)
-    target = tmp_path / entry["file"]
-    spoilt = target.read_text(encoding="utf-8").replace(entry["out"], entry.get("in", ""))
-    compile(spoilt, str(target), "exec")  # a test that fails of a syntax error would prove nothing
-    target.write_text(spoilt, encoding="utf-8")
-    for stale in target.parent.glob(f"__pycache__/{target.stem}.*"):
-        stale.unlink()
-    code, said = preloaded(tmp_path, entry["test"])
+def test_without_the_defence_its_test_fails(entry: dict[str, str], house: Path, preloaded: Preloaded) -> None:
+    with spoilt(house / entry["file"], entry["out"], entry.get("in", "")):
+        code, said = preloaded(house, entry["test"])
     assert code == 1, said  # 1: a test failed; 2 to 5: none was run
     assert "1 failed" in said, said

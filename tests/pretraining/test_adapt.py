@@ -3,6 +3,7 @@
 import functools
 import importlib.resources
 import io
+import itertools
 import json
 import random
 import shutil
@@ -130,7 +131,8 @@ def test_new_words_start_as_the_mean_of_their_old_pieces(parent, adapt, tmp_path
     words = tmp_path / "words.txt"
     words.write_text("tribunal\nthe\n")
     old = tmp_path / "old.txt"
-    old.write_text("\n\n".join(document.text.replace("\n", " ") for document in embedded_documents("valid")))
+    documents = itertools.islice(embedded_documents("valid"), 6)
+    old.write_text("\n\n".join(document.text.replace("\n", " ") for document in documents))
     said = adapt("run", steps=1, old=old, add_words=["3", str(words)])
     assert "1 not added, known already: the" in said
     assert "compare nats a word" in " ".join(said.split())
@@ -281,8 +283,8 @@ def test_rows_beyond_the_tokenizer_stay(parent, tmp_path):
 
 
 def test_a_corpus_of_another_vocabulary_is_refused_with_the_fix(adapt, prepared, tmp_path):
-    documents = list(embedded_documents("valid"))
-    tokenizer = train_vocabulary((d.text for d in documents), WordPieceConfig(size=800))
+    documents = list(itertools.islice(embedded_documents("valid"), 6))
+    tokenizer = train_vocabulary((d.text for d in documents), WordPieceConfig(size=500))
     build_corpus(documents, tokenizer, tmp_path / "built")
     with pytest.raises(UsageError, match=r"built with another vocabulary than that of .*; give the text itself"):
         adapt("run", corpus=tmp_path / "built")

@@ -24,6 +24,8 @@ SHAPES = ("the {} bank of the river", "a {} river", "please , your {} homework !
 TEXTS = [SHAPES[n // 2 % 4].format("wide" if n % 2 else "deep") for n in range(40)]
 CLASSES = ["broad" if n % 2 else "profound" for n in range(40)]
 QUICK: dict[str, Any] = {"epochs": 10, "rate": 1e-2, "batch": 8, "device": "cpu"}
+BRIEF = QUICK | {"epochs": 2}
+"""Where nothing need be learnt."""
 SENTENCES = [text.split() for text in TEXTS]
 TAGS = [["B-LOC" if word == "river" else "O" for word in words] for words in SENTENCES]
 
@@ -63,16 +65,17 @@ def test_classes_keep_their_kind_and_order(directory: str) -> None:
 
 def test_pairs_are_tuples_or_two_columns(directory: str) -> None:
     pairs = [("the river", text) for text in TEXTS]
-    one = TextClassifier(directory, **QUICK).fit(pairs, CLASSES)
-    other = TextClassifier(directory, **QUICK).fit(np.array(pairs), CLASSES)
+    one = TextClassifier(directory, **BRIEF).fit(pairs, CLASSES)
+    other = TextClassifier(directory, **BRIEF).fit(np.array(pairs), CLASSES)
     assert np.array_equal(one.predict_proba(pairs), other.predict_proba(np.array(pairs)))
 
 
-def test_the_same_seed_gives_the_same_model(directory: str, fitted: TextClassifier) -> None:
-    again = clone(fitted).fit(TEXTS, CLASSES)
-    assert np.array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
-    other = clone(fitted).set_params(seed=1).fit(TEXTS, CLASSES)
-    assert not np.array_equal(other.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
+def test_the_same_seed_gives_the_same_model(directory: str) -> None:
+    first = TextClassifier(directory, **BRIEF).fit(TEXTS, CLASSES)
+    again = clone(first).fit(TEXTS, CLASSES)
+    assert np.array_equal(again.predict_proba(TEXTS), first.predict_proba(TEXTS))
+    other = clone(first).set_params(seed=1).fit(TEXTS, CLASSES)
+    assert not np.array_equal(other.predict_proba(TEXTS), first.predict_proba(TEXTS))
 
 
 def test_grid_search_finds_the_rate_that_learns(directory: str) -> None:
@@ -114,7 +117,7 @@ def test_a_loaded_model_serves_and_stays_as_it_was(directory: str) -> None:
 
 def test_holding_out_gives_a_score(directory: str, fitted: TextClassifier) -> None:
     assert fitted.held_out_score_ is None
-    found = TextClassifier(directory, hold_out=True, class_weight="balanced", **QUICK).fit(TEXTS, CLASSES)
+    found = TextClassifier(directory, hold_out=True, class_weight="balanced", **BRIEF).fit(TEXTS, CLASSES)
     assert found.held_out_score_ is not None
     assert 0 <= found.held_out_score_ <= 1
 
@@ -215,12 +218,12 @@ assert len(one.fit(texts, ["w", "d"] * 8).predict(texts)) == 16
 def test_groups_are_held_out_whole_and_refused_where_nothing_is(directory: str) -> None:
     texts = [f"{text} {n}" for n, text in enumerate(TEXTS)]
     groups = [n // 4 for n in range(40)]
-    found = TextClassifier(directory, hold_out=True, **QUICK).fit(texts, CLASSES, groups)
+    found = TextClassifier(directory, hold_out=True, **BRIEF).fit(texts, CLASSES, groups)
     assert found.held_out_score_ is not None
-    WordTagger(directory, hold_out=True, **QUICK | {"epochs": 1}).fit(SENTENCES, TAGS, groups)
+    WordTagger(directory, hold_out=True, **BRIEF).fit(SENTENCES, TAGS, groups)
     with pytest.raises(UsageError, match="unless hold_out=True"):
-        TextClassifier(directory, **QUICK).fit(texts, CLASSES, groups)
+        TextClassifier(directory, **BRIEF).fit(texts, CLASSES, groups)
     with pytest.raises(DataError, match="40 examples, but groups of 3"):
-        TextClassifier(directory, hold_out=True, **QUICK).fit(texts, CLASSES, [1, 2, 3])
+        TextClassifier(directory, hold_out=True, **BRIEF).fit(texts, CLASSES, [1, 2, 3])
     with pytest.raises(DataError, match="1 groups are too few"):
-        TextClassifier(directory, hold_out=True, **QUICK).fit(texts, CLASSES, [1] * 40)
+        TextClassifier(directory, hold_out=True, **BRIEF).fit(texts, CLASSES, [1] * 40)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,18 +51,27 @@ def questions(count: int, *, seed: int, without: float = 0.0, words: int = 9) ->
     return Dataset(tuple(made), "train.json")
 
 
-@pytest.fixture
-def bundle(tmp_path: Path, save_tiny: Callable[..., Path], tiny_model: Callable[..., Network]) -> Bundle:
-    return load_bundle(save_tiny(tmp_path / "tiny", tiny_model(dropout=0.0, attention_dropout=0.0)))
+@pytest.fixture(scope="module")
+def bundle(
+    tmp_path_factory: pytest.TempPathFactory, save_tiny: Callable[..., Path], tiny_model: Callable[..., Network]
+) -> Bundle:
+    model = tiny_model(dropout=0.0, attention_dropout=0.0)
+    return load_bundle(save_tiny(tmp_path_factory.mktemp("answers") / "tiny", model))
 
 
-def tuned(bundle: Bundle, without: float = 0.0, config: FineTuneConfig = QUICK, **options: Any) -> Tuned:
-    train, dev = (questions(count, seed=seed, without=without) for count, seed in ((200, 1), (40, 2)))
-    return finetune_answers(bundle, train, dev, Job(config=config), AnswerOptions(**options))
+def tuned(bundle: Bundle, without: float = 0.0, config: FineTuneConfig = QUICK, examples: int = 200) -> Tuned:
+    train, dev = (questions(count, seed=seed, without=without) for count, seed in ((examples, 1), (40, 2)))
+    return finetune_answers(bundle, train, dev, Job(config=config), AnswerOptions())
 
 
-def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, bundle: Bundle) -> None:
-    found = tuned(bundle)
+@pytest.fixture(scope="module")
+def learnt(bundle: Bundle) -> Tuned:
+    """All questions have an answer."""
+    return tuned(bundle)
+
+
+def test_a_model_learns_to_answer_and_keeps_it(tmp_path: Path, learnt: Tuned) -> None:
+    found = learnt
     assert found.metric == "f1"
     assert found.scores is not None
     assert found.scores.values["f1"] > 0.8  # a guess: 0.1
@@ -126,15 +134,15 @@ def test_questions_without_an_answer_are_learnt_and_a_threshold_is_fitted(bundle
     assert all(given.start is None and given.null_score is not None for given in right)
 
 
-def test_the_temperature_gives_right_spans_their_share(bundle: Bundle) -> None:
-    found = tuned(bundle)
+def test_the_temperature_gives_right_spans_their_share(learnt: Tuned, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = learnt
     assert isinstance(found.held_out, HeldOutQuestions)
     model = found.bundle.network
     head = head_of(model)
     best = found.calibration.fitted  # used or not: that is for the other half of the questions to say
 
     def surprise(temperature: float) -> float:
-        head.config = AnsweringConfig(temperature=temperature)
+        monkeypatch.setattr(head, "config", AnsweringConfig(temperature=temperature))
         asked = found.held_out.asked  # type: ignore[union-attr]
         given = answer(model, [one.question for one in found.dev], asked, scoring=Scoring(), decoding=Decoding(top=400))
         losses = []
@@ -152,7 +160,7 @@ def test_the_temperature_gives_right_spans_their_share(bundle: Bundle) -> None:
 @pytest.mark.parametrize("word", ["head", "last1", "lora4"])
 def test_each_choice_of_what_is_trained_runs(bundle: Bundle, word: str) -> None:
     config = FineTuneConfig(epochs=3, batch=16, rate=1e-2, trained=TrainedConfig.read(word))
-    found = tuned(bundle, config=config)
+    found = tuned(bundle, config=config, examples=64)
     losses = [epoch.training_loss for epoch in found.runs[0].history]
     assert losses[-1] < losses[0]
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
+
+from larvatus.text import embedded
 from larvatus.text.embedded import embedded_documents, prose
 
 
@@ -47,3 +52,27 @@ def test_markup_tables_and_code_are_dropped():
         "Return a Thing, as list or tuple, from the docs of it.",
         "A second paragraph is wrapped over two lines.",
     ]
+
+
+def test_a_signal_in_the_midst_of_reading_leaves_out_nothing_later(monkeypatch):
+    """Documents are made as they are asked for; what interrupts the making does not look like their end."""
+    whole = [document.source for document in itertools.islice(embedded_documents(), 60)]
+    with monkeypatch.context() as patch:
+        patch.setattr(embedded, "_KEPT", embedded._Kept())
+        patch.setattr(embedded, "prose", interrupted_after(40))
+        reading = embedded_documents()
+        with pytest.raises(KeyboardInterrupt):
+            list(reading)
+        patch.setattr(embedded, "prose", prose)
+        assert [document.source for document in itertools.islice(embedded_documents(), 60)] == whole
+
+
+def interrupted_after(count):
+    left = itertools.count(count, -1)
+
+    def read(text):
+        if next(left) == 0:
+            raise KeyboardInterrupt
+        return prose(text)
+
+    return read

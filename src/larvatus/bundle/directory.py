@@ -44,6 +44,7 @@ from larvatus.errors import ArtefactError
 from larvatus.heads.kinds import KINDS
 from larvatus.network import Network, ObjectiveConfig, tag
 from larvatus.nn.encoder import EncoderConfig
+from larvatus.nn.shells import shells
 from larvatus.objectives import MaskedLMConfig, ReplacedTokensConfig
 from larvatus.outputs import check_directory
 from larvatus.regular_files import is_there, open_regular
@@ -351,7 +352,7 @@ def _existing(directory: Path) -> Path:
 def _shell(architecture: Architecture) -> Network:
     """The model with shapes but without memory: a config that lies about its size costs nothing."""
     heads = architecture.objectives or (MaskedLMConfig(),)  # training needs a head, a loaded encoder may have none
-    with torch.device("meta"):
+    with shells():
         shell = Network(architecture.model, heads, architecture.vocabulary)
     if not architecture.objectives:
         shell.objectives.clear()

@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -119,7 +119,7 @@ def _one_line(otherwise: Callable[..., None]) -> Callable[..., None]:
 
 def _invoke(arguments: list[str]) -> int:
     """Parse and call. (Typer's own way of doing so ends quietly with 1 where *any* pipe breaks.)"""
-    command: Any = typer.main.get_command(app)
+    command = _commands()
     if COMPLETION in os.environ:  # the shell asks what may stand here
         command._main_shell_completion({}, "larvatus", COMPLETION)
     try:
@@ -128,6 +128,12 @@ def _invoke(arguments: list[str]) -> int:
     except typer.Exit as ended:
         return ended.exit_code
     return 0
+
+
+@cache
+def _commands() -> Any:
+    """All commands, each of which is read from its settings once in a process."""
+    return typer.main.get_command(app)
 
 
 def _import_command(words: list[str]) -> None:

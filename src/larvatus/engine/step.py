@@ -145,7 +145,7 @@ class Update:
         with self._generator(), own_time(self.runtime.device):
             for turn, (item, micro) in enumerate(mine + mine[:1] * idle):
                 if self.draws:
-                    torch.manual_seed(derive(self.seed, "dropout", step, item))
+                    seed_generator(self.runtime.device, derive(self.seed, "dropout", step, item))
                 part = share(micro)
                 counts = turn < len(mine)
                 with self.gradients.last() if turn + 1 == len(mine) + idle else nullcontext():
@@ -206,6 +206,14 @@ def generator_kept(device: str) -> Iterator[None]:
     devices = [torch.cuda.current_device()] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices):
         yield
+
+
+def seed_generator(device: str, seed: int) -> None:
+    """As `torch.manual_seed`, which takes milliseconds to note seed and stack for kinds of devices not here."""
+    if device == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.manifest import NAME as MANIFEST
@@ -25,6 +24,7 @@ from larvatus.evaluation.results import ObjectiveScore, Point, RunResult
 from larvatus.evaluation.yardstick import measure
 from larvatus.files import sha256
 from larvatus.network import Network
+from larvatus.nn.shells import shells
 from larvatus.pretraining.checkpoint import newest_checkpoint
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.job import Job
@@ -112,7 +112,7 @@ def _measured(trial: Trial, corpus: Corpus, held_out: dict[int, HeldOut], yardst
     last = held_out.get(length)
     longest = max(phase.length for phase in recipe.phases)
     room = bundle.tokenizer.frame.single.room(longest)  # no further than it was trained to read
-    with torch.device("meta"):
+    with shells():
         shell = Network(recipe.model, recipe.objectives, corpus.tokenizer.size)
     checkpoint = newest_checkpoint(trial.out, warn=lambda line: None)
     if checkpoint is None:

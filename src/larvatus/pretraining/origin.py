@@ -24,6 +24,7 @@ from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.weights import check_fit
 from larvatus.errors import UsageError
 from larvatus.network import Network
+from larvatus.nn.shells import shells
 from larvatus.recipes import Recipe
 
 
@@ -108,7 +109,7 @@ def lengthened(tensor: Tensor, size: int, first: int, parts: Sequence[Sequence[i
 
 def _rows_for_pieces(recipe: Recipe) -> set[str]:
     """Parameters with a row for each piece: those that differ between two sizes of the vocabulary."""
-    with torch.device("meta"):
+    with shells():
         small, large = (Network(recipe.model, recipe.objectives, size).state_dict() for size in (8, 9))
     return {name for name in small if small[name].shape != large[name].shape}
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import itertools
+import os
 import sysconfig
+import threading
 import warnings
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -32,39 +34,71 @@ _DIRECTIVE = regex.compile(r"\s*\.\. .*|\s*:\w[\w ]*:.*")
 _RULE = regex.compile(r"[\W_]*")
 _WORD = regex.compile(r"[\"'(]?\p{L}[\p{L}'-]*[\"')]?[,.;:!?]?")
 _ENDS = regex.compile(r"[.!?:][\"')\]]*")
+_Holder = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def embedded_documents(part: Literal["train", "valid", "all"] = "all") -> Iterator[Document]:
     """The embedded documents of a part, in a fixed order."""
-    for name, text in _embedded():
+    for name, text in _KEPT:
         held_out = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big") < HELD_OUT * 2**32
         if part == "all" or (part == "valid") == held_out:
             yield Document(text, f"python:{name}", 1, "en")
 
 
-@cache
-def _embedded() -> tuple[tuple[str, str], ...]:
+class _Kept:
+    """Names and texts in their order, each made when it is first asked for: a few cost no parse of all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._made: list[tuple[str, str]] = []
+        self._rest = _fresh()
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for number in itertools.count():
+            with self._lock:
+                while len(self._made) <= number:
+                    try:
+                        self._made.append(next(self._rest))
+                    except StopIteration:
+                        return
+                    except BaseException:  # a generator that a signal has ended would look as if all were made
+                        self._begin()
+                        raise
+                made = self._made[number]
+            yield made
+
+
+def _fresh() -> Iterator[tuple[str, str]]:
+    """Documents without the paragraphs of those before them."""
     seen: set[str] = set()
-    parts = []
     for name, texts in _raw():
         paragraphs = dict.fromkeys(paragraph for text in texts for paragraph in prose(text))
         fresh = [paragraph for paragraph in paragraphs if paragraph not in seen]
         seen.update(fresh)
         if fresh:
-            parts.append((name, "\n\n".join(fresh)))
-    return tuple(parts)
+            yield name, "\n\n".join(fresh)
 
 
 def _raw() -> Iterator[tuple[str, list[str]]]:
     library = Path(sysconfig.get_paths()["stdlib"])
     for name, text in sorted(_topics(library / "pydoc_data").items()):
         yield f"topics/{name}", [text]
-    for path in sorted(library.rglob("*.py")):
-        relative = path.relative_to(library)
-        if not set(relative.parts) & set(_NOT_PROSE):
-            texts = _docstrings(path)
-            if texts:
-                yield relative.as_posix(), texts
+    for path in _modules(library):
+        texts = _docstrings(path)
+        if texts:
+            yield path.relative_to(library).as_posix(), texts
+
+
+def _modules(library: Path) -> list[Path]:
+    """Where prose may stand, in a fixed order; folders without any, which may hold most of the files, are not read."""
+    paths = []
+    for place, folders, names in os.walk(library):
+        folders[:] = [name for name in folders if name not in _NOT_PROSE]
+        paths += [Path(place, name) for name in names if name.endswith(".py")]
+    return sorted(paths)
 
 
 def _topics(folder: Path) -> dict[str, str]:
@@ -85,10 +119,17 @@ def _docstrings(path: Path) -> list[str]:
             tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return []  # bad by intent (lib2to3's fixtures), or another encoding
-    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, holders)]
-    nodes.sort(key=lambda node: getattr(node, "lineno", 0))
-    return [text for node in nodes if (text := ast.get_docstring(node, clean=False))]
+    return [text for node in _holders(tree) if (text := ast.get_docstring(node, clean=False))]
+
+
+def _holders(node: ast.AST) -> Iterator[_Holder]:
+    """What can hold a docstring, in the order of the source; in statements alone, as expressions hold none."""
+    if isinstance(node, _Holder):
+        yield node
+    for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+        statements = getattr(node, block, ())
+        for statement in statements if isinstance(statements, list) else ():
+            yield from _holders(statement)
 
 
 def prose(text: str) -> list[str]:
@@ -125,3 +166,6 @@ def _is_prose(paragraph: str, block: str) -> bool:
     columns = sum("   " in line.strip() or "|" in line for line in lines)
     code = sum(line.rstrip().endswith(("{", "}", ";", "(", "=", "\\")) or " = " in line for line in lines)
     return columns * 3 <= len(lines) and code * 3 <= len(lines)
+
+
+_KEPT = _Kept()
