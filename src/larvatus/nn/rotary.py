@@ -79,6 +79,6 @@ class _Turn(torch.autograd.Function):
         return _turned(qkv_N3HK, cos, sin)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
         return _turned(grad, cos, -sin), None, None
