@@ -95,13 +95,17 @@ class ServedModels:
         encoders: dict[str, Encoder] = {}
         passes = Passes(budget=settings.batch_tokens)
         served: dict[str, ServedModel] = {}
-        for model in (_sharing(model, encoders, passes) for model in models):
-            name = _free_name(Path(model.bundle.path).name or "model", served)
-            served[name] = _served(name, model, settings.senses)
-        if settings.senses is not None and not any(model.senses for model in served.values()):
-            raise UsageError(
-                f"{settings.senses} holds sense vectors of none of these models; name the model they are of"
-            )
+        try:
+            for model in (_sharing(model, encoders, passes) for model in models):
+                name = _free_name(Path(model.bundle.path).name or "model", served)
+                served[name] = _served(name, model, settings.senses)
+            if settings.senses is not None and not any(model.senses for model in served.values()):
+                raise UsageError(
+                    f"{settings.senses} holds sense vectors of none of these models; name the model they are of"
+                )
+        except BaseException:
+            passes.close()  # its thread would outlive it
+            raise
         return cls(served, passes, encoders)
 
     def add(self, model: Model) -> ServedModel:
