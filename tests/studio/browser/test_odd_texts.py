@@ -88,10 +88,8 @@ def test_a_text_of_100_000_characters_is_read_or_refused_and_the_page_stays_quic
     settled(studio, view)
     text = "the [MASK] river was wide . " + "the river bank was deep . " * 3_847
     assert len(text) >= 100_000
-    with page.expect_response(lambda answer: "/v1/" in answer.url):
-        page.locator("main textarea").first.fill(text)
-    said = settled(studio, view)
-    assert "Read" in said or "tokens" in said
+    page.locator("main textarea").first.fill(text)
+    studio.until(r"() => /Read [\w,]+ of [\d,]+ tokens|Read all [\d,]+ tokens|tokens make/.test(main.innerText)")
     page.get_by_text("too long for the address").wait_for()
     assert len(page.url) < 60_000
     took = page.evaluate(
