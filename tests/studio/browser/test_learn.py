@@ -70,7 +70,7 @@ def test_the_code_that_is_copied_teaches_too_and_a_training_can_be_stopped(studi
     assert run_curl(studio.copied("Copy as curl"))["phase"] == "training"
     page.get_by_role("heading", name="Learning: rain").wait_for()
     page.get_by_role("button", name="Stop").click()
-    page.get_by_role("heading", name="Stopped: rain").wait_for()
+    page.get_by_role("heading", name="Stopped: rain").wait_for(timeout=60_000)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ export function makeRouter(show, { onTooLong = () => {} } = {}) {
   function write() {
     clearTimeout(timer);
     timer = 0;
+    if (written && location.hash !== written && location.hash.startsWith("#/")) return follow(); // a link was followed meanwhile
     written = address();
     if (location.hash !== written) history.replaceState(null, "", written);
   }
