@@ -115,7 +115,11 @@ class Running:
         connection.settimeout(LIMIT_S)
         if self.buffer is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.buffer)
-        connection.connect(("127.0.0.1", self.port))
+        try:
+            connection.connect(("127.0.0.1", self.port))
+        except OSError:
+            connection.close()
+            raise
         return connection
 
     def send(self, path: str, body: Any) -> socket.socket:
