@@ -71,12 +71,27 @@ export function say(text) {
   if (place) place.textContent = text;
 }
 
+const turns = new WeakMap(); // how often a place was promised something, so that an older answer does not end a newer wait
+
+/** Says that what a place shows is about to be replaced. */
+export function expect(place) {
+  const turn = (turns.get(place) ?? 0) + 1;
+  turns.set(place, turn);
+  place.setAttribute("aria-busy", "true");
+  return turn;
+}
+
+/** Fills a place with what needs no request; nothing is expected any more. */
+export function rest(place, ...children) {
+  expect(place);
+  place.removeAttribute("aria-busy");
+  return fill(place, ...children);
+}
+
 /** Runs a task that fills `place`: a busy sign if it takes long, an error in its place if it fails. What the task gives is said. */
 export async function within(place, task, { words = "Reading…" } = {}) {
-  const timer = setTimeout(() => {
-    place.setAttribute("aria-busy", "true");
-    if (!place.hasChildNodes()) fill(place, busy(words));
-  }, 250);
+  const turn = expect(place);
+  const timer = setTimeout(() => place.hasChildNodes() || fill(place, busy(words)), 250);
   try {
     const told = await task();
     if (typeof told === "string") say(told);
@@ -89,7 +104,7 @@ export async function within(place, task, { words = "Reading…" } = {}) {
     return false;
   } finally {
     clearTimeout(timer);
-    place.removeAttribute("aria-busy");
+    if (turns.get(place) === turn) place.removeAttribute("aria-busy");
   }
 }
 

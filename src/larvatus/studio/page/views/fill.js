@@ -5,7 +5,7 @@ import { copyButtons, curlFor, keywords, literal, pythonFor } from "../lib/copy.
 import { debounce, fill, h } from "../lib/dom.js";
 import { carried, clickableWords, readIndices, words, writeIndices } from "../lib/marks.js";
 import { modelPicker } from "../lib/models.js";
-import { check, empty, errorNotice, field, notice, select, textBox, within } from "../lib/parts.js";
+import { check, empty, errorNotice, expect, field, notice, rest, select, textBox, within } from "../lib/parts.js";
 import { fillResults, shownToken } from "./fill_results.js";
 
 const EXAMPLES = ["The capital of France is Paris.", "She deposited the money in the bank.", "The river ran through the old town."];
@@ -78,6 +78,7 @@ function mount(root, { api, params, setParams, models, model }) {
   function changed(typing = false) {
     setParams({ text: state.text, blanks: writeIndices(state.chosen), top: state.top === "5" ? "" : state.top, whole: state.whole ? "1" : "", joint: state.joint ? "" : "0", second: state.second });
     drawStrip();
+    expect(results);
     if (typing) askLater();
     else askLater.now();
   }
@@ -93,8 +94,8 @@ function mount(root, { api, params, setParams, models, model }) {
 
   async function ask() {
     run.stop();
-    if (!list.length) return fill(results, empty("Type a text", "Then click a word: the model says which words it expects in its place.", examples()));
-    if (!blanks().length) return fill(results, empty("Nothing is blank yet", "Click a word of the text above, or type [MASK] where a word is missing."));
+    if (!list.length) return rest(results, empty("Type a text", "Then click a word: the model says which words it expects in its place.", examples()));
+    if (!blanks().length) return rest(results, empty("Nothing is blank yet", "Click a word of the text above, or type [MASK] where a word is missing."));
     await within(results, async () => {
       const answers = await run((signal) => Promise.all(chosenModels().map((each) => answerOf(each, signal))));
       const first = answers[0].item;
