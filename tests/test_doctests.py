@@ -3,7 +3,8 @@
 Examples run in a folder that holds what people have: `runs/mine`, a tiny model with a standardiser `z`; `my_texts/`;
 `reviews.jsonl` and `train.conll`, labelled. They may use these names: `lv` (larvatus), `model` (`runs/mine`, loaded),
 its `directory` and `vocabulary`, `classifier` (a model fine-tuned to say pos or neg), `writer` (a left-to-right model),
-`texts` (a file of sixty documents), `folder` (an empty one), `small` (settings that make a run take a second).
+`texts` (a file of sixty documents), `folder` (an empty one), `small` (settings that make a run take a second),
+`address` (where `runs/mine` is served) and a `client` of it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from larvatus.network import Network
 from larvatus.nn.causal_transformer import CausalTransformerConfig
 from larvatus.objectives import CausalLMConfig
 from tests.made_up import classes, sentences, tags
+from tests.serve.running import Running
 
 SOURCE = Path(__file__).parents[1] / "src"
 WITH_EXAMPLES = sorted(path for path in SOURCE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
@@ -61,7 +63,13 @@ def clone(
 
 
 @pytest.fixture(scope="module")
-def names(clone: Path) -> dict[str, Any]:
+def address(clone: Path) -> Iterator[str]:
+    with Running([lv.load(clone / "runs" / "mine", device="cpu")]) as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+@pytest.fixture(scope="module")
+def names(clone: Path, address: str) -> dict[str, Any]:
     directory = clone / "runs" / "mine"
     model = lv.load(directory, device="cpu")
     z = fit_standardiser(
@@ -78,6 +86,8 @@ def names(clone: Path) -> dict[str, Any]:
         "texts": str(clone / "documents.txt"),
         "folder": clone / "empty",
         "small": {"settings": SMALL},
+        "address": address,
+        "client": lv.Client(address),
     }
 
 
@@ -129,7 +139,7 @@ def test_the_public_interface_documents_every_argument(name: str, thing: Any) ->
 WITH_AN_EXAMPLE = [
     *(name for name in lv.__all__ if inspect.isfunction(getattr(lv, name))),
     *(f"Model.{name}" for name in vars(lv.Model) | vars(lv.Model.__base__ or object) if not name.startswith("_")),
-    *("Model", "TextClassifier", "WordTagger", "Standardiser", "TokenBatch", "Tokenizer"),
+    *("Client", "Model", "TextClassifier", "WordTagger", "Standardiser", "TokenBatch", "Tokenizer"),
 ]
 
 

@@ -59,6 +59,8 @@ class Running:
         self.manners: Manners = self.app.state.manners
         self.server: DrainingServer = draining_server(self.app, drain=self.manners.drain, drain_seconds=drain_seconds)
         self.socket = listening_socket("127.0.0.1", 0)
+        self.buffer: int | None = None
+        """Bytes that the system takes for a client that does not read; by default megabytes."""
         self.port: int = self.socket.getsockname()[1]
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],), daemon=True)
 
@@ -109,7 +111,16 @@ class Running:
         return self.ask("POST", path, raw, **{"Content_Type": "application/json", **headers})
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S)
+        connection = socket.socket()
+        connection.settimeout(LIMIT_S)
+        if self.buffer is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.buffer)
+        try:
+            connection.connect(("127.0.0.1", self.port))
+        except OSError:
+            connection.close()
+            raise
+        return connection
 
     def send(self, path: str, body: Any) -> socket.socket:
         """A request on a socket of its own, whose answer is not read here."""

@@ -22,10 +22,9 @@ from schemathesis.checks import not_a_server_error
 from larvatus.client import Client, ServerError
 from larvatus.heads import ClassificationConfig
 from larvatus.model import Model, load
-from larvatus.serve.app import build_app
-from larvatus.serve.settings import ServeSettings
-from tests.serve.in_thread import served
+from tests.serve.running import Running
 
+KEY = "a key for tests, and for nothing else"
 TEXTS = ["the river ran past the bank .", "please turn your homework in", "a town"]
 
 
@@ -44,15 +43,17 @@ def model(directories: tuple[Path, Path]) -> Model:
 
 
 @pytest.fixture(scope="module")
-def address(directories: tuple[Path, Path]) -> Iterator[str]:
+def address(directories: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    keys = tmp_path_factory.mktemp("keys") / "keys.txt"
+    keys.write_text(f"{KEY}\n", encoding="utf-8")
     models = [load(directory, device="cpu") for directory in directories]
-    with served(build_app(models, ServeSettings(max_tokens=20_000, max_top=20))) as address:
-        yield address
+    with Running(models, max_tokens=20_000, max_top=20, key_file=str(keys)) as running:
+        yield f"http://127.0.0.1:{running.port}"
 
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Iterator[Client]:
-    with Client(address) as client:
+    with Client(address, key=KEY) as client:
         yield client
 
 
@@ -80,13 +81,16 @@ def test_our_client_gives_what_the_model_says(client: Client, model: Model, dire
     assert [each["name"] for each in client.models()] == ["mine", "judge"]
 
 
-def test_what_the_server_refuses_is_its_line(client: Client) -> None:
+def test_what_the_server_refuses_is_its_line(client: Client, address: str) -> None:
     with pytest.raises(ServerError, match="there is no model 'law'") as raised:
         client.fill("the [MASK]", model="law")
     assert raised.value.status == 404
     with pytest.raises(ServerError, match="cannot tag") as raised:
         client.tag("the river", model="mine")
     assert raised.value.status == 422
+    with Client(address) as stranger, pytest.raises(ServerError, match="a key is needed") as raised:
+        stranger.models()
+    assert raised.value.status == 401
     bad = client.classify(["the river", ""])
     assert ["error" in each for each in bad] == [False, True]
 
@@ -94,7 +98,7 @@ def test_what_the_server_refuses_is_its_line(client: Client) -> None:
 @pytest.mark.parametrize("form", ["float", "base64", None])
 def test_the_client_of_openai_gets_embeddings(address: str, model: Model, form: Any) -> None:
     asked: dict[str, Any] = {} if form is None else {"encoding_format": form}
-    with OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as official:
+    with OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0) as official:
         answer = official.embeddings.create(model="mine", input=TEXTS, **asked)
         given: list[Any] = [each.embedding for each in answer.data]
         if form == "base64":  # asked for by name, it is handed on as it came
@@ -110,7 +114,16 @@ def test_the_client_of_openai_gets_embeddings(address: str, model: Model, form: 
 @pytest.mark.parametrize("form", ["float", "base64"])
 def test_curl_gets_embeddings(address: str, model: Model, form: str) -> None:
     body = json.dumps({"input": TEXTS[0], "encoding_format": form})
-    command = ["curl", "-sS", "--fail-with-body", f"{address}/v1/embeddings", "--json", body]
+    command = [
+        "curl",
+        "-sS",
+        "--fail-with-body",
+        f"{address}/v1/embeddings",
+        "--json",
+        body,
+        "-H",
+        f"Authorization: Bearer {KEY}",
+    ]
     done = subprocess.run(command, capture_output=True, check=True, timeout=60)
     vector = json.loads(done.stdout)["data"][0]["embedding"]
     if form == "base64":
@@ -118,19 +131,20 @@ def test_curl_gets_embeddings(address: str, model: Model, form: str) -> None:
     assert_allclose(vector, model.embed(TEXTS[0], normalise=True), atol=1e-5)
 
 
+HEADERS = {"Authorization": f"Bearer {KEY}"}
 UNHURRIED = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
 
 
 def tried(address: str, mode: GenerationMode, *, examples: int) -> set[str]:
     """Send what the description allows, or forbids, to every operation; their names."""
-    schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
+    schema = schemathesis.openapi.from_url(f"{address}/openapi.json", headers=HEADERS)
     operations = [result.ok() for result in schema.get_all_operations()]
     for operation in operations:
 
         @settings(max_examples=examples, phases=[Phase.explicit, Phase.generate], **UNHURRIED)
         @given(case=operation.as_strategy(generation_mode=mode))
         def check(case: schemathesis.Case) -> None:
-            case.call_and_validate(checks=[not_a_server_error])
+            case.call_and_validate(checks=[not_a_server_error], headers=HEADERS)
 
         if mode is GenerationMode.POSITIVE or operation.body:  # nothing can be wrong with a GET
             check()

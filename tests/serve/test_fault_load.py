@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import statistics
 import threading
 import time
@@ -76,6 +77,28 @@ def test_52_a_connection_that_says_nothing_is_closed(server: Running, monkeypatc
             with pytest.raises(ConnectionResetError):
                 assert connection.recv(1) == b""
                 raise ConnectionResetError
+
+
+def test_52_who_does_not_read_its_answer_is_cut_and_who_reads_slowly_is_not(tiny_directory: Path) -> None:
+    body = {"texts": ["the river bank was wide and deep and wide " * 3] * 24, "unit": "token", "layers": "all"}
+    with Running([lv.load(tiny_directory)]) as server:
+        whole_answer = len(server.post("/v1/embed", body).body)
+        server.server.config.timeout_keep_alive = 0.4
+        server.buffer = 4_096
+        server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        connections = server.server.server_state.connections
+        server.until(lambda: not connections)
+        with server.send("/v1/embed", body) as slow, server.send("/v1/embed", body) as stuck:
+            server.until(lambda: len(connections) == 2)
+            read = 0
+            while len(connections) == 2:  # until the one that does not read is cut
+                read += len(slow.recv(4_096))
+                time.sleep(0.01)
+            assert {connection.client[1] for connection in connections} == {slow.getsockname()[1]}
+            assert stuck.fileno() >= 0  # it never closed by itself
+            while chunk := slow.recv(2**20):
+                read += len(chunk)
+            assert read > whole_answer
 
 
 def test_52_who_goes_while_queued_is_never_computed(server: Running) -> None:

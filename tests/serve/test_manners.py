@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,3 +121,12 @@ def test_a_get_takes_no_body(server: Running) -> None:
     assert server.ask("GET", "/healthz", b"{}", Content_Type="application/json").status == 400
     assert server.post("/v1/fill", b"", Content_Encoding="gzip").status == 400
     assert server.post("/v1/fill", b"{}", Content_Encoding="gzip").status == 415
+
+
+def test_the_list_of_faults_names_tests_that_exist() -> None:
+    root = Path(__file__).parents[2]
+    listed = (root / "docs" / "serve_manners.md").read_text(encoding="utf-8")
+    written = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_fault_*.py"))
+    names = re.findall(r"`(test_\w+)`", listed)
+    assert [name for name in names if f"def {name}(" not in written] == []
+    assert [row for row in range(47, 63) if f"\n| {row} |" not in listed or f"def test_{row}_" not in written] == []

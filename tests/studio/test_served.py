@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from starlette.testclient import TestClient
 
 import larvatus as lv
+from larvatus.bundle.packaged import PACKAGE
+from larvatus.cli.main import run
 from larvatus.errors import UsageError
 from larvatus.serve.settings import ServeSettings
 from larvatus.studio.app import build_studio
@@ -63,6 +67,15 @@ def test_what_was_learnt_is_served_at_once_and_only_by_the_studio(whole):
     assert answer["results"][0]["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
     assert client.get("/healthz").status_code == 200
     assert client.get("/studio/api/card", params={"model": "rivers"}).json()["claims"]
+
+
+def test_without_a_model_the_command_says_in_a_line_what_to_give(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, PACKAGE, None)
+    with pytest.raises(SystemExit) as ended:
+        run(["studio", "--no-browser", "--port", "0"])
+    said = capsys.readouterr().err
+    assert (ended.value.code, said.count("\n")) == (2, 1)
+    assert said.startswith("larvatus: name a model directory: larvatus studio DIR.")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.org"])

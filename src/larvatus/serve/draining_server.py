@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Generator
@@ -40,6 +41,8 @@ class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped 
     header_seconds = HEADER_S
     _timer: asyncio.TimerHandle | None = None
     _bytes = 0
+    _unread = sys.maxsize
+    """Bytes of an answer that the client had not taken when it was last looked at."""
 
     def __init__(self, *given: Any, **settings: Any) -> None:
         super().__init__(*given, **settings)
@@ -55,7 +58,7 @@ class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped 
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._bytes = 0
+        self._bytes, self._unread = 0, sys.maxsize
         if self._timer is None:
             self._wait_for_headers()
 
@@ -72,10 +75,15 @@ class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped 
         super().on_headers_complete()
 
     def timeout_keep_alive_handler(self) -> None:
-        if self.transport.get_write_buffer_size() > 0:
-            self.transport.abort()
-        else:
+        """Who reads its answer slowly has time, as long as it reads."""
+        before, self._unread = self._unread, self.transport.get_write_buffer_size()
+        if not self._unread:
             super().timeout_keep_alive_handler()
+        elif self._unread < before:
+            again = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+            self.timeout_keep_alive_task = again
+        else:
+            self._cut()
 
     def _wait_for_headers(self) -> None:
         self._timer = self.loop.call_later(self.header_seconds, self._cut)

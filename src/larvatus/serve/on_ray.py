@@ -1,16 +1,16 @@
 """The same server in several replicas on a Ray cluster (extra `larvatus[scale]`): Ray Serve's proxies share requests.
 
     serve run larvatus.serve.on_ray:application models=/shared/runs/law,/shared/runs/tagger replicas=4
-    handle = run_on_ray(["/shared/runs/law"], ServeSettings(port=8311), replicas=4, address="10.0.0.4:6379")
+    run_on_ray(["/shared/runs/law"], ServeSettings(port=8311), replicas=4, address="10.0.0.4:6379")
 
 Every replica loads the models from the same paths and is the whole application of `app.py`, with its own queue and
-limits: a replica whose queue is full answers 429 itself. Ray Serve starts a replica anew that dies, and drains one that
-is taken away.
+limits: a replica whose queue is full answers 429 itself. Answers do not depend on the replica.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ from larvatus.model.loading import Running
 from larvatus.scale.on_ray import AUTO, check_address, connected
 from larvatus.serve.listening import check_installed
 from larvatus.serve.settings import ServeSettings
+from larvatus.signals import Stopped, terminable
 
 NAME = "larvatus"
 SLACK = 32
 """Requests that a replica may have beyond its queue: what it refuses, health and metrics."""
 SHUTDOWN_S = 30.0
 """For a replica to answer what it has."""
+LOOK_S = 3_600.0
 
 
 def deployed(
@@ -78,15 +80,21 @@ def run_on_ray(
     address: str = AUTO,
     **options: Any,
 ) -> None:
-    """Serve on a cluster until Ctrl-C or SIGTERM, on the settings' host and port of every node that has a replica."""
+    """Serve on a cluster until Ctrl-C or SIGTERM, on the settings' host and port of every node that has a replica.
+
+    `options` are those of `deployed`.
+    """
     check_address(address)
-    chosen = settings or ServeSettings()
-    application = deployed(models, chosen, replicas=replicas, **options)
-    with connected(address):
-        serve = _ray_serve()
-        serve.start(http_options={"host": chosen.host, "port": chosen.port})
+    chosen, serve = settings or ServeSettings(), _ray_serve()
+    target = deployed(models, chosen, replicas=replicas, **options)
+    with connected(address), terminable():
         try:
-            serve.run(application, name=NAME, blocking=True)
+            serve.start(http_options={"host": chosen.host, "port": chosen.port})
+            serve.run(target, name=NAME)
+            while True:
+                time.sleep(LOOK_S)
+        except Stopped:
+            pass
         finally:
             serve.shutdown()
 

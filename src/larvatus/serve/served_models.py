@@ -69,6 +69,7 @@ class ServedModel:
             "width": model.encoder.width,
             "reach": model.encoder.reach,
             "parameters": sum(p.numel() for p in model.network.parameters()) + int8_weights(model.network),
+            "standardisers": sorted(self.standardisers),
             "mask": model.tokenizer.special.mask if "fill" in self.can else None,
             "packaged": packaged is not None and path.resolve() == packaged.resolve(),
             "card": (path / "README.md").is_file(),

@@ -31,7 +31,7 @@ POLICY = (
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; object-src 'none'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-"""Styles may stand in the page, which plotly needs; scripts may not."""
+"""Styles may stand in the page: plotly puts some there as it is loaded. Scripts may not."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",

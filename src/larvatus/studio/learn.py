@@ -93,6 +93,8 @@ class Learner:
         self.folders, self.device = folders, device
         self._publish, self._command = publish, command
         self._lock = threading.Lock()
+        self.beginning = threading.Lock()
+        """Held by who chooses a name, keeps a file and starts: of two at once the second finds the first under way."""
         self._lesson: Lesson | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
@@ -126,7 +128,7 @@ class Learner:
         """Begin; refused while another training is under way."""
         with self._lock:
             self._refuse_while_busy()
-            lesson = self._lesson = Lesson(name, order)
+            lesson = Lesson(name, order)
             with files.saying_what_is_full(self.folders.models):
                 self.folders.models.mkdir(parents=True, exist_ok=True)
             with (self.folders.examples / name / LOG).open("ab") as log:
@@ -137,6 +139,7 @@ class Learner:
                     stderr=log,
                     start_new_session=True,  # Ctrl-C in the terminal is the studio's to hear
                 )
+            self._lesson = lesson
             assert process.stdin is not None
             with suppress(BrokenPipeError):  # it is gone already: who follows it says so
                 process.stdin.write(msgspec.json.encode(order) + b"\n")

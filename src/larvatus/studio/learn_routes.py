@@ -43,7 +43,7 @@ def learn_routes(learner: Learner, models: StudioModels) -> dict[tuple[str, str]
 
     async def start(request: Request) -> Response:
         given = await read_body(request, LearnRequest)
-        return await answered(lambda: begin(learner, models, given), status=202)
+        return await answered(lambda: _begin_alone(learner, models, given), status=202)
 
     async def stop(request: Request) -> Response:
         return await answered(learner.stop)
@@ -68,6 +68,11 @@ def _look(given: FileGiven) -> dict[str, Any]:
         path = Path(folder) / given.checked_name()
         path.write_text(given.text, encoding="utf-8", newline="")
         return recognise(path, task=given.task).shown(Path(folder))
+
+
+def _begin_alone(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[str, Any]:
+    with learner.beginning:
+        return begin(learner, models, given)
 
 
 def begin(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[str, Any]:

@@ -15,6 +15,7 @@ TEXTS = "the river *bank* was wide\na deep *river* was wide\nturn your *homework
 def table(studio: Guarded, label: str) -> list[list[float]]:
     rows = studio.page.get_by_role("region", name=label).locator("tbody tr")
     rows.first.wait_for()
+    studio.page.wait_for_function("() => !document.querySelector('[aria-busy]')")
     return [[float(cell.replace("−", "-")) for cell in row.locator("td").all_inner_texts()] for row in rows.all()]
 
 

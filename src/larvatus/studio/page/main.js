@@ -15,25 +15,28 @@ const longNote = h("div", { hidden: true }, notice("warn", "This text is too lon
 
 let models = null;
 let unmount = null;
+let refocus = false;
 let shown = 0; // counts what was shown, so that a slow view never replaces a newer one
 
 const router = makeRouter(show, { onTooLong: (names) => (longNote.hidden = names.length === 0) });
 
-function drawNav(id, params) {
-  const kept = params.model ? { model: params.model } : {};
+function makeNav() {
   fill(
     nav,
     groups.map((group) => [
       h("div", { class: "nav-head", "aria-hidden": "true" }, group.title),
-      h(
-        "ul",
-        { class: "nav-group", "aria-label": group.title },
-        group.views.map((view) =>
-          h("li", null, h("a", { class: "nav-link", href: href(view.id, kept), "aria-current": view.id === id ? "page" : null }, view.title)),
-        ),
-      ),
+      h("ul", { class: "nav-group", "aria-label": group.title }, group.views.map((view) => h("li", null, h("a", { class: "nav-link", dataset: { view: view.id } }, view.title)))),
     ]),
   );
+}
+
+/** Says where we are; the links stay the same elements, so that focus stays on them. */
+function markNav(id, params) {
+  for (const link of nav.querySelectorAll("a")) {
+    link.setAttribute("href", href(link.dataset.view, params.model ? { model: params.model } : {}));
+    if (link.dataset.view === id) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
   const current = nav.querySelector("[aria-current]");
   if (current && nav.scrollWidth > nav.clientWidth) nav.scrollLeft = current.offsetLeft - nav.clientWidth / 2 + current.offsetWidth / 2;
 }
@@ -56,7 +59,7 @@ async function show(id, params) {
   const turn = ++shown;
   const entry = views.find((view) => view.id === id);
   leave();
-  drawNav(id, params);
+  markNav(id, params);
   document.title = entry ? `${entry.title} · Larvatus studio` : "Larvatus studio";
   if (!entry) return unknown(id);
   try {
@@ -77,13 +80,18 @@ function unknown(id) {
 function mount(view, params) {
   const model = view.needs ? pick(models, view.needs, params.model) : pick(models, null, params.model);
   const body = h("div", { class: "view-body" });
-  const choose = (name) => router.setParams({ model: name }, { again: true });
+  const choose = (name) => {
+    router.setParams({ model: name }, { again: true });
+    refocus = true; // the picker that had focus is made anew
+  };
   const picker = view.needs && model && modelPicker({ models, needs: view.needs, value: model.name, onchange: choose });
   const title = h("div", { class: "view-title" }, h("h1", null, view.title), view.about && h("p", { class: "about" }, view.about));
   fill(main, h("div", { class: "view-head" }, title, picker), asked(view, model, params), longNote, body);
   if (view.needs && !model) return fill(body, lacking(view));
   const context = { api, params: { ...params, ...(model && view.needs ? { model: model.name } : {}) }, setParams: router.setParams, models, model, choose };
   unmount = view.mount(body, context) ?? null;
+  if (refocus) picker?.querySelector("select").focus();
+  refocus = false;
 }
 
 /** Says that another model is shown than the address asks for. */
@@ -133,5 +141,6 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
+makeNav();
 router.start(views[0].id);
 watchConnection();

@@ -65,14 +65,36 @@ export function empty(title, text, ...actions) {
 
 export const busy = (text = "Reading…") => h("span", { class: "busy", role: "status" }, text);
 
-/** Runs a task that fills `place`: a busy sign if it takes long, an error in its place if it fails. Gives true if it went well. */
+/** Says something to those who hear the page, in a few words. */
+export function say(text) {
+  const place = document.getElementById("said");
+  if (place) place.textContent = text;
+}
+
+const turns = new WeakMap(); // how often a place was promised something, so that an older answer does not end a newer wait
+
+/** Says that what a place shows is about to be replaced. */
+export function expect(place) {
+  const turn = (turns.get(place) ?? 0) + 1;
+  turns.set(place, turn);
+  place.setAttribute("aria-busy", "true");
+  return turn;
+}
+
+/** Fills a place with what needs no request; nothing is expected any more. */
+export function rest(place, ...children) {
+  expect(place);
+  place.removeAttribute("aria-busy");
+  return fill(place, ...children);
+}
+
+/** Runs a task that fills `place`: a busy sign if it takes long, an error in its place if it fails. What the task gives is said. */
 export async function within(place, task, { words = "Reading…" } = {}) {
-  const timer = setTimeout(() => {
-    place.setAttribute("aria-busy", "true");
-    if (!place.hasChildNodes()) fill(place, busy(words));
-  }, 250);
+  const turn = expect(place);
+  const timer = setTimeout(() => place.hasChildNodes() || fill(place, busy(words)), 250);
   try {
-    await task();
+    const told = await task();
+    if (typeof told === "string") say(told);
     return true;
   } catch (error) {
     if (!isAbort(error)) {
@@ -82,7 +104,7 @@ export async function within(place, task, { words = "Reading…" } = {}) {
     return false;
   } finally {
     clearTimeout(timer);
-    place.removeAttribute("aria-busy");
+    if (turns.get(place) === turn) place.removeAttribute("aria-busy");
   }
 }
 

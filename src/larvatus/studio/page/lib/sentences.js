@@ -1,6 +1,6 @@
 // Sentences with one marked word each, a line a sentence: stars in the text, moved by clicking words.
 //
-//   const editor = sentenceEditor({value: "the *bank* of the river", onChange: (value, items) => …});
+//   const editor = sentenceEditor({value: "the *bank* of the river", onChange: (value, clicked) => …});
 //   editor.items()      // [{line, text, start, end, word, starred}], the lines that have a mark
 
 import { fill, h } from "./dom.js";
@@ -54,7 +54,7 @@ export function sentenceEditor({ value, onChange, label = "Sentences", hint }) {
     box.value = next;
     box.grow();
     draw();
-    onChange(text);
+    onChange(text, true);
   }
 
   function toggle(line, list, index) {

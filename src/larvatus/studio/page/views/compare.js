@@ -3,7 +3,7 @@
 import { newest } from "../lib/api.js";
 import { copyButtons, curlFor, keywords, literal, pythonFor } from "../lib/copy.js";
 import { debounce, fill, h } from "../lib/dom.js";
-import { empty, field, notice, select, within } from "../lib/parts.js";
+import { empty, expect, field, notice, rest, select, within } from "../lib/parts.js";
 import { sentenceEditor } from "../lib/sentences.js";
 import { onTheme } from "../lib/theme.js";
 import { cosineTable, nearestPairs } from "./cosine_table.js";
@@ -21,7 +21,7 @@ function mount(root, { api, params, setParams, model }) {
   const standardisers = model.standardisers ?? [];
   const state = { texts: params.texts ?? EXAMPLE, layers: params.layers ?? "last", by: standardisers.includes(params.by) ? params.by : standardisers[0] ?? "" };
   const run = newest();
-  const place = h("section", { class: "results", "aria-label": "Cosines", "aria-live": "polite" });
+  const place = h("section", { class: "results", "aria-label": "Cosines" });
   let redraw = () => {};
   const body = (items, standardise) => ({ texts: items.map((item) => item.starred), layers: layersOf(state.layers), ...(standardise ? { standardise } : {}), model: model.name });
 
@@ -52,17 +52,18 @@ function mount(root, { api, params, setParams, model }) {
     const items = editor.items();
     if (items.length < 2) {
       redraw = () => {};
-      return fill(place, empty("Mark a word in two sentences", "Cosines are between words in their contexts: write a sentence a line, and click the word that is meant in each."));
+      return rest(place, empty("Mark a word in two sentences", "Cosines are between words in their contexts: write a sentence a line, and click the word that is meant in each."));
     }
     await within(place, async () => {
       const requests = [body(items, ""), ...(state.by ? [body(items, state.by)] : [])];
       const [before, after] = await run((signal) => Promise.all(requests.map(async (each) => (await api.post("/v1/similar", each, { signal })).cosines)));
       show(items, before, after ?? null);
+      return `${items.length} words compared`;
     }, { words: "Comparing…" });
   }
 
   const askLater = debounce(ask, 500);
-  const editor = sentenceEditor({ value: state.texts, onChange: (value) => ((state.texts = value), keep(), askLater()) });
+  const editor = sentenceEditor({ value: state.texts, onChange: (value, clicked) => ((state.texts = value), keep(), expect(place), clicked ? askLater.now() : askLater()) });
   const controls = h(
     "div",
     { class: "row" },

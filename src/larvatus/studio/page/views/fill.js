@@ -5,7 +5,7 @@ import { copyButtons, curlFor, keywords, literal, pythonFor } from "../lib/copy.
 import { debounce, fill, h } from "../lib/dom.js";
 import { carried, clickableWords, readIndices, words, writeIndices } from "../lib/marks.js";
 import { modelPicker } from "../lib/models.js";
-import { check, empty, errorNotice, field, notice, select, textBox, within } from "../lib/parts.js";
+import { check, empty, errorNotice, expect, field, notice, rest, select, textBox, within } from "../lib/parts.js";
 import { fillResults, shownToken } from "./fill_results.js";
 
 const EXAMPLES = ["The capital of France is Paris.", "She deposited the money in the bank.", "The river ran through the old town."];
@@ -31,7 +31,7 @@ function mount(root, { api, params, setParams, models, model }) {
 
   const blanks = () => list.map((word, index) => index).filter((index) => list[index].mask || state.chosen.has(index));
   const note = h("p", { class: "faint" });
-  const results = h("section", { class: "results", "aria-label": "What the model expects", "aria-live": "polite" });
+  const results = h("section", { class: "results", "aria-label": "What the model expects" });
   const sent = () => ({ texts: [blanked(state.text, list, state.chosen)], top: Number(state.top), joint: state.joint, words_only: state.whole });
   const chosenModels = () => [model, models.find((each) => each.name === state.second && each.name !== model.name)].filter(Boolean);
 
@@ -78,6 +78,7 @@ function mount(root, { api, params, setParams, models, model }) {
   function changed(typing = false) {
     setParams({ text: state.text, blanks: writeIndices(state.chosen), top: state.top === "5" ? "" : state.top, whole: state.whole ? "1" : "", joint: state.joint ? "" : "0", second: state.second });
     drawStrip();
+    expect(results);
     if (typing) askLater();
     else askLater.now();
   }
@@ -93,14 +94,15 @@ function mount(root, { api, params, setParams, models, model }) {
 
   async function ask() {
     run.stop();
-    if (!list.length) return fill(results, empty("Type a text", "Then click a word: the model says which words it expects in its place.", examples()));
-    if (!blanks().length) return fill(results, empty("Nothing is blank yet", "Click a word of the text above, or type [MASK] where a word is missing."));
+    if (!list.length) return rest(results, empty("Type a text", "Then click a word: the model says which words it expects in its place.", examples()));
+    if (!blanks().length) return rest(results, empty("Nothing is blank yet", "Click a word of the text above, or type [MASK] where a word is missing."));
     await within(results, async () => {
       const answers = await run((signal) => Promise.all(chosenModels().map((each) => answerOf(each, signal))));
       const first = answers[0].item;
       best = first ? first.marginals.map((fills, blank) => shownToken((first.fills[0]?.tokens ?? [first.fills[0]?.token])[blank] ?? fills[0]?.token ?? "")) : [];
       drawStrip();
       fill(results, h("div", { class: "columns" }, answers.map((answer) => (answer.error ? failed(answer) : fillResults(answer, answers.length > 1)))), copies());
+      return `Expected: ${best.join(", ")}`;
     }, { words: "Filling…" });
   }
 

@@ -3,7 +3,7 @@
 import { newest } from "../lib/api.js";
 import { copyButtons, curlFor, literal, pythonFor } from "../lib/copy.js";
 import { debounce, fill, h } from "../lib/dom.js";
-import { empty, field, percent, segmented, select, textBox, within } from "../lib/parts.js";
+import { empty, expect, field, percent, rest, segmented, select, textBox, within } from "../lib/parts.js";
 import { onTheme } from "../lib/theme.js";
 import { headGrid } from "./head_grid.js";
 import { headLines } from "./head_lines.js";
@@ -88,17 +88,18 @@ function mount(root, { api, params, setParams, model }) {
     run.stop();
     if (!state.text.trim()) {
       item = null;
-      return fill(place, empty("Type a text", "Its tokens, and what every head of the model looks at from each of them, appear here."));
+      return rest(place, empty("Type a text", "Its tokens, and what every head of the model looks at from each of them, appear here."));
     }
     await within(place, async () => {
       const answer = await run((signal) => api.post("/v1/attention", sent(), { signal }));
       item = { tokens: answer.tokens, grid: arranged(answer) };
       drawAll();
+      return `Attention between ${item.tokens.length} tokens`;
     }, { words: "Looking…" });
   }
 
   const askLater = debounce(ask, 450);
-  const box = textBox(state.text, (text) => ((state.text = text), (state.token = -1), keep(), askLater()), { placeholder: "Type a text…" });
+  const box = textBox(state.text, (text) => ((state.text = text), (state.token = -1), keep(), expect(place), askLater()), { placeholder: "Type a text…" });
   const layers = [["", "all"], ...Array.from({ length: model.layers ?? 0 }, (_, n) => [String(n + 1), `${n + 1} alone`])];
   const chosen = select(layers, state.only, (only) => ((state.only = only), keep(), askLater.now()));
   fill(root, h("div", { class: "card" }, field("Text", box, "A sentence or two: the picture of a head grows with the square of its tokens."), h("div", { class: "row" }, field("Layers", chosen))), place);

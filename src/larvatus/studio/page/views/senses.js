@@ -3,7 +3,7 @@
 import { newest } from "../lib/api.js";
 import { copyButtons, curlFor, keywords, literal, pythonFor } from "../lib/copy.js";
 import { debounce, fill, h } from "../lib/dom.js";
-import { empty, field, notice, select, within } from "../lib/parts.js";
+import { empty, expect, field, notice, rest, select, within } from "../lib/parts.js";
 import { inContext, sentenceEditor } from "../lib/sentences.js";
 import { sensePlane } from "./sense_plane.js";
 import { layerChoices, layersOf, sensesOf } from "./word_requests.js";
@@ -37,7 +37,7 @@ function groupingCode(state) {
 function mount(root, { api, params, setParams, model }) {
   const state = { texts: params.texts ?? EXAMPLE, clusters: params.clusters ?? "", layers: params.layers ?? "last", at: params.at === undefined ? -1 : Number(params.at) - 1 };
   const run = newest();
-  const place = h("section", { class: "results", "aria-label": "Senses", "aria-live": "polite" });
+  const place = h("section", { class: "results", "aria-label": "Senses" });
   const detail = h("div", { class: "card" });
   const lists = h("div", null);
   const plane = sensePlane({ onChoose: choose });
@@ -125,17 +125,18 @@ function mount(root, { api, params, setParams, model }) {
   async function ask() {
     run.stop();
     items = editor.items();
-    if (items.length < 3) return fill(place, empty("Mark a word in three sentences or more", "Write sentences that use a word in several senses, one a line, and click the word in each: uses that are alike come to lie together."));
+    if (items.length < 3) return rest(place, empty("Mark a word in three sentences or more", "Write sentences that use a word in several senses, one a line, and click the word in each: uses that are alike come to lie together."));
     await within(place, async () => {
       const asked = body();
       const { clusters, ...same } = asked;
       map = sensesOf(...(await run((signal) => Promise.all([api.post("/v1/senses", asked, { signal }), api.post("/v1/similar", same, { signal })]))));
       drawAll();
+      return `${items.length} words in ${Math.max(...map.clusters) + 1} groups`;
     }, { words: "Reading…" });
   }
 
   const askLater = debounce(ask, 600);
-  const editor = sentenceEditor({ value: state.texts, onChange: (value) => ((state.texts = value), (state.at = -1), keep(), askLater()) });
+  const editor = sentenceEditor({ value: state.texts, onChange: (value, clicked) => ((state.texts = value), (state.at = -1), keep(), expect(place), clicked ? askLater.now() : askLater()) });
   editor.element.append(
     h(
       "div",
