@@ -32,9 +32,9 @@ def views(words: str, vectors: str, spans: str) -> list[View]:
         ("inside", {"model": vectors}, ".lines-to"),
         ("senses", {"model": vectors, "clusters": 2, "at": 1}, ".near-row"),
         ("compare", {"model": vectors}, ".cosines"),
-        ("label", {"model": spans, "text": "please turn in your homework at the wide river bank"}, ".bracketed"),
+        ("label", {"model": spans, "text": "please river bank was wide and the river was deep"}, ".bracketed"),
         ("learn", {"model": words, "epochs": 20, "rate": 0.001}, "text=Choose a file"),
-        ("runs", {}, ".js-plotly-plot .scatterlayer"),
+        ("runs", {"runs": words}, ".js-plotly-plot .scatterlayer"),
         ("card", {"model": words}, "article.prose"),
     ]
 
@@ -66,6 +66,8 @@ def take(address: str, out: Path, *models: str) -> None:
             page.locator(drawn).first.wait_for(timeout=PATIENCE_MS)
             if name == "learn":
                 learn(page)
+            if name == "senses":
+                page.locator(".plane").scroll_into_view_if_needed()
             page.wait_for_timeout(1_500)  # fonts, plots
             (out / f"studio_{name}.png").write_bytes(small(page.screenshot()))
 
