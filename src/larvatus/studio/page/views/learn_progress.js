@@ -64,7 +64,7 @@ export function progressCard({ api, act }) {
       bar.hidden = !state.busy;
       if (share === null) bar.removeAttribute("value");
       else bar.value = share;
-      line.textContent = share === null ? facts(state) : `${percent(Math.min(1, share))} · ${facts(state)}`;
+      line.textContent = share === null || !state.busy ? facts(state) : `${percent(Math.min(1, share))} · ${facts(state)}`;
       if (phase !== key) {
         phase = key;
         fill(buttons, action(state));
