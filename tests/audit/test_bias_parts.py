@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from numpy.testing import assert_allclose
 import larvatus as lv
 from larvatus.audit.bias.associations import read_associations
 from larvatus.audit.bias.pairs import read_crows
-from larvatus.audit.bias.shown import Resampling
+from larvatus.audit.bias.shown import Resampling, number, percent
 from larvatus.audit.bias.stereoset_file import read_stereoset
 from larvatus.audit.bias.swap_words import DEFAULT_SWAPS, Swapper, read_swaps
 from larvatus.audit.bias.swaps import audit_swaps
@@ -317,3 +318,11 @@ def test_the_command_prints_tables_and_limits_and_writes_json(
             assert len(said["data"]["crows_pairs"]) == 64
     assert ended.value.code == 5
     assert "already holds bias.json" in err
+
+
+def test_one_example_has_no_interval_and_two_that_agree_one_of_no_width() -> None:
+    """Any sample of one example is that example again: its figure is not certain for it."""
+    alone = Resampling(samples=50).mean([1.0], scale=100)
+    assert (percent(alone), number(alone)) == (("100.0", "–"), ("+100.000", "–"))
+    assert math.isnan(alone.deviation)
+    assert percent(Resampling(samples=50).mean([1.0, 1.0], scale=100)) == ("100.0", "100.0 to 100.0")

@@ -19,11 +19,11 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch.optim import AdamW
 
 import larvatus as lv
-from larvatus.audit.energy import EnergyOptions, energies, first_words, hidden_words
 from larvatus.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.audit.leaks.blind import blind
 from larvatus.audit.leaks.exposure import UNKNOWN, ExposureOptions, exposures
 from larvatus.audit.leaks.skew_normal import log2_tail
+from larvatus.audit.masked_loss import EnergyOptions, energies, first_words, hidden_words
 from larvatus.bundle.directory import save_bundle
 from larvatus.cli.main import run
 from larvatus.cloze.predict import find_predictor

@@ -17,11 +17,11 @@ from msgspec import Struct
 from larvatus.api.evaluation_claims import reading_said
 from larvatus.api.leak_claims import leak_claims
 from larvatus.audit.drawn import DrawnTexts, drawn_texts
-from larvatus.audit.energy import EnergyOptions, Masks, Words
 from larvatus.audit.leaks.exposure import ExposureOptions, exposures
 from larvatus.audit.leaks.membership import membership
 from larvatus.audit.leaks.report import LeakReport
 from larvatus.audit.leaks.restoration import RestorationOptions, restoration
+from larvatus.audit.masked_loss import EnergyOptions, Masks, Words
 from larvatus.bundle.contents import digest_of
 from larvatus.cloze.likelihood import find_reader
 from larvatus.corpus.canaries import canaries_file, read_canaries

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from larvatus.api.toxicity_claims import toxicity_claims
 from larvatus.audit.drawn import drawn_texts
-from larvatus.audit.energy import EnergyOptions, Masks, Words
+from larvatus.audit.masked_loss import EnergyOptions, Masks, Words
 from larvatus.audit.toxicity.beside import BeforeAfter, before_after
 from larvatus.audit.toxicity.judges import Classifier, Judge, WordList
 from larvatus.audit.toxicity.measure import Toxicity, ToxicityOptions, toxicity

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from larvatus.audit.energy import first_words
+from larvatus.audit.masked_loss import first_words
 from larvatus.rng import random_bits
 from larvatus.text.documents import Document
 

@@ -25,7 +25,6 @@ from larvatus.batch import TokenBatch, edges, runs
 from larvatus.cloze.predict import Predictor, Questions
 from larvatus.cloze.pseudo_likelihood import BUDGETS
 from larvatus.nn.device import on_device
-from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 
 _AT_ONCE = 4_096
@@ -58,15 +57,6 @@ class _Copies:
     copy_of: Ints  # [Q] which row a question is asked of
     wanted: Ints  # [Q]
     span_of: Ints  # [Q]
-
-
-def tokens_of(alignment: Alignment, start: int, end: int) -> range:
-    """Tokens of some characters, and a lone mark of a space before them, which belongs to their word."""
-    tokens, word = alignment.tokens_of_chars(start, end), alignment.words_of_chars(start, end).start
-    first = tokens.start
-    while first > 0 and alignment.words[first - 1] == word:
-        first -= 1
-    return range(first, tokens.stop)
 
 
 @torch.inference_mode()

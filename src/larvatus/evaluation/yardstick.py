@@ -85,22 +85,13 @@ class Hidden:
 
 
 def in_tokens(passage: Passage, alignment: Alignment) -> Hidden:
-    tokens = [_tokens(alignment, *span) for span in passage.words]
+    tokens = [alignment.marked_tokens_of_chars(*span) for span in passage.words]
     chosen = set(passage.hidden)
     return Hidden(
         alignment=alignment,
         words=tuple(tokens[number] for number in passage.hidden),
         visible=tuple(len(places) for number, places in enumerate(tokens) if number not in chosen),
     )
-
-
-def _tokens(alignment: Alignment, start: int, end: int) -> range:
-    """Tokens that overlap a word, and the lone `▁` before it, which would tell how the word is cut."""
-    tokens, word = alignment.tokens_of_chars(start, end), alignment.words_of_chars(start, end).start
-    first = tokens.start
-    while first > 0 and alignment.words[first - 1] == word:
-        first -= 1
-    return range(first, tokens.stop)
 
 
 @torch.inference_mode()

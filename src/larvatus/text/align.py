@@ -74,6 +74,14 @@ class Alignment:
         low, high = _overlapping(self.spans, np.asarray([[start, end]]))[0].tolist()
         return range(low, high)
 
+    def marked_tokens_of_chars(self, start: int, end: int) -> range:
+        """The same with a lone mark of a space (`▁`) before them: it is of their word, and tells how that is cut."""
+        tokens, word = self.tokens_of_chars(start, end), self.words_of_chars(start, end).start
+        first = tokens.start
+        while first > 0 and self.words[first - 1] == word:
+            first -= 1
+        return range(first, tokens.stop)
+
     def words_of_chars(self, start: int, end: int) -> range:
         """Words that overlap the characters [start, end)."""
         low, high = _overlapping(self.word_spans, np.asarray([[start, end]]))[0].tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from larvatus.metrics.bootstrap import Interval, bootstrap
 from larvatus.tasks.evaluation.shown import Shown, Table
 
-__all__ = ["Resampling", "Shown", "Table", "mean_of", "number", "percent"]
+__all__ = ["Resampling", "Shown", "Table", "mean_of", "number", "percent", "span"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,11 @@ class Resampling:
         return self.of_sums(rows, lambda sums: sums[..., 0] / sums[..., 1])
 
     def of_sums(self, rows: npt.ArrayLike, score: Callable[[npt.NDArray[np.float64]], npt.ArrayLike]) -> Interval:
-        return bootstrap(rows, score, samples=self.samples, seed=self.seed)
+        """Of one example, which any sample would draw again, the interval is not known: NaN."""
+        interval = bootstrap(rows, score, samples=self.samples, seed=self.seed)
+        if len(np.asarray(rows)) > 1:
+            return interval
+        return replace(interval, low=math.nan, high=math.nan, deviation=math.nan)
 
 
 def mean_of(values: Sequence[float]) -> float:
@@ -39,8 +43,10 @@ def percent(interval: Interval) -> tuple[str, str]:
     """
     >>> percent(Interval(57.25, 54.8, 59.94, 1.3, 1000))
     ('57.2', '54.8 to 59.9')
+    >>> percent(Interval(100.0, math.nan, math.nan, math.nan, 1000))
+    ('100.0', '–')
     """
-    return f"{interval.value:.1f}", f"{interval.low:.1f} to {interval.high:.1f}"
+    return f"{interval.value:.1f}", span(interval, ".1f")
 
 
 def number(interval: Interval) -> tuple[str, str]:
@@ -48,4 +54,9 @@ def number(interval: Interval) -> tuple[str, str]:
     >>> number(Interval(-0.1234, -0.2, 0.01, 0.1, 1000))
     ('-0.123', '-0.200 to +0.010')
     """
-    return f"{interval.value:+.3f}", f"{interval.low:+.3f} to {interval.high:+.3f}"
+    return f"{interval.value:+.3f}", span(interval, "+.3f")
+
+
+def span(interval: Interval, form: str) -> str:
+    """One example has no interval, not one of no width."""
+    return "–" if math.isnan(interval.low) else f"{interval.low:{form}} to {interval.high:{form}}"

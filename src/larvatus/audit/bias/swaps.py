@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from larvatus.audit.bias.limits import SWAPS
-from larvatus.audit.bias.shown import Resampling, Shown, Table, number, percent
+from larvatus.audit.bias.shown import Resampling, Shown, Table, number, percent, span
 from larvatus.audit.bias.swap_words import Swapped, Swapper
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
@@ -103,7 +103,7 @@ class SwapResult:
                     f"{each.texts:,}",
                     *changed,
                     f"{each.moved.value:.3f}",
-                    f"{each.moved.low:.3f} to {each.moved.high:.3f}",
+                    span(each.moved, ".3f"),
                     *right,
                 )
             )

@@ -24,7 +24,7 @@ import numpy as np
 from msgspec import Struct
 
 from larvatus.arrays import Doubles
-from larvatus.audit.hidden_spans import HiddenSpan, read_spans, tokens_of
+from larvatus.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.audit.leaks.skew_normal import log2_tail
 from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, between
@@ -202,7 +202,7 @@ def _hidden(
     start = len(canaries.format.partition("{digits}")[0].replace("{name}", canary.name))
     spans = []
     for alignment in tokenizer.encode_many(texts):
-        tokens = tokens_of(alignment, start, start + canaries.digits)
+        tokens = alignment.marked_tokens_of_chars(start, start + canaries.digits)
         hidden = alignment.ids[tokens.start : tokens.stop]
         if not len(hidden) or (hidden == unknown).any():
             raise DataError(f"the vocabulary of {name} cannot spell secrets such as {canary.secret}: it has no digits")

@@ -5,9 +5,9 @@
 
     membership(model, members, held_out, reference=other).attacks["ratio"].area.value
 
-Losses are those of `energy.py`, over the same words for both models. Members and held-out texts must have been drawn at
-random from one source (`larvatus audit split`), else the figures measure how the sources differ: rules that never saw
-the model are put beside them (`blind.py`).
+Losses are those of `masked_loss.py`, over the same words for both models. Members and held-out texts must have been
+drawn at random from one source (`larvatus audit split`), else the figures measure how the sources differ: rules that
+never saw the model are put beside them (`blind.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from larvatus.arrays import Doubles
-from larvatus.audit.energy import Energies, EnergyOptions, energies
 from larvatus.audit.leaks.blind import blind
+from larvatus.audit.masked_loss import Energies, EnergyOptions, energies
 from larvatus.audit.tables import Shown, between, percent
 from larvatus.errors import DataError
 from larvatus.metrics.roc import Caught, Curve, curve

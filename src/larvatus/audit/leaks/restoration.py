@@ -20,7 +20,7 @@ import regex
 from msgspec import Struct
 
 from larvatus.arrays import Bools, Doubles
-from larvatus.audit.hidden_spans import HiddenSpan, read_spans, tokens_of
+from larvatus.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.audit.tables import Shown, between, percent, signed_between
 from larvatus.cloze.blanks import window
 from larvatus.cloze.predict import the_predictor
@@ -188,7 +188,7 @@ def _counts(
             for number, kind in enumerate(kinds):
                 places = once(block[offset], kind)
                 order = stream(options.seed, f"audit {kind}s", 0, first + offset).permutation(len(places))
-                hidden = (tokens_of(alignment, *places[place]) for place in order.tolist())
+                hidden = (alignment.marked_tokens_of_chars(*places[place]) for place in order.tolist())
                 fit = [each for each in hidden if _can_be_asked(model, alignment.ids, each, min(options.tokens, room))]
                 for each in fit[: options.spans]:
                     start, end = window(len(alignment), list(each), room)

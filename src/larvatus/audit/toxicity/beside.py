@@ -20,7 +20,7 @@ from larvatus.arrays import Doubles
 from larvatus.audit.bias.pairs import DIGITS, CrowsPair, score_crows
 from larvatus.audit.bias.reader import Reader
 from larvatus.audit.bias.shown import Resampling
-from larvatus.audit.energy import EnergyOptions, energies
+from larvatus.audit.masked_loss import EnergyOptions, energies
 from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, signed_between
 from larvatus.audit.toxicity.measure import LIMITS, Toxicity

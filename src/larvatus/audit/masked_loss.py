@@ -22,7 +22,6 @@ import torch
 from msgspec import Struct
 
 from larvatus.arrays import Doubles, Ints
-from larvatus.audit.hidden_spans import tokens_of
 from larvatus.batch import TokenBatch, edges, runs
 from larvatus.cloze.likelihood import find_reader
 from larvatus.cloze.predict import Predictor, the_predictor
@@ -155,7 +154,7 @@ def _masked(
     number: int, text: str, alignment: Alignment, model: Model, options: EnergyOptions, room: int
 ) -> Iterator[_Copy]:
     tokenizer, dress = model.tokenizer, model.tokenizer.frame.single
-    spans = [tokens_of(alignment, *span) for span in alignment.word_spans.tolist()]
+    spans = [alignment.marked_tokens_of_chars(*span) for span in alignment.word_spans.tolist()]
     for words in hidden_words(text, options):
         read = [spans[word] for word in words.tolist() if spans[word] and spans[word].stop <= room]
         places = np.unique(np.concatenate([np.empty(0, np.int64), *(np.arange(s.start, s.stop) for s in read)]))
