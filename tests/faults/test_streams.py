@@ -73,7 +73,7 @@ PRINTING = [
         "attention",
         "senses",
     ),
-    *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune", "audit", "serve"),
+    *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune", "audit", "serve", "studio"),
 ]
 
 
