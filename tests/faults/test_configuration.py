@@ -50,10 +50,10 @@ KNOWN_FLAGS = {
         "--no-compile --old --on-bad --out --overwrite --parallel --precision --quiet --rank-timeout --resume "
         "--save-every --seed --sentences --set --size --split --steps --tensorboard --text-field --valid --workers"
     ),
-    "larvatus studio": "--device --host --no-browser --port --quantise --runs --runtime --senses",
+    "larvatus studio": "--device --host --no-browser --port --quantise --runs --runtime --senses --wordnet",
     "larvatus serve": (
         "--batch-tokens --device --host --json --key-file --max-body --max-items --max-tokens --max-top --port "
-        "--quantise --queue --runtime --senses --threads --timeout"
+        "--quantise --queue --runtime --senses --threads --timeout --wordnet"
     ),
     "larvatus fill": ("--beam --device --joint --json --marginals --model --quantise --runtime --top --words-only"),
     "larvatus generate": (

@@ -98,7 +98,7 @@ class ServedModels:
         try:
             for model in (_sharing(model, encoders, passes) for model in models):
                 name = _free_name(Path(model.bundle.path).name or "model", served)
-                served[name] = _served(name, model, settings.senses)
+                served[name] = _served(name, model, settings)
             if settings.senses is not None and not any(model.senses for model in served.values()):
                 raise UsageError(
                     f"{settings.senses} holds sense vectors of none of these models; name the model they are of"
@@ -112,7 +112,7 @@ class ServedModels:
         """Serve one more. No route of the server does: the studio does, with what it has just taught itself."""
         encoders = dict(self.encoders)
         model = _sharing(model, encoders, self.passes)
-        added = _served(_free_name(Path(model.bundle.path).name or "model", self.models), model, None)
+        added = _served(_free_name(Path(model.bundle.path).name or "model", self.models), model)
         self.encoders = encoders
         self.models = {**self.models, added.name: added}
         return added
@@ -131,9 +131,9 @@ class ServedModels:
         self.passes.close()
 
 
-def _served(name: str, model: Model, senses: str | None) -> ServedModel:
+def _served(name: str, model: Model, settings: ServeSettings | None = None) -> ServedModel:
     can = tuple(operation.name for operation in OPERATIONS.values() if operation.lacks(model) is None)
-    return ServedModel(name, model, can, _standardisers(model), _senses(model, senses))
+    return ServedModel(name, model, can, _standardisers(model), _senses(model, settings))
 
 
 def _free_name(name: str, taken: Mapping[str, Any]) -> str:
@@ -147,13 +147,13 @@ def _standardisers(model: Model) -> dict[str, Standardiser]:
     return {name: standardiser for name, standardiser in loaded.items() if standardiser is not None}
 
 
-def _senses(model: Model, directory: str | None) -> SenseTagger | None:
+def _senses(model: Model, settings: ServeSettings | None) -> SenseTagger | None:
     """A tagger with the sense vectors, if they were made with this model."""
-    if directory is None:
+    if settings is None or settings.senses is None:
         return None
-    if SenseInventory.load(directory).origin.model != model.fingerprint:
+    if SenseInventory.load(settings.senses).origin.model != model.fingerprint:
         return None
-    return model.senses(directory)
+    return model.senses(settings.senses, wordnet=settings.wordnet)
 
 
 def _sharing(model: Model, encoders: dict[str, Encoder], passes: Passes) -> Model:

@@ -33,6 +33,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """File of keys, one a line: requests without one are refused (Authorization: Bearer KEY)."""
     senses: Annotated[str | None, Flag("--senses", metavar="DIR")] = None
     """Sense vectors of larvatus senses build, for /v1/senses to name WordNet's senses."""
+    wordnet: Annotated[str | None, Flag("--wordnet", metavar="DIR")] = None
+    """The folder of WordNet's files, for --senses; by default Debian's."""
     max_body: Annotated[Bytes, Flag("--max-body", panel=LIMITS)] = 4 * 2**20
     """Bytes of a request's body."""
     max_items: Annotated[Most, Flag("--max-items", panel=LIMITS)] = 256

@@ -29,6 +29,8 @@ class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Training folders for Runs; what Learn makes is saved there, too."""
     senses: Annotated[str | None, Flag("--senses", metavar="DIR")] = None
     """Sense vectors of larvatus senses build, for Senses to name WordNet's senses."""
+    wordnet: Annotated[str | None, Flag("--wordnet", metavar="DIR")] = None
+    """The folder of WordNet's files, for --senses; by default Debian's."""
     no_browser: bool = False
     """Print the address alone; open no browser."""
 
@@ -42,7 +44,7 @@ class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def serve(self) -> ServeSettings:
-        return ServeSettings(host=self.host, port=self.port, senses=self.senses)
+        return ServeSettings(host=self.host, port=self.port, senses=self.senses, wordnet=self.wordnet)
 
     @property
     def folders(self) -> Folders:

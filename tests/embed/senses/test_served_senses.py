@@ -20,19 +20,21 @@ TEXTS = ("the *bank* of the river", "your *bank* was wide", "please *turn*")
 
 
 @pytest.fixture
-def directory(model: Any, semcor: Path, wordnet_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("larvatus.embed.senses.wordnet.DEBIAN", wordnet_folder)
+def directory(model: Any, semcor: Path, wordnet_folder: Path, tmp_path: Path) -> Path:
     build_senses(model, semcor, out=tmp_path / "senses", wordnet=wordnet_folder)
     return tmp_path / "senses"
 
 
-def test_each_marked_word_gets_the_sense_that_the_tagger_gives(model: Any, directory: Path) -> None:
-    server = Server.of([model], ServeSettings(senses=str(directory), threads=2))
+def test_each_marked_word_gets_the_sense_that_the_tagger_gives(
+    model: Any, directory: Path, wordnet_folder: Path
+) -> None:
+    settings = ServeSettings(senses=str(directory), wordnet=str(wordnet_folder), threads=2)
+    server = Server.of([model], settings)
     try:
         answer = server.answer_now(OPERATIONS["senses"], SensesBody(texts=TEXTS))
     finally:
         server.close()
-    tagger = model.senses(directory)
+    tagger = model.senses(directory, wordnet=wordnet_folder)
     for told, text in zip(answer["instances"], TEXTS, strict=True):
         words = [word for word in tagger.tag(text.replace("*", "")) if word.start == told["start"]]
         expected = words[0].key if words else None
