@@ -49,6 +49,11 @@ def test_words_are_the_fields_and_examples_are_python(page: Path) -> None:
         ast.parse(example)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_marks_of_a_merge_are_left(page: Path) -> None:
+    assert not [line for line in page.read_text(encoding="utf-8").splitlines() if line[:7] in ("<" * 7, ">" * 7)]
+
+
 def test_the_front_page_is_short_and_every_page_is_in_the_index_and_on_the_site() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
     index = (DOCS / "index.md").read_text(encoding="utf-8")
