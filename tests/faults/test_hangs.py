@@ -64,7 +64,9 @@ def started(arguments: list[Any], **more: Any) -> Iterator[subprocess.Popen[str]
     try:
         yield process
     finally:
-        process.kill()
+        for pid in [process.pid, *children(process.pid)]:  # a stopped child would keep the pipes open
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.communicate()
 
 
@@ -143,8 +145,12 @@ def test_76_sigterm_while_a_loader_worker_does_not_answer_saves_and_exits_75(
 
 @pytest.mark.proof
 def test_76_a_stopped_loader_worker_is_named_within_a_minute(prepared: Prepared, tmp_path: Path) -> None:
-    with started(command(prepared, tmp_path / "run", steps=1_000_000, workers=1), stdout=subprocess.DEVNULL) as run:
+    out = tmp_path / "run"
+    with started(command(prepared, out, steps=1_000_000, workers=1), stdout=subprocess.DEVNULL) as run:
         worker = first_child(run)
+        while not (out / "metrics.jsonl").exists():  # a worker that is stopped while it is born is no worker yet
+            assert run.poll() is None, run.communicate()
+            time.sleep(0.02)
         os.kill(worker, signal.SIGSTOP)
         begun = time.monotonic()
         said = run.communicate(timeout=120)[1]
