@@ -10,8 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from larvatus.cli.from_struct import Panel, docstrings, from_structs
+from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.errors import UsageError
+from larvatus.field_words import field_words
 from larvatus.flags import Flag
 from larvatus.ranges import Clip, Run, Seed, Share, Steps, check_ranges
 
@@ -116,8 +117,8 @@ def test_help_is_the_docstrings_in_panels():
 
 
 def test_docstrings_of_a_class_and_of_what_it_extends():
-    assert docstrings(Chosen)["seed"] == "All randomness follows from it."
-    assert "dropout" not in docstrings(Chosen)
+    assert field_words(Chosen)["seed"] == "All randomness follows from it."
+    assert "dropout" not in field_words(Chosen)
 
 
 def test_one_name_for_two_fields_is_refused_when_the_command_is_made():

@@ -18,11 +18,9 @@ checked against their ranges by the flag's name before the struct sees them.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 import inspect
-import itertools
 import sys
 import types
 import typing
@@ -36,6 +34,7 @@ from rich.markup import escape
 
 from larvatus.cli.numbers import within
 from larvatus.errors import UsageError
+from larvatus.field_words import field_words
 from larvatus.flags import PANEL_OF_STRUCT, Flag
 from larvatus.ranges import Range, ranges_of
 
@@ -144,7 +143,7 @@ def settings_of(kind: type[msgspec.Struct], panel: Panel | None = None, prefix: 
     """A struct's fields as parameters, those of structs within it too."""
     panel = panel or Panel()
     hints = get_type_hints(kind, include_extras=True)
-    help = {**docstrings(kind), **panel.help}
+    help = {**field_words(kind), **panel.help}
     for each in msgspec.structs.fields(kind):
         hint = hints[each.name]
         flag = _marker(hint, Flag) or Flag()
@@ -202,35 +201,6 @@ def _made(kind: type[msgspec.Struct], tree: Mapping[str, Any]) -> Any:
 
 
 @functools.cache
-def docstrings(kind: type) -> Mapping[str, str]:
-    """What the source says below each field of a class, the classes that it extends included; on one line each."""
-    said: dict[str, str] = {}
-    for owner in reversed(kind.__mro__):
-        module = sys.modules.get(owner.__module__)
-        try:
-            tree = _tree(module)
-        except (OSError, TypeError, AttributeError):  # no source, as in a frozen program: options without help
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and node.name == owner.__name__:
-                said |= _of_class(node)
-    return types.MappingProxyType(said)
-
-
-@functools.cache
-def _tree(module: Any) -> ast.Module:
-    return ast.parse(inspect.getsource(module))
-
-
-def _of_class(node: ast.ClassDef) -> dict[str, str]:
-    said = {}
-    for line, below in itertools.pairwise(node.body):
-        words = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(words, str):
-            said[line.target.id] = " ".join(words.split())
-    return said
-
-
 def _info(flag: Flag, names: str, help: str, panel: str | None, limits: Range | None) -> Any:
     more: dict[str, Any] = {} if panel is None else {"rich_help_panel": panel}
     if limits is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from larvatus.serve.field_words import field_words
+from larvatus.field_words import field_words
 from larvatus.serve.operations.registry import OPERATIONS, AnyOperation
 from larvatus.version import VERSION
 

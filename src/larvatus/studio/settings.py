@@ -13,8 +13,8 @@ from msgspec import Struct
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.ranges import check_ranges
+from larvatus.serve.binding import is_loopback
 from larvatus.serve.settings import Port, ServeSettings
-from larvatus.studio.addresses import is_here
 from larvatus.studio.folders import Folders
 
 
@@ -36,7 +36,7 @@ class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
-        if not is_here(self.host):
+        if not is_loopback(self.host):
             raise UsageError(
                 f"--host {self.host} can be reached from other machines, and the studio trains and reads files for "
                 "whoever reaches it; leave it at 127.0.0.1, and from elsewhere use: ssh -L 8311:127.0.0.1:8311 HOST"
