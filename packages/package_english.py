@@ -1,6 +1,10 @@
 """From a trained run to the packaged English model: int8 weights, a card with a datasheet, and what rounding cost.
 
     python packages/package_english.py runs/english --data DATA --valid DATA/text/en_wiki.valid.txt.xz
+    python packages/package_english.py int8 --trained metrics.jsonl --data DATA --valid …      # weights rounded before
+
+The second is for weights that were trained elsewhere and came back in int8 (`larvatus convert`): what they scored
+before is then the last score of the run itself, on the same text, with the same masks.
 
 DATA is where the files of `english_sources.toml` lie: their sizes, words and hashes go into the card; list there what
 the run has read, no more. The directory is written to src/larvatus_english/model, which the wheel of larvatus carries.
@@ -10,16 +14,22 @@ Weights that change too much, a directory that is too large, or a manifest that 
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import shutil
 import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import larvatus as lv
-from larvatus.bundle.convert import Converted, convert_bundle
+from larvatus.bundle.convert import convert_bundle
 from larvatus.bundle.directory import load_bundle, read_card
+from larvatus.bundle.rewriting import card_state, write_card
+from larvatus.bundle.weights import find_weights
 from larvatus.errors import ArtefactError
 from larvatus.files import sha256
 from larvatus.text.readers import read_documents
@@ -59,9 +69,8 @@ lv.load().fill("Paris is the [MASK] of France.")
 
 ## As shipped
 
-Matrices are int8 with a float32 scale a row, and are read as float32: {mebibytes:.1f} MiB of weights, rounded by
-{lost.error:.2%} of their norm (at most {lost.worst_error:.2%}, `{lost.worst}`). Held-out text (`{valid}`,
-{before.tokens:,} tokens, fixed masks):
+Matrices are int8 with a float32 scale a row, and are read as float32: {mebibytes:.1f} MiB of weights{moved}.
+Held-out text (`{valid}`, {before.tokens:,} tokens, rows of {before.length}, the same masks):
 
 | weights | masked loss | masked accuracy |
 | --- | ---: | ---: |
@@ -91,11 +100,20 @@ class Measured:
     loss: float
     accuracy: float
     tokens: int
+    length: int
 
     @classmethod
-    def of(cls, model: str | Path, valid: str, tokens: int) -> Measured:
+    def of(cls, model: Path, valid: str, tokens: int) -> Measured:
         (row,) = lv.evaluate(model, corpus=valid, tokens=tokens).rows()
-        return cls(row["loss"], row["accuracy"], row["tokens"])
+        return cls(row["loss"], row["accuracy"], row["tokens"], last_length(model))
+
+    @classmethod
+    def last_of(cls, metrics: Path, length: int) -> Measured:
+        """What a run scored at its end, by its own metrics."""
+        rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+        final = next(row for row in rows if row["kind"] == "final" and row["length"] == length)
+        scores = final["scores"]["masked-lm"]
+        return cls(scores["loss"], scores["accuracy"], final["tokens"], length)
 
 
 def source_rows(sources: list[dict[str, str]], data: Path) -> list[str]:
@@ -112,21 +130,18 @@ def source_rows(sources: list[dict[str, str]], data: Path) -> list[str]:
     return rows
 
 
-def card_of(run: Path, valid: str, sources: dict[str, Any], data: Path, *, done: Converted, scores: Any) -> str:
+def card_of(rounded: Path, valid: str, sources: dict[str, Any], data: Path, *, moved: str, scores: Any) -> str:
     """The README.md of the packaged model."""
     before, after = scores
-    bundle = load_bundle(run)
-    parameters = sum(parameter.numel() for parameter in bundle.network.parameters())
-    lost = done.reconstruction
-    assert lost is not None
+    bundle = load_bundle(rounded)
     own = re.sub(r"\A---\n.*?\n---\n", "", read_card(bundle), flags=re.DOTALL)  # the front matter
     own = re.sub(r"^#", "###", own, flags=re.MULTILINE)
-    own = re.sub(r"^#+ How to use it\n.*?(?=^#)", "", own, flags=re.DOTALL | re.MULTILINE)
+    own = re.sub(r"^#+ How to use it\n.*?(?=^<!--|^#)", "", own, flags=re.DOTALL | re.MULTILINE)
     return CARD.format(
         licence=sources["weights_licence"],
-        parameters=parameters,
-        mebibytes=done.bytes / 2**20,
-        lost=lost,
+        parameters=sum(parameter.numel() for parameter in bundle.network.parameters()),
+        mebibytes=sum(path.stat().st_size for path in find_weights(rounded)) / 2**20,
+        moved=moved,
         valid=Path(valid).name,
         before=before,
         after=after,
@@ -134,6 +149,28 @@ def card_of(run: Path, valid: str, sources: dict[str, Any], data: Path, *, done:
         unfit="\n".join(f"- {line}" for line in UNFIT),
         own=own.strip(),
     )
+
+
+def last_length(model: Path) -> int:
+    """Of the rows of the last phase, in which held-out text is read."""
+    recipe = load_bundle(model).recipe
+    assert recipe is not None
+    return int(recipe["phases"][-1]["length"])
+
+
+def rounded_from(run: Path, out: Path) -> str:
+    """Write a run in int8; what that did to the weights."""
+    lost = convert_bundle(run, out, dtype="int8").reconstruction
+    assert lost is not None
+    return f", rounded by {lost.error:.2%} of their norm (at most {lost.worst_error:.2%}, `{lost.worst}`)"
+
+
+def place(rounded: Path, out: Path, card: str) -> None:
+    """The directory as it is shipped: card and claims anew, all else as it is."""
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(rounded, out)
+    (out / "README.md").write_text(card, encoding="utf-8")
+    write_card(out, [msgspec.structs.replace(claim, model="") for claim in card_state(out).claims])
 
 
 def check(directory: Path) -> int:
@@ -155,21 +192,27 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1_048_576, help="of the held-out text to read")
     parser.add_argument("--sources", type=Path, default=HERE / "english_sources.toml")
     parser.add_argument("--out", type=Path, default=PLACE)
+    parser.add_argument("--trained", type=Path, help="metrics.jsonl of the run: its weights are in int8 already")
     given = parser.parse_args()
     sources = tomllib.loads(given.sources.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
-        trial = Path(folder) / "int8"
-        done = convert_bundle(given.run, trial, dtype="int8")
-        check(trial)
-        scores = [Measured.of(model, given.valid, given.tokens) for model in (given.run, trial)]
-    if scores[0].accuracy - scores[1].accuracy > MOST_LOST:
-        raise ArtefactError(f"rounding cost {scores[0].accuracy - scores[1].accuracy:.4f} of masked accuracy")
-    card = card_of(given.run, given.valid, sources, given.data, done=done, scores=scores)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    convert_bundle(given.run, given.out, dtype="int8", overwrite=True, card=card)
+        rounded = given.run if given.trained else Path(folder) / "int8"
+        moved = "" if given.trained else rounded_from(given.run, rounded)
+        check(rounded)
+        after = Measured.of(rounded, given.valid, given.tokens)
+        before = (
+            Measured.last_of(given.trained, after.length)
+            if given.trained
+            else Measured.of(given.run, given.valid, given.tokens)
+        )
+        if before.accuracy - after.accuracy > MOST_LOST or before.tokens != after.tokens:
+            raise ArtefactError(f"before rounding {before}, after {after}")
+        scores = (before, after)
+        place(rounded, given.out, card_of(rounded, given.valid, sources, given.data, moved=moved, scores=scores))
     size = check(given.out)
-    accuracy = " as trained, ".join(f"{score.accuracy:.4f}" for score in scores)
-    print(f"{given.out}: {size / 2**20:.1f} MiB; masked accuracy {accuracy} as shipped")
+    print(
+        f"{given.out}: {size / 2**20:.1f} MiB; masked accuracy {before.accuracy:.4f}, as shipped {after.accuracy:.4f}"
+    )
 
 
 if __name__ == "__main__":

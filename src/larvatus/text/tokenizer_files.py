@@ -206,7 +206,7 @@ def write(directory: Path, stored: Stored, *, special: Mapping[str, str]) -> Non
     with saying_what_is_full(directory):
         directory.mkdir(parents=True, exist_ok=True)
     library, counts = stored.library, stored.counts
-    write_text(directory / "tokenizer.json", library.to_str(pretty=True))
+    write_text(directory / "tokenizer.json", library.to_str())
     roles = {f"{role}_token": name for role, name in special.items() if name}
     config = {"tokenizer_class": "PreTrainedTokenizerFast"} | stored.config | roles
     write_json(directory / "tokenizer_config.json", config)

@@ -1,0 +1,72 @@
+"""The English model as it is shipped: it is whole, small enough, and knows some English. Larger claims: its card."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import larvatus as lv
+from larvatus.bundle import manifest as manifests
+from larvatus.bundle.packaged import packaged_model
+from larvatus.bundle.rewriting import card_state
+
+DIRECTORY = packaged_model()
+assert DIRECTORY is not None, "the clone carries it"
+
+
+@pytest.fixture(scope="module")
+def english() -> lv.Model:
+    return lv.load(device="cpu")
+
+
+def test_it_is_whole_and_no_larger_than_35_mib():
+    manifest = manifests.read_manifest(DIRECTORY)
+    manifests.verify(DIRECTORY, manifest)
+    assert sum(path.stat().st_size for path in DIRECTORY.iterdir()) <= 35 * 2**20
+    assert {path.name for path in DIRECTORY.iterdir()} == {*manifest.files, "larvatus.json"}
+
+
+def test_its_card_says_what_its_claims_are_and_names_no_path_of_a_machine():
+    state = card_state(DIRECTORY)
+    assert state.rendered
+    assert not state.edited
+    for text in (state.text, json.dumps(state.manifest.lineage), json.dumps(state.manifest.recipe)):
+        assert not re.search(r"(?<![\w.:/])/(tmp|work|home|root|Users)/", text)
+    for heading in ("As shipped", "Datasheet", "What it is not fit for"):
+        assert f"## {heading}\n" in state.text
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("Paris is the [MASK] of France.", "capital"),
+        ("The opposite of hot is [MASK].", "cold"),
+        ("He was born in London, the capital of [MASK].", "England"),
+        ("The dogs in the garden [MASK] barking.", "were"),
+        ("She has lived there [MASK] 1990.", "since"),
+        ("The keys to the cabinet [MASK] on the table.", "are"),
+    ],
+)
+def test_it_fills_plain_blanks(english, text, word):
+    assert word in [fill.token.strip() for fill in english.fill(text, top=5)]
+
+
+def test_a_sentence_is_more_likely_than_its_words_in_another_order(english):
+    good, bad = english.score(["The children were playing in the garden.", "The garden the in were playing children."])
+    assert good.total > bad.total
+
+
+def test_two_senses_of_a_word_lie_apart(english):
+    texts = [
+        "She sat on the *bank* of the river and watched the water.",
+        "The boat lay at the muddy *bank* of the stream.",
+        "The *bank* raised its rates on loans and savings.",
+        "He opened an account at the *bank* in the city.",
+    ]
+    cosines = np.asarray(english.similarities(texts).matrix)
+    within = [cosines[0, 1], cosines[2, 3]]
+    between = [cosines[a, b] for a in (0, 1) for b in (2, 3)]
+    assert min(within) > max(between)
