@@ -14,6 +14,8 @@ from larvatus.errors import UsageError
 from larvatus.regular_files import is_there
 
 PACKAGE, FOLDER = "larvatus_english", "model"
+NAME = "english"
+"""What it is called where models have names: its folder would say nothing."""
 HELP = "the packaged English model"
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import torch
 
-from larvatus.bundle.packaged import packaged_model
+from larvatus.bundle.packaged import NAME, packaged_model
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.tagger import SenseTagger
 from larvatus.embed.standardise.standardise import FOLDER, SUFFIX, Standardiser
@@ -59,7 +59,6 @@ class ServedModel:
     def describe(self) -> dict[str, Any]:
         """A line of /v1/models."""
         model, path = self.model, Path(self.model.bundle.path)
-        packaged = packaged_model()
         described: dict[str, Any] = {
             "name": self.name,
             "path_name": path.name,
@@ -71,7 +70,7 @@ class ServedModel:
             "parameters": sum(p.numel() for p in model.network.parameters()) + int8_weights(model.network),
             "standardisers": sorted(self.standardisers),
             "mask": model.tokenizer.special.mask if "fill" in self.can else None,
-            "packaged": packaged is not None and path.resolve() == packaged.resolve(),
+            "packaged": _is_packaged(path),
             "card": (path / "README.md").is_file(),
         }
         return described if self.labels is None else {**described, "labels": self.labels}
@@ -97,7 +96,7 @@ class ServedModels:
         served: dict[str, ServedModel] = {}
         try:
             for model in (_sharing(model, encoders, passes) for model in models):
-                name = _free_name(Path(model.bundle.path).name or "model", served)
+                name = _free_name(_name_of(model), served)
                 served[name] = _served(name, model, settings)
             if settings.senses is not None and not any(model.senses for model in served.values()):
                 raise UsageError(
@@ -112,7 +111,7 @@ class ServedModels:
         """Serve one more. No route of the server does: the studio does, with what it has just taught itself."""
         encoders = dict(self.encoders)
         model = _sharing(model, encoders, self.passes)
-        added = _served(_free_name(Path(model.bundle.path).name or "model", self.models), model)
+        added = _served(_free_name(_name_of(model), self.models), model)
         self.encoders = encoders
         self.models = {**self.models, added.name: added}
         return added
@@ -134,6 +133,16 @@ class ServedModels:
 def _served(name: str, model: Model, settings: ServeSettings | None = None) -> ServedModel:
     can = tuple(operation.name for operation in OPERATIONS.values() if operation.lacks(model) is None)
     return ServedModel(name, model, can, _standardisers(model), _senses(model, settings))
+
+
+def _is_packaged(path: Path) -> bool:
+    packaged = packaged_model()
+    return packaged is not None and path.resolve() == packaged.resolve()
+
+
+def _name_of(model: Model) -> str:
+    path = Path(model.bundle.path)
+    return NAME if _is_packaged(path) else path.name or "model"
 
 
 def _free_name(name: str, taken: Mapping[str, Any]) -> str:

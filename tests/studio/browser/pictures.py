@@ -1,15 +1,16 @@
 """The pictures of docs/studio.md, taken of a studio that runs: each view in a state that shows what it is for.
 
-    larvatus studio runs/words minilm spans --no-browser          # prints the address
-    python -m tests.studio.browser.pictures 'http://127.0.0.1:8311/studio/?token=…' docs/pictures words minilm spans
+    larvatus studio src/larvatus_english/model spans --no-browser          # prints the address
+    python -m tests.studio.browser.pictures 'http://127.0.0.1:8311/studio/?token=…' docs/pictures english spans [fill …]
 
-The models are one that fills blanks, one with good vectors, and one that finds spans.
+The models are one that fills blanks, and one that finds spans; without names of views, all of them.
 """
 
 from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -25,16 +26,20 @@ PATIENCE_MS = 120_000
 View = tuple[str, dict[str, Any], str]
 
 
-def views(words: str, vectors: str, spans: str) -> list[View]:
+def views(words: str, spans: str) -> list[View]:
     """Name, parameters, and what is there when it is drawn."""
     return [
-        ("fill", {"model": words, "text": "The function returns a list of strings.", "blanks": "4"}, ".bar-row"),
-        ("inside", {"model": vectors}, ".lines-to"),
-        ("senses", {"model": vectors, "clusters": 2, "at": 1}, ".near-row"),
-        ("compare", {"model": vectors}, ".cosines"),
-        ("label", {"model": spans, "text": "please river bank was wide and the river was deep"}, ".bracketed"),
-        ("learn", {"model": words, "epochs": 20, "rate": 0.001}, "text=Choose a file"),
-        ("runs", {"runs": words}, ".js-plotly-plot .scatterlayer"),
+        ("fill", {"model": words, "text": "The keys to the cabinet are on the table.", "blanks": "5"}, ".bar-row"),
+        ("inside", {"model": words}, ".lines-to"),
+        ("senses", {"model": words, "clusters": 2, "at": 1}, ".near-row"),
+        ("compare", {"model": words}, ".cosines"),
+        (
+            "label",
+            {"model": spans, "text": "The mayor of Paris met the owners of the old bank near the river on Monday."},
+            ".bracketed",
+        ),
+        ("learn", {"model": words, "epochs": 3, "rate": 0.0005}, "text=Choose a file"),
+        ("runs", {"runs": spans}, ".js-plotly-plot .scatterlayer"),
         ("card", {"model": words}, "article.prose"),
     ]
 
@@ -56,10 +61,12 @@ def small(png: bytes) -> bytes:
     return out.getvalue()
 
 
-def take(address: str, out: Path, *models: str) -> None:
+def take(address: str, out: Path, models: tuple[str, str], only: Collection[str]) -> None:
     with started_chromium() as browser:
         page = browser.new_page(viewport=WINDOW, reduced_motion="reduce", color_scheme="light")
         for name, params, drawn in views(*models):
+            if only and name not in only:
+                continue
             page.emulate_media(color_scheme="dark" if name == "inside" else "light")
             page.goto("about:blank")
             page.goto(f"{address}#/{name}?{urlencode(params)}")
@@ -73,4 +80,4 @@ def take(address: str, out: Path, *models: str) -> None:
 
 
 if __name__ == "__main__":
-    take(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
+    take(sys.argv[1], Path(sys.argv[2]), (sys.argv[3], sys.argv[4]), sys.argv[5:])
