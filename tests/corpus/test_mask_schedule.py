@@ -121,11 +121,11 @@ def test_held_out_text_has_the_last_share_at_any_time_and_without_a_schedule_not
 def test_shares_begin_and_end_as_the_recipe_says() -> None:
     assert [DOWN.at(place).rate for place in (0.0, 0.4, 1.0)] == pytest.approx([0.4, 0.3, 0.15])
     assert share_at(0.25, first=0.4, last=0.2, path="cosine") == pytest.approx(0.2 + 0.1 * (1 + math.sqrt(0.5)))
-    recipe = read_recipe("modern", settings=["corruption.first_rate=0.4", "corruption.rate=0.15"])
+    recipe = read_recipe("roberta", settings=["corruption.first_rate=0.4", "corruption.rate=0.15"])
     assert recipe_table(recipe)["corruption"]["first_rate"] == 0.4
     assert recipe.most_words_per_token == 0.4  # what a compiled step has room for
     assert recipe.words_per_token == pytest.approx(0.275)
-    assert not {"first_rate", "path"} & recipe_table(read_recipe("modern"))["corruption"].keys()
+    assert not {"first_rate", "path"} & recipe_table(read_recipe("bert"))["corruption"].keys()
     with pytest.raises(RecipeError, match=r"set corruption.first_rate, too"):
         MaskingConfig(path="cosine")
     with pytest.raises(RecipeError, match=r"corruption.first_rate = 0.9 is more than spans"):

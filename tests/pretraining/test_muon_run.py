@@ -41,6 +41,6 @@ def test_a_run_stopped_in_its_first_phase_ends_as_if_it_had_gone_on(
 
 
 def test_going_on_from_a_model_slows_the_matrices_as_it_slows_the_rest() -> None:
-    table = recipe_table(read_recipe("modern", settings=["optimizer.type=muon"]))
+    table = recipe_table(read_recipe("modern"))
     assert "rate 0.0008 → 0.0001" in _gentler(table)
     assert table["optimizer"]["muon_rate"] == pytest.approx(0.02 / 8)

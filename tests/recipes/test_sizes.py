@@ -49,8 +49,9 @@ def test_sizes_that_nobody_published_have_a_small_epsilon_and_a_batch_for_one_ma
         if (name, size) not in PUBLISHED:
             assert recipe.optimizer.epsilon <= 1e-8, size  # 1e-6 is not small beside the gradients of small models
             assert recipe.model.init > 0.02 or name == "t5", size  # whose deviations follow from the width
-        assert recipe.batch <= 256, size
-        assert recipe.optimizer.type == ("adafactor" if name == "t5" else "adamw"), size
+        assert recipe.batch * recipe.phases[0].length <= 256 * 512, size
+        if name != "modern":
+            assert recipe.optimizer.type == ("adafactor" if name == "t5" else "adamw"), size
 
 
 @pytest.mark.parametrize("name", recipe_names())

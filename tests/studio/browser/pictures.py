@@ -38,7 +38,7 @@ def views(words: str, spans: str) -> list[View]:
             {"model": spans, "text": "The mayor of Paris met the owners of the old bank near the river on Monday."},
             ".bracketed",
         ),
-        ("learn", {"model": words, "epochs": 12, "rate": 0.0003}, "text=Choose a file"),
+        ("learn", {"model": words, "epochs": 8, "rate": 0.0001}, "text=Choose a file"),
         ("runs", {"runs": spans}, ".js-plotly-plot .scatterlayer"),
         ("card", {"model": words}, "article.prose"),
     ]
