@@ -42,7 +42,7 @@ RECIPES = {
     "roberta": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
     "spanbert": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
     "albert": (*SMALL, "phases.0.length=32", "model.max_positions=64", "optimizer.type=adamw"),
-    "modern": (*SMALL, "phases.0.length=32", "phases.1.length=64", "model.max_positions=64", "optimizer.type=adamw"),
+    "modern": (*SMALL, "phases.0.length=32", "phases.1.length=64", "model.max_positions=64"),
     "t5": (*SMALL, "phases.0.length=32", "model.max_positions=64", "optimizer.type=adamw"),
     "xlnet": (*SMALL, "phases.0.length=32", "model.max_positions=64"),
     "elmo": (

@@ -47,7 +47,7 @@ def alone(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> tuple
     folder = tmp_path_factory.mktemp("alone")
     runs = {
         name: pretrain(Ranks(), order(name, folder / name, prepared, save_every=SAVED))
-        for name in ("bert", "electra", "gpt")
+        for name in ("bert", "electra", "gpt", "modern")
     }
     return folder, runs
 
@@ -75,6 +75,7 @@ def two(
             "bert", folder / "sharded", prepared, parallel="shard", save_every=SAVED, valid=True, evaluate_every=3
         ),
         "electra sharded": order("electra", folder / "electra", prepared, parallel="shard"),
+        "modern sharded": order("modern", folder / "modern", prepared, parallel="shard", save_every=SAVED),
         "gpt": order("gpt", folder / "gpt", prepared, parallel="replicate"),
         "on": order("bert", folder / "on", prepared, parallel="shard", resume=True),
     }
@@ -83,7 +84,7 @@ def two(
     return folder, {**result, "runs": dict(zip(runs, result["runs"], strict=True))}
 
 
-@pytest.mark.parametrize("name", ["bert", "bert sharded", "electra sharded", "gpt"])
+@pytest.mark.parametrize("name", ["bert", "bert sharded", "electra sharded", "gpt", "modern sharded"])
 def test_two_processes_learn_what_one_does(alone: Any, two: Any, name: str) -> None:
     expected, run = alone[1][name.partition(" ")[0]]["losses"], two[1]["runs"][name]
     assert len(expected) == STEPS
@@ -110,10 +111,10 @@ def test_directories_are_those_of_one_process(alone: Any, two: Any) -> None:
 
 
 def test_one_process_goes_on_with_a_run_of_two(alone: Any, two: Any, prepared: Prepared, tmp_path: Path) -> None:
-    for name in ("bert", "sharded"):
+    for name, recipe in (("bert", "bert"), ("sharded", "bert"), ("modern", "modern")):
         back = back_at(two[0] / name, SAVED, tmp_path / name)
-        run = pretrain(Ranks(), order("bert", back, prepared, resume=True, valid=name == "sharded"))
-        assert run["losses"] == pytest.approx(alone[1]["bert"]["losses"][SAVED:], rel=1e-5)
+        run = pretrain(Ranks(), order(recipe, back, prepared, resume=True, valid=name == "sharded"))
+        assert run["losses"] == pytest.approx(alone[1][recipe]["losses"][SAVED:], rel=1e-5)
 
 
 def test_two_processes_go_on_with_a_run_of_one(alone: Any, two: Any) -> None:
@@ -149,7 +150,7 @@ def test_weights_are_sharded_where_memory_is_short_on_any_rank(two: Any) -> None
 
 def test_what_cannot_be_sharded_is_refused_in_one_line() -> None:
     model = torch.nn.Linear(2, 2)
-    with pytest.raises(UsageError, match=r"works with optimizer.type = adamw, not lamb; give --parallel replicate"):
+    with pytest.raises(UsageError, match=r"optimizer.type = adamw or muon, not lamb; give --parallel replicate"):
         chosen("shard", ranks=Ranks(0, 2), model=model, optimizer="lamb", device="cpu")
     recipe = read_recipe("bert", size="tiny")
     with pytest.raises(UsageError, match=r"--parallel is one of auto, replicate, shard, not 'both'"):

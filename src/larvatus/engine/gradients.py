@@ -38,6 +38,11 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
+def part_here(tensor: Tensor) -> Tensor:
+    """What of a tensor lies on this rank: its part, which shares memory with it, or all of it."""
+    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined, no-any-return]
+
+
 class Gradients(Protocol):
     """What a step asks of the gradients of its parameters."""
 

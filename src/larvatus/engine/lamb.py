@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from larvatus.engine.gradients import part_here
+
 
 class Lamb(Optimizer):
     """Groups with `adapt` have the ratio, those without it take the steps of Adam."""
@@ -65,10 +67,11 @@ class Lamb(Optimizer):
 
     def _update(self, group: dict[str, Any], weights: list[Tensor]) -> None:
         sound = self._sound(weights[0])
-        gradients = [weight.grad.masked_fill(~sound, 0.0) for weight in weights if weight.grad is not None]
-        updates = self._adam(group, weights, gradients, sound)
+        grads = [part_here(weight.grad) for weight in weights if weight.grad is not None]
+        updates = self._adam(group, weights, [gradient.masked_fill(~sound, 0.0) for gradient in grads], sound)
+        parts = [part_here(weight) for weight in weights]
         if group["weight_decay"]:
-            torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
+            torch._foreach_add_(updates, parts, alpha=group["weight_decay"])
         if group["adapt"]:
             matrices = [part for weight in weights for part in weight.chunk(self.stacked.get(weight, 1))]
             steps = [
@@ -79,7 +82,7 @@ class Lamb(Optimizer):
             torch._foreach_mul_(steps, _ratios(matrices, steps))  # the parts are views of the updates
         for update in updates:
             update.masked_fill_(~sound, 0.0)
-        torch._foreach_add_(weights, updates, alpha=-group["lr"])
+        torch._foreach_add_(parts, updates, alpha=-group["lr"])
 
     def _sound(self, like: Tensor) -> Tensor:
         """Whether to step at all: a truth value that stays on the device."""
@@ -92,7 +95,7 @@ class Lamb(Optimizer):
     ) -> list[Tensor]:
         """m̂ / (√v̂ + ε) for each weight; its moments move on, unless the step is not sound."""
         states = [self._state(weight) for weight in weights]
-        first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        first, second = ([part_here(state[name]) for state in states] for name in ("exp_avg", "exp_avg_sq"))
         steps = [state["step"] for state in states]
         torch._foreach_add_(steps, [sound.to(steps[0].dtype)] * len(steps))  # to one tensor it would wait for the GPU
         count = steps[0].clamp(min=1)  # one for all: the weights of a run are updated together

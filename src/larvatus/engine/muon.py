@@ -15,7 +15,9 @@ halves of a gated layer), each is made orthogonal by itself. Matrices of one sha
 batch: in bfloat16 on CUDA, as published, and in the precision of the weights elsewhere.
 
 Groups without `muon` (embeddings, heads, norms, biases) take the steps of AdamW, which are those of `lamb.py` without
-its ratio. Where `found_inf` is set to 1, a step changes nothing at all, as there. Nothing here waits for a GPU.
+its ratio. Weights that are sharded over ranks are stepped part by part, but for the iteration: every rank makes it of
+whole matrices, a few at a time. Where `found_inf` is set to 1, a step changes nothing at all, as there. Nothing here
+waits for a GPU.
 S matrices of R × C numbers in a batch.
 """
 
@@ -27,8 +29,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from larvatus.engine.gradients import is_sharded, part_here
 from larvatus.engine.lamb import Lamb
 from larvatus.engine.matrices import alike
+from larvatus.engine.parallel import part_of, whole_of
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
@@ -78,6 +82,9 @@ class Muon(Lamb):
             super()._update(group, weights)
             return
         sound = self._sound(weights[0])
+        if is_sharded(weights[0]):
+            self._update_sharded(group, weights, sound)
+            return
         matrices = (matrix for weight in weights for matrix in self._matrices(weight))
         for batch in alike(matrices, key=lambda matrix: matrix.kind, numbers=lambda matrix: matrix.weight.numel()):
             targets, gradients, kept = map(list, zip(*batch, strict=True))
@@ -97,6 +104,29 @@ class Muon(Lamb):
         count = self.stacked.get(weight, 1)
         wholes = (weight.detach(), weight.grad, state[MOMENTUM])
         return map(Matrix, *(whole.chunk(count) for whole in wholes))
+
+    def _update_sharded(self, group: dict[str, Any], weights: list[Tensor], sound: Tensor) -> None:
+        """The same of weights that lie on several ranks: momenta move part by part; directions alone are gathered."""
+        for batch in alike(weights, key=lambda weight: weight.shape, numbers=lambda weight: weight.numel()):
+            directions = [self._gathered_direction(weight, sound) for weight in batch]
+            count = self.stacked.get(batch[0], 1)
+            step_SRC = orthogonalised(torch.stack([part for whole in directions for part in whole.chunk(count)]))
+            step_SRC *= max(1.0, step_SRC.shape[1] / step_SRC.shape[2]) ** 0.5
+            for weight, steps in zip(batch, step_SRC.split(count), strict=True):
+                step = part_here(part_of(steps.flatten(0, 1), weight))
+                target = part_here(weight.detach())
+                step = step.add(target, alpha=group["weight_decay"]).masked_fill_(~sound, 0.0)
+                target.add_(step, alpha=-group["lr"])
+
+    def _gathered_direction(self, weight: Tensor, sound: Tensor) -> Tensor:
+        """Where a whole parameter would go; this rank's part of its momentum moves on."""
+        state: dict[str, Tensor] = self.state[weight]
+        if not state:
+            state[MOMENTUM] = torch.zeros_like(weight)
+        assert weight.grad is not None
+        gradient, momentum = part_here(weight.grad), part_here(state[MOMENTUM])
+        (direction,) = self._direction([gradient], [momentum], sound)
+        return whole_of(direction, weight)
 
     def _direction(self, gradients: list[Tensor], kept: list[Tensor], sound: Tensor) -> Tensor:
         """Where the matrices of a batch would go; their momenta move on, unless the step is not sound."""

@@ -33,8 +33,8 @@ BYTES_TRAINED = 16
 LEAST_TORCH = "2.13"
 ROOM = 0.5
 """Share of the free memory that these may take; the rest is for what a pass keeps."""
-SHARDED_OPTIMIZERS = ("adamw",)
-"""Those that look at each number alone: others have norms or means of whole matrices."""
+SHARDED_OPTIMIZERS = ("adamw", "muon")
+"""AdamW looks at each number alone, Muon gathers its matrices; others have norms or means of whole matrices."""
 
 
 def chosen(parallel: Parallel, *, ranks: Ranks, model: nn.Module, optimizer: str, device: str) -> bool:
@@ -112,6 +112,18 @@ def part_of(whole: Tensor, like: Tensor) -> Tensor:
 
     parted: Any = like
     return distribute_tensor(whole, parted.device_mesh, parted.placements, src_data_rank=None)
+
+
+def whole_of(part: Tensor, like: Tensor) -> Tensor:
+    """All of a tensor of which each rank has the part that it has of `like`; every rank calls it."""
+    from torch.distributed.tensor import DTensor
+
+    parted: Any = like
+    placed = DTensor.from_local(
+        part, parted.device_mesh, parted.placements, run_check=False, shape=parted.shape, stride=parted.stride()
+    )
+    whole: Tensor = placed.full_tensor()
+    return whole
 
 
 @contextmanager
