@@ -40,7 +40,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
 def part_here(tensor: Tensor) -> Tensor:
     """What of a tensor lies on this rank: its part, which shares memory with it, or all of it."""
-    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined, no-any-return]
+    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 class Gradients(Protocol):
