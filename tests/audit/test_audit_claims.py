@@ -112,7 +112,10 @@ def test_bias_is_added_by_category_verified_and_a_changed_figure_is_named(
     again = [outcome for outcome in checked.of("same") if outcome.claim.command == "audit bias"]
     assert len(again) == len(claims)
     assert all(outcome.again == pytest.approx(outcome.claim.value, abs=1e-9) for outcome in again)
-    assert {outcome.claim.command for outcome in lv.verify_card(model).of("missing data")} == {"audit bias"}
+    missing = lv.verify_card(model).of("missing data")
+    assert {outcome.claim.command for outcome in missing} == {"audit bias"}
+    (why,) = {outcome.why for outcome in missing if outcome.claim.settings["task"] == "winobias"}
+    assert all(f"{kind}_stereotyped_type1.txt.dev sha256" in why for kind in ("pro", "anti"))  # every file is named
 
     altered(model, ("sent_more less sent_less (aul), nats", "work"), value=9.5)
     code, said = larvatus("card", model, "--verify", "--data", data)
