@@ -112,7 +112,10 @@ def test_bias_is_added_by_category_verified_and_a_changed_figure_is_named(
     again = [outcome for outcome in checked.of("same") if outcome.claim.command == "audit bias"]
     assert len(again) == len(claims)
     assert all(outcome.again == pytest.approx(outcome.claim.value, abs=1e-9) for outcome in again)
-    assert {outcome.claim.command for outcome in lv.verify_card(model).of("missing data")} == {"audit bias"}
+    missing = lv.verify_card(model).of("missing data")
+    assert {outcome.claim.command for outcome in missing} == {"audit bias"}
+    (why,) = {outcome.why for outcome in missing if outcome.claim.settings["task"] == "winobias"}
+    assert all(f"{kind}_stereotyped_type1.txt.dev sha256" in why for kind in ("pro", "anti"))  # every file is named
 
     altered(model, ("sent_more less sent_less (aul), nats", "work"), value=9.5)
     code, said = larvatus("card", model, "--verify", "--data", data)
@@ -178,3 +181,18 @@ def test_parts_of_a_suite_are_claimed_and_those_that_do_not_train_verify(made: P
     assert said.pop("blimp: islands: accuracy") == "differs"
     assert {"blimp: accuracy", "masked: Hidden tokens: accuracy", "isotropy: mean cosine"} <= said.keys()
     assert set(said.values()) == {"same"}
+
+
+def test_pairs_drawn_at_random_are_drawn_again(made: Path, larvatus: Callable[..., tuple[int, str]]) -> None:
+    data, model = made / "data", made / "model"
+    report = lv.audit_bias(model, pairs=data / "pairs.csv", most_pairs=2, seed=1, samples=20, device="cpu")
+    records = report.parts["crows_pairs"].pairs
+    assert len(records) == 2
+    assert {claim.settings["most_pairs"] for claim in report.claims} == {2}
+    lv.card(model, add=[report])
+    checked = lv.verify_card(model, data=[data])
+    assert checked.ok
+    assert {outcome.claim.key for outcome in checked.of("same")} >= {claim.key for claim in report.claims}
+    every = [lv.audit_bias(model, pairs=data / "pairs.csv", most_pairs=2, seed=seed, samples=20) for seed in range(6)]
+    assert len({tuple(pair["sent_more"] for pair in each.parts["crows_pairs"].pairs) for each in every}) > 1
+    assert larvatus("audit", "bias", "--model", model, "--templates", data / "words.toml", "--most-pairs", 2)[0] == 2

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from larvatus.bundle.claims import Claim, Data
 from larvatus.bundle.directory import Bundle, load_bundle
-from larvatus.bundle.shelf import Shelf
+from larvatus.bundle.shelf import MissingData, Shelf
 from larvatus.errors import ArtefactError, LarvatusError
 from larvatus.model import Model, load
 
@@ -76,7 +76,15 @@ class Asked:
         """Of data that are several files, each named and checked by itself."""
         if not self.claim.data or any(data.kind != "file" for data in self.claim.data):
             raise ArtefactError(f"claim {self.claim.metric} names no files; {self.claim.command} measures on some")
-        return [self.shelf.paths(data)[0] for data in self.claim.data]
+        paths, missing = [], []
+        for data in self.claim.data:
+            try:
+                paths += self.shelf.paths(data)
+            except MissingData:
+                missing.append(data)
+        if missing:  # all are named, so that a reader fetches them at once
+            raise MissingData(*missing)
+        return paths
 
     def settings(self, kind: type[S], settings: Mapping[str, Any] | None = None) -> S:
         """The settings of the claims as a struct; what does not fit is refused."""

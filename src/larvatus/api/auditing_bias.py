@@ -17,7 +17,7 @@ from msgspec import Struct
 from larvatus.api.bias_claims import bias_claims
 from larvatus.api.evaluating import read_for
 from larvatus.audit.bias.associations import read_associations, score_associations
-from larvatus.audit.bias.pairs import read_crows, score_crows
+from larvatus.audit.bias.pairs import drawn_pairs, read_crows, score_crows
 from larvatus.audit.bias.reader import Progress, Reader
 from larvatus.audit.bias.report import REPORT, BiasReport
 from larvatus.audit.bias.shown import Resampling
@@ -39,6 +39,7 @@ from larvatus.tasks.registry import column_names
 
 SAMPLES = whole(2, 10_000_000)
 PERMUTATIONS = whole(100, 10_000_000)
+MOST_PAIRS = whole(2, 10_000_000)
 PARTS = ("crows_pairs", "stereoset", "winobias", "templates", "associations", "swaps")
 
 
@@ -50,7 +51,9 @@ class BiasSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     permutations: Annotated[int, PERMUTATIONS] = 10_000
     """Of the test of --associations, where there are too many to try all."""
     seed: Seed = 0
-    """Of both."""
+    """Of both, and of what --most-pairs draws."""
+    most_pairs: Annotated[int, MOST_PAIRS] | None = None
+    """Of --pairs: score so many, drawn at random; default: all."""
     layers: str = "last"
     """Of --associations: last, last4 (mean), a number (0: embeddings)."""
     standardise: Annotated[str | None, Flag(metavar="NAME")] = None
@@ -96,8 +99,9 @@ def audit_bias(
         test: Labelled examples of the user's own, in any of the ways that `evaluate` takes them: group words in them
             are swapped.
         swaps: With `test`: a file of swaps, `he,she,gender` a line, or such rows; by default English words of gender.
-        **settings: `samples`, `permutations`, `seed`, `layers`, `standardise`, `out` (a directory for JSON),
-            `overwrite`, `device`, `progress` (called with what is done, how many and of how many); names of columns.
+        **settings: `samples`, `permutations`, `seed`, `most_pairs` (so many of `pairs`, drawn at random), `layers`,
+            `standardise`, `out` (a directory for JSON), `overwrite`, `device`, `progress` (called with what is done,
+            how many and of how many); names of columns.
 
     Returns:
         The report: `.parts` by name, each with its figures and `limits`, what it does not measure. Printed, it is text.
@@ -139,6 +143,8 @@ class _Audit:
             )
         if "swaps" not in self.asked and (self.swaps is not None or self.columns):
             raise UsageError("swaps and columns are for labelled examples; name some: test (--test FILE)")
+        if "crows_pairs" not in self.asked and self.chosen.most_pairs is not None:
+            raise UsageError("most_pairs (--most-pairs) draws sentence pairs; name some: pairs (--pairs FILE)")
         if self.chosen.out is not None:
             given = (model, *self.asked.values(), self.swaps)
             read = [source for source in given if isinstance(source, str | Path)]
@@ -187,7 +193,10 @@ class _Audit:
         if name == "templates":
             return score_templates(self.reader(model, "fill templates"), read_templates(source), how)
         read, score, what = _BY_LIKELIHOOD[name]
-        return score(self.reader(model, what), read(source), how, source=_name(source))
+        examples = read(source)
+        if name == "crows_pairs" and self.chosen.most_pairs is not None:
+            examples = drawn_pairs(examples, self.chosen.most_pairs, self.chosen.seed)
+        return score(self.reader(model, what), examples, how, source=_name(source))
 
     def reader(self, model: Model, what: str) -> Reader:
         return Reader.of(model, what=what, progress=self.progress)

@@ -44,8 +44,9 @@ def bias_claims(
 
 def _settings(part: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """What the figures of a part depend on."""
-    names = ("samples", "permutations", "layers") if part == "associations" else ("samples",)
-    return {name: given[name] for name in names}
+    more = {"associations": ("permutations", "layers"), "crows_pairs": ("most_pairs",)}
+    names = ("samples", *more.get(part, ()))
+    return {name: given[name] for name in names if given[name] is not None}
 
 
 def crows(result: CrowsResult) -> Iterator[Quoted]:

@@ -39,6 +39,7 @@ class BiasPart(Struct, frozen=True, kw_only=True):
     task: Literal["crows_pairs", "stereoset", "winobias", "templates", "associations", "swaps"]
     samples: int
     permutations: int = 10_000
+    most_pairs: int | None = None
     layers: str = "last"
     vectors: str = ""
     """Of standardised vectors, which need a file beside the model."""
@@ -89,6 +90,7 @@ def audited_bias(asked: Asked) -> Sequence[Claim]:
             **how.columns,
             samples=how.samples,
             permutations=how.permutations,
+            most_pairs=how.most_pairs,
             layers=how.layers,
             seed=asked.claim.seed or 0,
         )

@@ -20,8 +20,9 @@ from larvatus.files import sha256
 class MissingData(DataError):
     """Data that a claim needs, and that stand nowhere."""
 
-    def __init__(self, data: Data) -> None:
-        super().__init__(f"needs {data}")
+    def __init__(self, *data: Data) -> None:
+        super().__init__(f"needs {', '.join(map(str, data))}")
+        self.data = data
 
 
 class ChangedData(DataError):

@@ -32,6 +32,7 @@ from larvatus.audit.bias.shown import Resampling, Shown, Table, number, percent
 from larvatus.errors import DataError
 from larvatus.labelled.tables import TableOptions, open_table
 from larvatus.metrics.bootstrap import Interval
+from larvatus.rng import random_bits
 from larvatus.text.surrogates import refuse_surrogates
 from larvatus.text.tokenizer import Tokenizer
 
@@ -144,6 +145,13 @@ def _from_memory(given: Sequence[tuple[str, ...]]) -> Iterator[CrowsPair]:
             raise DataError(f"{where} is not (sent_more, sent_less), with a bias type and a direction if there are any")
         more, less, category, direction = (*row, *("all", "stereo")[len(row) - 2 :])
         yield CrowsPair(more, less, direction, category, where)
+
+
+def drawn_pairs(pairs: Sequence[CrowsPair], most: int, seed: int) -> list[CrowsPair]:
+    """So many of them at random, in their order: which, is a function of the seed and of each pair's number."""
+    numbers = np.arange(len(pairs), dtype=np.int64)
+    keys = random_bits(seed, "audit pairs", items=numbers, draws=np.zeros_like(numbers))[0]
+    return [pairs[at] for at in sorted(np.argsort(keys, kind="stable")[:most].tolist())]
 
 
 def shared_tokens(first: Ints, second: Ints, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
