@@ -124,9 +124,9 @@ KNOWN_FLAGS = {
     ),
     "larvatus audit": "",
     "larvatus audit bias": (
-        "--associations --device --encoding --header --json --label --layers --model --no-header --no-quoting --out "
-        "--overwrite --pair --pairs --permutations --quantise --quiet --quoting --runtime --samples --seed --separator "
-        "--standardise --stereoset --swaps --templates --test --text --winobias"
+        "--associations --device --encoding --header --json --label --layers --model --most-pairs --no-header "
+        "--no-quoting --out --overwrite --pair --pairs --permutations --quantise --quiet --quoting --runtime --samples --seed "
+        "--separator --standardise --stereoset --swaps --templates --test --text --winobias"
     ),
     "larvatus audit leaks": (
         "--canaries --device --documents --encoding --exact --held-out --json --language --masks --members "
