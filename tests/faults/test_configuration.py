@@ -125,8 +125,8 @@ KNOWN_FLAGS = {
     "larvatus audit": "",
     "larvatus audit bias": (
         "--associations --device --encoding --header --json --label --layers --model --most-pairs --no-header "
-        "--no-quoting --out --overwrite --pair --pairs --permutations --quantise --quiet --quoting --runtime --samples --seed "
-        "--separator --standardise --stereoset --swaps --templates --test --text --winobias"
+        "--no-quoting --out --overwrite --pair --pairs --permutations --quantise --quiet --quoting --runtime --samples "
+        "--seed --separator --standardise --stereoset --swaps --templates --test --text --winobias"
     ),
     "larvatus audit leaks": (
         "--canaries --device --documents --encoding --exact --held-out --json --language --masks --members "
