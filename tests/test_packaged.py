@@ -13,6 +13,8 @@ import larvatus as lv
 from larvatus.bundle.packaged import FOLDER, PACKAGE, packaged_model
 from larvatus.cli.main import run
 from larvatus.errors import UsageError
+from larvatus.serve.served_models import ServedModels
+from larvatus.serve.settings import ServeSettings
 
 
 @pytest.fixture
@@ -44,6 +46,16 @@ def test_load_and_commands_take_it_where_no_model_is_named(installed, capsys, tm
     code, _, said = command(capsys, "finetune", "classify", "--out", str(tmp_path / "out"))
     assert code == 2
     assert said.startswith("larvatus: name labelled examples with --train FILE")
+
+
+def test_a_server_calls_it_english_and_others_by_their_folder(installed, tmp_path, tiny_model, save_tiny):
+    save_tiny(tmp_path / "law", tiny_model())
+    served = ServedModels.of([lv.load(device="cpu"), lv.load(tmp_path / "law", device="cpu")], ServeSettings())
+    try:
+        assert list(served.models) == ["english", "law"]
+        assert [model.describe()["packaged"] for model in served.models.values()] == [True, False]
+    finally:
+        served.close()
 
 
 def test_a_stripped_installation_says_how_to_get_it(monkeypatch, capsys):

@@ -200,7 +200,6 @@ def _made(kind: type[msgspec.Struct], tree: Mapping[str, Any]) -> Any:
     )
 
 
-@functools.cache
 def _info(flag: Flag, names: str, help: str, panel: str | None, limits: Range | None) -> Any:
     more: dict[str, Any] = {} if panel is None else {"rich_help_panel": panel}
     if limits is not None:

@@ -107,9 +107,10 @@ class Muon(Lamb):
 
     def _update_sharded(self, group: dict[str, Any], weights: list[Tensor], sound: Tensor) -> None:
         """The same of weights that lie on several ranks: momenta move part by part; directions alone are gathered."""
-        for batch in alike(weights, key=lambda weight: weight.shape, numbers=lambda weight: weight.numel()):
+        counts = {weight: self.stacked.get(weight, 1) for weight in weights}
+        for batch in alike(weights, key=lambda each: (each.shape, counts[each]), numbers=lambda each: each.numel()):
             directions = [self._gathered_direction(weight, sound) for weight in batch]
-            count = self.stacked.get(batch[0], 1)
+            count = counts[batch[0]]
             step_SRC = orthogonalised(torch.stack([part for whole in directions for part in whole.chunk(count)]))
             step_SRC *= max(1.0, step_SRC.shape[1] / step_SRC.shape[2]) ** 0.5
             for weight, steps in zip(batch, step_SRC.split(count), strict=True):
