@@ -108,7 +108,7 @@ def test_78_real_limits_end_in_one_line_that_names_the_file(started, tiny_model,
     model = save_tiny(tmp_path / "model", tiny_model())
     text = tmp_path / "text.txt"
     text.write_text("The river ran past the bank. It was wide.\n\n" * 100)
-    small = {"RLIMIT_FSIZE": 2_000}
+    small = {"RLIMIT_FSIZE": 1_000}
     done = started(
         {"words": ["convert", model, "other"], "limits": small},
         {"words": ["embed", text, "--model", model, "--out", "v.npy"], "limits": small},
