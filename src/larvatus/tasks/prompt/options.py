@@ -23,7 +23,7 @@ class PromptOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The text with a blank for the label's word, "{text} It was {blank}."; of pairs {first} and {second}; null: the
     text and a blank alone."""
     verbaliser: Annotated[
-        Mapping[str, tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=words_given)
+        Mapping[str, str | tuple[str, ...]], Flag("--verbaliser", metavar="LABEL=WORD", words=words_given)
     ] = {}
     """The word of a label; repeatable, for each label, and for several words of one."""
 
