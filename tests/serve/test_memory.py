@@ -48,6 +48,12 @@ def test_threads_of_a_server_share_one_arena(tmp_path):
     assert arenas("little", tmp_path / "after.xml") == 1
 
 
+def test_what_the_user_set_is_left_as_it_is(monkeypatch):
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "16")
+    monkeypatch.setattr("ctypes.CDLL", lambda name: pytest.fail("the allocator was asked"))
+    assert not keep_little_memory()
+
+
 def test_another_allocator_is_left_alone(monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     assert not keep_little_memory()
