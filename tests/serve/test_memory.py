@@ -1,12 +1,14 @@
 """A server keeps one arena of glibc's allocator, so that threads that take turns do not each keep what was freed."""
 
+import os
 import platform
 import subprocess
 import sys
 
 import pytest
 
-from larvatus.serve.memory import keep_little_memory
+from larvatus.cli.main import run
+from larvatus.serve.memory import OF_THE_USER, keep_little_memory
 
 ARENAS = """
 import ctypes, sys, threading
@@ -38,7 +40,8 @@ library.fclose(stream)
 
 
 def arenas(settings, path):
-    subprocess.run([sys.executable, "-c", ARENAS, settings, str(path)], check=True, timeout=120)
+    environment = {name: value for name, value in os.environ.items() if name not in OF_THE_USER}
+    subprocess.run([sys.executable, "-c", ARENAS, settings, str(path)], check=True, timeout=120, env=environment)
     return path.read_text(encoding="utf-8").count("<heap nr=")
 
 
@@ -48,6 +51,15 @@ def test_threads_of_a_server_share_one_arena(tmp_path):
     assert arenas("little", tmp_path / "after.xml") == 1
 
 
+@pytest.mark.parametrize("command", ["serve", "studio"])
+def test_both_commands_ask_for_it_before_they_load_a_model(command, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(f"larvatus.cli.serve.{command}.keep_little_memory", lambda: asked.append(command))
+    with pytest.raises(SystemExit, match="5"):  # no such directory
+        run([command, str(tmp_path / "none"), "--port", "0"])
+    assert asked == [command]
+
+
 def test_what_the_user_set_is_left_as_it_is(monkeypatch):
     monkeypatch.setenv("MALLOC_ARENA_MAX", "16")
     monkeypatch.setattr("ctypes.CDLL", lambda name: pytest.fail("the allocator was asked"))
@@ -55,5 +67,7 @@ def test_what_the_user_set_is_left_as_it_is(monkeypatch):
 
 
 def test_another_allocator_is_left_alone(monkeypatch):
+    for name in OF_THE_USER:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     assert not keep_little_memory()

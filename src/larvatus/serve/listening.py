@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from larvatus.errors import UsageError
 from larvatus.model import Model
-from larvatus.serve.memory import keep_little_memory
 from larvatus.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ def check_installed() -> None:
 def listening_socket(host: str, port: int) -> sockets.socket:
     """Bound before any model is loaded, so that a port that is taken is known at once."""
     check_installed()
-    keep_little_memory()  # before any thread has an arena
     family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
     try:
         return sockets.create_server((host, port), family=family, backlog=BACKLOG)

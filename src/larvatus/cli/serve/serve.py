@@ -14,6 +14,7 @@ from larvatus.bundle.packaged import model_or_packaged
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.machine import Machine
 from larvatus.model import Model
+from larvatus.serve.memory import keep_little_memory
 from larvatus.serve.settings import ServeSettings
 
 
@@ -28,6 +29,7 @@ def serve(
     machine: Machine,
 ) -> None:
     """Serve every task of models: /v1/fill, /v1/embed, /v1/classify, …; /docs lists all. Ctrl-C ends it."""
+    keep_little_memory()  # before any thread has an arena
     if settings.json_lines:
         _answer_lines([machine.load(name) for name in models or [model_or_packaged()]], settings)
         return

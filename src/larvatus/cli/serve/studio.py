@@ -14,6 +14,7 @@ from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.machine import Machine
 from larvatus.errors import UsageError
 from larvatus.serve.listening import listening_socket, run_app
+from larvatus.serve.memory import keep_little_memory
 from larvatus.studio.settings import StudioSettings
 
 
@@ -29,6 +30,7 @@ def studio(
 ) -> None:
     """Open a page to fill blanks, look inside, compare, label, teach and watch models. Ctrl-C ends it."""
     named = models or [_packaged()]
+    keep_little_memory()  # before any thread has an arena
     with listening_socket(settings.host, settings.port) as socket:
         from larvatus.studio.app import build_studio  # FastAPI and uvicorn are an extra
 
