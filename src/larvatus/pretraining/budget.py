@@ -6,18 +6,20 @@ seed, and can be repeated with `--steps`.
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from larvatus.corpus.loader import Loader
 from larvatus.engine.settings import Budget
 from larvatus.errors import UsageError
 from larvatus.pretraining.loop import ahead
-from larvatus.pretraining.step import Stepper
+from larvatus.pretraining.step import ReadyStep, Stepper
 from larvatus.recipes import Recipe, steps_of_phases
 
 MEASURED_S = 4.0
+STRETCH_S, LEAST_STRETCHES = 0.25, 3
 RESERVE = 0.94  # the rest goes into evaluation and saving
 
 
@@ -64,16 +66,25 @@ def steps_of_minutes(
 
 
 def _seconds_per_step(stepper: Stepper, loader: Loader, length: int) -> float:
+    """The median over short stretches: a step for which something is compiled once more says nothing of the others."""
     prepared = (stepper.prepare(batch, limit=length) for batch, _ in stepper.read(loader))
     with closing(ahead(prepared, close=loader.close)) as ready:  # as the run itself does
         for _ in range(2):
             stepper.launch(next(ready), step=0, rate=0.0).check()
-        began, steps = time.monotonic(), 0
-        while steps < 2 or stepper.update.ranks.any(time.monotonic() - began < MEASURED_S):  # all as many
-            report = stepper.launch(next(ready), step=0, rate=0.0)
-            steps += 1
-        report.check()  # waits for the last one
-        return (time.monotonic() - began) / steps
+        began, seconds = time.monotonic(), list[float]()
+        while len(seconds) < LEAST_STRETCHES or stepper.update.ranks.any(time.monotonic() - began < MEASURED_S):
+            seconds.append(_stretch(stepper, ready))
+        return statistics.median(seconds)
+
+
+def _stretch(stepper: Stepper, ready: Iterator[ReadyStep]) -> float:
+    """Seconds a step, over as many as fill a moment."""
+    began, steps = time.monotonic(), 0
+    while not steps or stepper.update.ranks.any(time.monotonic() - began < STRETCH_S):  # all ranks take as many
+        report = stepper.launch(next(ready), step=0, rate=0.0)
+        steps += 1
+    report.check()  # waits for the last one
+    return (time.monotonic() - began) / steps
 
 
 def steps_wanted(recipe: Recipe, budget: Budget, tokens: int) -> int | None:
