@@ -194,8 +194,8 @@ def test_the_command_fine_tunes_on_two_processes_as_on_one(labelled: dict[str, s
 
 @pytest.mark.proof
 def test_show_1_a_hundred_steps_on_one_two_and_four_processes(prepared: Prepared, tmp_path: Path) -> None:
-    """All recipes in one start of processes; a hundred steps of the first, forty of the others."""
-    steps = {"bert": 100, "electra": 40, "gpt": 40}
+    """All recipes in one start of processes; a hundred steps of the first, fifteen of the others."""
+    steps = {"bert": 100, "electra": 15, "gpt": 15}
 
     def asked(name: str, out: str, **more: Any) -> dict[str, Any]:
         return order(name, tmp_path / out, prepared, **more | {"steps": steps[name], "save_every": steps[name]})
