@@ -26,7 +26,7 @@ ROWS_OF_128 = {
     "batch": "1024", "phases": "[{share = 1.0, length = 128}]", "tokenizer.size": "12288",
     "schedule.warmup_floor": "100", "schedule.cooldown": "0.2",
 }  # fmt: skip
-"""`modern` has since taken over what the search and the long run found; the search began from what it had before."""
+"""`modern` has since taken over what the search and the first run found; the search began from what it had before."""
 SHAPE = {"model.layers": "8", "model.hidden": "384", "model.heads": "6", "model.init": "0.03"}
 ADAMW = {
     "optimizer.type": "adamw", "optimizer.rate": "2.5e-3",

@@ -81,6 +81,8 @@ Held-out text (`{valid}`, {before.tokens:,} tokens, rows of {before.length}, the
 
 {sources}
 
+{read}
+
 The weights are under {licence}; the text has licences of its own, and none of it is in the package.
 
 ## What it is not fit for
@@ -146,6 +148,7 @@ def card_of(rounded: Path, valid: str, sources: dict[str, Any], data: Path, *, m
         before=before,
         after=after,
         sources="\n".join(source_rows(sources["source"], data)),
+        read=sources["read"],
         unfit="\n".join(f"- {line}" for line in UNFIT),
         own=own.strip(),
     )
