@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from larvatus.cli.train.demo_english import _f1, _marks, marked
 from larvatus.engine.pace import Deadline
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_labels_are_the_marks_that_followed_the_words():
@@ -39,3 +46,21 @@ def test_a_deadline_takes_steps_away_where_they_would_be_late_and_ends_in_time(m
         steps = deadline.steps(step, steps)
     assert now[0] <= 165.0
     assert 50 < step < 100
+
+
+def test_the_tour_wants_nothing_that_a_plain_installation_lacks():
+    """`make demo` installs no extra; here all of them are hidden."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [line for extra in project["optional-dependencies"].values() for line in extra]
+    hidden = sorted({re.split(r"[\[<>=; ]", line)[0].replace("-", "_") for line in wanted} | {"sklearn", "umap"})
+    code = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({hidden!r}))\n"
+        "import larvatus as lv\n"
+        "from larvatus.cli.train.demo_english import tour\n"
+        "tour(lv.load(device='cpu'), print)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "capital" in done.stdout
+    assert done.stdout.rstrip().splitlines()[-2].startswith("  The *bank* raised its interest rates.")

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from larvatus.cli.main import run
 from larvatus.embed.nearest import concordance
+from larvatus.embed.nearest import nearest as nearest_module
 from larvatus.embed.nearest.index import Index
+from larvatus.embed.nearest.nearest import places_of_nearest
 from larvatus.embed.passages import PassageOptions, passages
 from larvatus.embed.similarity import instance
 from larvatus.errors import UsageError
@@ -293,7 +297,25 @@ def test_an_empty_corpus_and_an_absent_word_are_told_apart(larvatus, directory, 
     assert (code, "holds vectors of sentences, and words are searched" in complaint) == (2, True)
 
 
-def test_without_the_library_one_line_names_the_extra(larvatus, directory, corpus, monkeypatch):
-    monkeypatch.setattr("larvatus.embed.nearest.nearest.find_spec", lambda name: None)
-    code, _, complaint = larvatus(TEXTS[0], "--in", corpus, "--model", directory)
-    assert (code, complaint) == (2, "larvatus: searching a corpus wants usearch; install larvatus[index]")
+@library
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 90), top=st.integers(1, 12), stretch=st.integers(1, 40))
+def test_without_the_library_the_same_is_found(dtype, seed, count, top, stretch):
+    random = np.random.default_rng(seed)
+    vectors, query = random.standard_normal((count, 8)).astype(dtype), random.standard_normal(8).astype(dtype)
+    by_library = places_of_nearest(vectors, query, top)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nearest_module, "find_spec", lambda name: None)
+        patch.setattr(nearest_module, "STRETCH", stretch)
+        by_numpy = places_of_nearest(vectors, query, top)
+    exact = vectors.astype(np.float64) @ query.astype(np.float64) / np.linalg.norm(vectors.astype(np.float64), axis=1)
+    for places in (by_library, by_numpy):
+        assert places == sorted(set(places))
+        assert np.sort(exact[places]) == pytest.approx(np.sort(exact)[-min(top, count) :], abs=5e-3)
+
+
+def test_without_the_library_a_corpus_is_searched(larvatus, directory, corpus, monkeypatch):
+    monkeypatch.setattr(nearest_module, "find_spec", lambda name: None)
+    code, said, complaint = larvatus(TEXTS[0], "--in", corpus, "--model", directory)
+    assert (code, complaint) == (0, "")
+    assert said.count("bank") >= 2

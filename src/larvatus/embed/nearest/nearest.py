@@ -4,7 +4,7 @@
         hit.cosine, hit.row.left, hit.row.word, hit.row.right
 
 A block is a matrix of unit vectors (often mapped from a file) with a way to read its rows. Each is searched by the
-`usearch` library, the extra `index`, and the best of all blocks are kept.
+`usearch` library, the extra `index`, or more slowly without it; the best of all blocks are kept.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import numpy.typing as npt
 from larvatus.arrays import Floats
 from larvatus.errors import ArtefactError, UsageError
 
+STRETCH = 16_384
+"""Vectors that are compared at once where numpy does it."""
 CONTEXT = 40
 """Characters of context that a concordance shows on either side."""
 
@@ -86,18 +88,30 @@ class Concordance:
         return f"<Concordance: {len(self.hits)} of {self.searched:,} instances>"
 
 
-def need_library() -> None:
+def places_of_nearest(vectors_ND: npt.NDArray[Any], query_D: npt.NDArray[Any], top: int) -> list[int]:
+    """Where the `top` vectors with the largest cosine stand, in the order of the block."""
+    count = min(top, len(vectors_ND))
     if find_spec("usearch") is None:
-        raise UsageError("searching a corpus wants usearch; install larvatus[index]")
+        return _places_by_numpy(vectors_ND, query_D, count)
+    from usearch.index import MetricKind, search
+
+    matches = search(vectors_ND, query_D, count, MetricKind.Cos, exact=True, threads=0)
+    return sorted(np.asarray(matches.keys).astype(np.int64).tolist())
+
+
+def _places_by_numpy(vectors_ND: npt.NDArray[Any], query_D: npt.NDArray[Any], count: int) -> list[int]:
+    query = query_D.astype(np.float32)
+    cosines_N = np.empty(len(vectors_ND), dtype=np.float32)
+    for first in range(0, len(vectors_ND), STRETCH):  # in float32 a stretch at a time: a block may be mapped from disk
+        part = np.asarray(vectors_ND[first : first + STRETCH], dtype=np.float32)
+        cosines_N[first : first + STRETCH] = part @ query / np.linalg.norm(part, axis=1)
+    return sorted(np.argpartition(-cosines_N, count - 1)[:count].tolist())
 
 
 def nearest(query_D: Floats, blocks: Iterable[Block], top: int) -> Concordance:
     """The `top` vectors with the largest cosine; equally near ones in the order of the corpus."""
     if top < 1:
         raise UsageError(f"--top {top} shows nothing; say 1 or more")
-    need_library()
-    from usearch.index import MetricKind, search
-
     best: list[Hit] = []
     searched = 0
     for block in blocks:
@@ -109,8 +123,7 @@ def nearest(query_D: Floats, blocks: Iterable[Block], top: int) -> Concordance:
             raise ArtefactError(f"the vectors that are searched have {size} numbers, and the model's {len(query_D)}")
         searched += count
         query = query_D.astype(block.vectors.dtype)
-        matches = search(block.vectors, query, min(top, count), MetricKind.Cos, exact=True, threads=0)
-        numbers = sorted(np.asarray(matches.keys).astype(np.int64).tolist())
+        numbers = places_of_nearest(block.vectors, query, top)
         near = np.asarray(block.vectors[numbers], dtype=np.float64)
         cosines = near @ query_D.astype(np.float64) / np.linalg.norm(near, axis=1)
         floor = best[-1].cosine if len(best) >= top else -np.inf

@@ -19,7 +19,7 @@ from larvatus.embed.embedder import Embedder
 from larvatus.embed.layers import Layers
 from larvatus.embed.nearest.concordance import DocumentFilter, Wanted, instances_in_text
 from larvatus.embed.nearest.index import NAME, Index
-from larvatus.embed.nearest.nearest import Concordance, nearest, need_library
+from larvatus.embed.nearest.nearest import Concordance, nearest
 from larvatus.embed.options import EmbedOptions, Pool
 from larvatus.embed.passages import PassageOptions, passages
 from larvatus.embed.similarity import Instance, instance_vectors
@@ -70,7 +70,6 @@ def search(
     skipped: Skipped | None = None,
 ) -> Concordance:
     """The nearest instances."""
-    need_library()
     encoder, tokenizer = model.encoder, model.tokenizer
     asked = embed_options(place, options, model)
     word = None if options.any_word else options.word or query.word
