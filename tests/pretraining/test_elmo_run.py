@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -175,6 +178,25 @@ def test_a_stopped_run_resumed_ends_bit_equal(run_elmo, tmp_path):
     run_elmo("parts", steps=4, resume=True)
     a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.proof
+def test_two_processes_give_the_losses_of_one(shards, tmp_path):
+    losses = {}
+    exact = ["model.dropout=0.0", "objectives.forward-lm.samples=0", "objectives.backward-lm.samples=0"]
+    given = ["larvatus", "pretrain", "elmo", "--corpus", str(shards.train), "--valid", str(shards.valid)]
+    sets = itertools.chain(*(("--set", setting) for setting in (*SMALL, *exact)))
+    given += ["--steps", "3", "--microbatch", "128", "--device", "cpu", *sets]
+    for ranks in (1, 2):
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if ranks == 2 else []
+        out = tmp_path / str(ranks)
+        done = subprocess.run(
+            [sys.executable, *launch, "-m", *given, "--out", str(out)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+        losses[ranks] = [line["loss"] for line in lines if line["kind"] == "train"]
+    assert losses[1] == pytest.approx(losses[2], rel=1e-5)
 
 
 def test_a_saved_model_gives_words_their_vectors(model):

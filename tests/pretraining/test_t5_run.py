@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -151,3 +154,41 @@ def test_sentinels_are_guessed_as_one_kind_by_their_share() -> None:
     guess.see(np.array([0, 2, 2, 1]))
     assert guess.loss == pytest.approx(np.log(2) + 2 * np.log(2) / 4)
     assert guess.accuracy == 0.5
+
+
+RANKS = """
+import json, sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from larvatus.engine.distribution import ranks
+from larvatus.pretraining.prepare import Prepared
+from tests.pretraining.test_t5_run import batches, recipe_of, stepper_of
+
+with ranks("cpu", timeout_s=60) as group:
+    shards = Prepared(train=Path({train!r}), valid=Path({train!r}))
+    stepper = stepper_of(recipe_of(), 400, microbatch=100, ranks=group)
+    reports = [
+        stepper(batch, step=step, rate=1e-2, limit=32).losses["denoising"]
+        for step, batch in enumerate(batches(shards, tokens=512, count=3))
+    ]
+    if group.main:
+        Path({out!r}).write_text(json.dumps(reports))
+"""
+
+
+@pytest.mark.proof
+def test_two_processes_give_the_losses_of_one(sentinel_shards: Prepared, tmp_path: Path) -> None:
+    script, out = tmp_path / "ranks.py", tmp_path / "losses.json"
+    tests = str(Path(__file__).parents[2])
+    script.write_text(RANKS.format(tests=tests, train=str(sentinel_shards.train), out=str(out)))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run(
+        launch, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=180
+    )
+    assert out.exists(), done.stderr
+    stepper = stepper_of(recipe_of(), 400, microbatch=100)
+    alone = [
+        stepper(batch, step=step, rate=1e-2, limit=32).losses["denoising"]
+        for step, batch in enumerate(batches(sentinel_shards, tokens=512, count=3))
+    ]
+    assert json.loads(out.read_text()) == pytest.approx(alone, rel=1e-5)

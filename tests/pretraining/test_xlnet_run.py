@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -163,3 +167,34 @@ def test_an_encoder_without_two_streams_and_a_packing_without_orders_are_refused
         read_recipe("xlnet", settings=["model.type=transformer"])
     with pytest.raises(RecipeError, match=r'needs an order of the tokens.*set corruption\.type = "permutation"'):
         read_recipe("xlnet", settings=["corruption.type=tokens"])
+
+
+@pytest.mark.proof
+def test_two_processes_give_the_losses_of_one(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "text.txt").write_text("\n\n".join(d.text for d in itertools.islice(embedded_documents("train"), 40)))
+    settings = [*SETTINGS, STILL, "tokenizer.size=600"]
+    command = [sys.executable, "-m", "larvatus", "pretrain", "xlnet", "--corpus", "text.txt", "--steps", "4"]
+    command += ["--microbatch", "128", *(word for setting in settings for word in ("--set", setting))]
+    losses = []
+    for count, name in ((1, "one"), (2, "two")):
+        world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+        started = [
+            subprocess.Popen(
+                [*command, "--out", name],
+                cwd=tmp_path,
+                env={**os.environ, "OMP_NUM_THREADS": "1", **(world | {"RANK": str(rank)} if count > 1 else {})},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            for rank in range(count)
+        ]
+        for process in started:
+            _, fault = process.communicate(timeout=300)
+            assert process.returncode == 0, fault.decode()
+        lines = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        losses.append([line["loss"] for line in lines if "loss" in line and "step" in line])
+    assert len(losses[0]) >= 4
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
