@@ -24,7 +24,7 @@ from larvatus.cli.numbers import ranged
 from larvatus.cli.options import Device, Json, ModelName
 from larvatus.cli.quiet import Quiet
 from larvatus.cli.text.counting import Counting
-from larvatus.embed.senses.evaluate import SetResult, evaluate_set
+from larvatus.embed.senses.evaluate import SetResult, difference_from, evaluate_set
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.neighbours import SenseEntry, describe
 from larvatus.embed.senses.running import find_instances, find_tagged
@@ -275,6 +275,9 @@ def _show_results(results: Sequence[SetResult], console: Console) -> None:
         row = [result.name, f"{score.total:,}", f"{score.answered:,}", *(f"{100 * figure:.1f}" for figure in figures)]
         table.add_row(*row)
     console.print(table)
+    for result in results:
+        words = difference_from(result.above_most_frequent, "the most frequent sense")
+        console.print(Text(f"{result.name}: {words}"))
     for result in results:
         rests = ", ".join(f"{how} {count:,} ({right / count:.1%})" for how, (count, right) in result.rungs.items())
         kinds = ", ".join(f"{NAMES[pos]} {100 * score.f1:.1f}" for pos, score in result.by_pos.items())  # type: ignore[index]

@@ -57,7 +57,9 @@ def cells_of(row: Row, labels: Mapping[str, str]) -> list[str]:
 def _name(row: Row, figure: Figure | None) -> str:
     if figure is None:
         return row.title
-    return f"  {figure.name}" if figure.detail else figure.name
+    if figure.detail:
+        return f"  {figure.name}"
+    return f"{figure.name} ({figure.conditions})" if figure.conditions else figure.name
 
 
 def number(value: float, figure: Figure) -> str:
