@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from larvatus import notebook
 from larvatus.metrics.bootstrap import Interval
+from larvatus.tabular import Tabular
 
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
         2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)  # fmt: skip
@@ -81,7 +82,7 @@ class PromptRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromptTable:
+class PromptTable(Tabular):
     """All methods on one test set."""
 
     model: str
@@ -119,6 +120,10 @@ class PromptTable:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {**asdict(self), "rows": [row.to_dict() for row in self.rows]}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each method and pattern."""
+        return [row.to_dict() for row in self.rows]
 
     def _repr_html_(self) -> str:
         bars = [(f"{row.method} {row.pattern}".strip(), row.mean) for row in self.rows]

@@ -54,3 +54,8 @@ def note_column(name: str, rows: str, text: str, columns: Sequence[str], *, head
     others = f" ({shown} ignored)" if ignored else ""
     key = (text, *columns) if _sinks else (name, text, *columns)
     note(f"{name}: {rows}, text from {column}{others}; choose with --text COLUMN", key)
+
+
+def note_blank_rows(name: str, count: int) -> None:
+    """Report rows whose text cell is empty."""
+    note(f"{name}: {count:,} {'row' if count == 1 else 'rows'} without text skipped")

@@ -51,6 +51,13 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Whether the text column was named, and is not to be guessed."""
         return self.text_field != "text" or self.exact is True
 
+    def named(self, column: str | None) -> ReadOptions:
+        """The same options with the text column that a user named; None leaves them as they are."""
+        if column is None:
+            return self
+        exact = True if column == "text" else msgspec.UNSET
+        return msgspec.structs.replace(self, text_field=column, exact=exact)
+
     def with_text(self, column: str) -> ReadOptions:
         """The same options with this text column."""
         return msgspec.structs.replace(self, text_field=column, exact=True)

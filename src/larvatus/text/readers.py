@@ -27,7 +27,7 @@ from larvatus.errors import DataError
 from larvatus.files import as_text
 from larvatus.text import records
 from larvatus.text.archives import COMPRESSIONS
-from larvatus.text.column_notes import note
+from larvatus.text.column_notes import note, note_blank_rows
 from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.storage import asking
 from larvatus.text.table_documents import read_delimited
@@ -254,8 +254,11 @@ def read_documents(
         note(f"{as_text(names[0])} is plain text, which has no columns; --text {options.text_field} is not used")
     for name in names:
         kind = kind_of(name) or "text" if options.format == "auto" else options.format
+        before = skipped.blank
         for document in READERS[kind](name, options, skipped):
             if document.text.isspace() or not document.text:
                 skipped.blank += 1
             else:
                 yield document
+        if kind in ("csv", "tsv") and (blank := skipped.blank - before):
+            note_blank_rows(name, blank)

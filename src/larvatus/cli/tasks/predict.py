@@ -34,10 +34,12 @@ from larvatus.labelled.records import QuestionPlace
 from larvatus.labelled.squad import unique_id
 from larvatus.labelled.squad_file import write_predictions
 from larvatus.labelled.unlabelled import TextFormat
-from larvatus.outputs import check_outputs, new_output
+from larvatus.outputs import check_outputs
 from larvatus.scale.lines import LineJob
+from larvatus.scale.row_files import check_row_file, json_lines, row_file
 from larvatus.scale.set_aside import collecting, errors_to, set_aside
 from larvatus.signals import resumable
+from larvatus.tabular import Row
 from larvatus.tasks.bulk import Answering, write_answers
 from larvatus.tasks.inputs import PlainTexts
 from larvatus.tasks.predict import Given, Input, Predicted, PredictedBlock, Predictor, Totals, blocks
@@ -58,7 +60,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """Write JSONL here, or answers by id to .json; it appears when whole."""
+    """.jsonl, .csv, .tsv or .parquet, or answers by id to .json; it appears when whole."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
@@ -92,6 +94,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
             raise UsageError("--pair-column goes with --text, the column of the first text")
         if self.resume and (self.out is None or not self.file or self.texts):
             raise UsageError("--resume goes with --out and files alone: what it goes on with is read again from --file")
+        check_row_file(self.out, also=(".json",))
         check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
 
 
@@ -126,7 +129,12 @@ def predict(
         ),
     )
     begun, top = time.monotonic(), len(labels) if chosen.probabilities else chosen.top
-    by_id = wanted.out is not None and wanted.out.suffix == ".json" and task.answers_by_id
+    by_id = wanted.out is not None and wanted.out.suffix == ".json"
+    if by_id and not task.answers_by_id:
+        raise UsageError(
+            f"{wanted.out}: .json holds answers to questions by id, and {wanted.model} {task.card.what}; "
+            "end it in .jsonl, .csv, .tsv or .parquet"
+        )
     answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
     with errors_to(bulk.errors):
         if wanted.out is not None and wanted.resume:
@@ -168,7 +176,11 @@ def _resumable(
     assert wanted.out is not None
     job = LineJob(wanted.out, settings, resume=True, overwrite=wanted.overwrite)
     with Counting("texts") as bar, resumable("the same command goes on from what was written"):
-        return write_answers(job, answering, blocks(examples), lambda answer: json_line(answer, top), bar)
+
+        def lines(answer: Predicted) -> list[str]:
+            return json_lines(job.format, *as_rows(answer, top))
+
+        return write_answers(job, answering, blocks(examples), lines, bar)
 
 
 def _inputs(kind: type[PlainTexts], beside: Mapping[str, Any], wanted: Wanted) -> list[Input]:
@@ -211,8 +223,8 @@ def _writer(
             yield (lambda answer: _keep(answers, answer)), bar
         write_predictions(out, answers)
     elif out is not None:
-        with new_output(out) as path, path.open("w", encoding="utf-8") as stream, Counting("texts") as bar:
-            yield (lambda answer: print(json_line(answer, top), file=stream)), bar
+        with row_file(out) as write, Counting("texts") as bar:
+            yield (lambda answer: write(*as_rows(answer, top))), bar
     elif as_json:
         # a line at once: who reads the pipe need not wait for more
         yield (lambda answer: print(json_line(answer, top), flush=True)), None
@@ -238,16 +250,21 @@ def _keep(answers: dict[str, str], answer: Predicted) -> None:
     answers[identifier] = str(answer.found.to_dict()["text"])
 
 
-def json_line(answer: Predicted, top: int | None = None) -> str:
-    """An answer as JSON, with the id and line of its text where it comes from a file."""
+def as_rows(answer: Predicted, top: int | None = None) -> tuple[Row, list[Row]]:
+    """The full record of an answer and its flat rows, with the id and line of its text where it comes from a file."""
     example = answer.example
-    record: dict[str, Any] = {"id": example.id} if example.id is not None else {}
+    where: Row = {"id": example.id} if example.id is not None else {}
     if not isinstance(example.place, Given | QuestionPlace):
-        record["line"] = example.place.line
-    record |= answer.found.to_dict()
+        where["line"] = example.place.line
+    record = where | answer.found.to_dict()
     if top is not None and "probabilities" in record:
         record["probabilities"] = dict(best(record["probabilities"], top))
-    return json.dumps(record, ensure_ascii=False)
+    return record, [where | row for row in answer.found.to_dicts()]
+
+
+def json_line(answer: Predicted, top: int | None = None) -> str:
+    """An answer as JSON, with the id and line of its text where it comes from a file."""
+    return json.dumps(as_rows(answer, top)[0], ensure_ascii=False)
 
 
 def shown(prediction: Prediction, *, top: int | None = None, width: int = 0) -> Text:
