@@ -25,11 +25,13 @@ from larvatus.api.task_settings import PredictSettings
 from larvatus.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.cli.machine import Machine
 from larvatus.cli.options import EXAMPLES, Bulk, Encoding
+from larvatus.cli.tasks.glue_submission import write_for_server
 from larvatus.cli.text.counting import Counting
 from larvatus.corpus.sources import fingerprint
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.labelled.columns import Columns
+from larvatus.labelled.glue_submission import GlueTestSet, glue_test_set
 from larvatus.labelled.records import QuestionPlace
 from larvatus.labelled.squad import unique_id
 from larvatus.labelled.squad_file import write_predictions
@@ -67,6 +69,9 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Keep what is done beside --out while it is not whole, and go on with a run that was interrupted."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
+    glue_submission: Annotated[str | None, Flag(metavar="TASK")] = None
+    """Write a file for GLUE's test server into the folder --out: cola, sst2, mrpc, stsb, qqp, mnli-m, mnli-mm, qnli,
+    rte, wnli or ax, with its unlabelled test set as --file."""
     text: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
     """Column of the text, by name or number."""
     pair_column: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
@@ -94,8 +99,25 @@ class Wanted(Struct, frozen=True, kw_only=True):
             raise UsageError("--pair-column goes with --text, the column of the first text")
         if self.resume and (self.out is None or not self.file or self.texts):
             raise UsageError("--resume goes with --out and files alone: what it goes on with is read again from --file")
+        if self.test is not None:
+            self._check_submission(self.test)
+            return
         check_row_file(self.out, also=(".json",))
         check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
+
+    @property
+    def test(self) -> GlueTestSet | None:
+        """Test set of GLUE that a file for the server is written of."""
+        return None if self.glue_submission is None else glue_test_set(self.glue_submission)
+
+    def _check_submission(self, test: GlueTestSet) -> None:
+        if self.texts or len(self.file) != 1 or self.out is None:
+            raise UsageError("--glue-submission wants one test set and a folder: --file test.tsv --out FOLDER")
+        if self.resume or self.as_json or self.format is not None:
+            raise UsageError("--glue-submission writes a file of a known format; leave --resume, --json, --format out")
+        if self.out.exists() and not self.out.is_dir():
+            raise UsageError(f"{self.out} is a file, and --glue-submission writes {test.file} into a folder; name one")
+        check_outputs(self.out / test.file, overwrite=self.overwrite, inputs=[self.model, *self.file])
 
 
 INPUTS = tuple(dict.fromkeys(task.Inputs for task in TASKS.values()))
@@ -121,6 +143,13 @@ def predict(
     predictor = Predictor(loaded.bundle, chosen.options, loaded.device)
     task, labels = predictor.task, predictor.head.config.labels
     _refuse_foreign(task, wanted, beside, chosen)
+    if wanted.test is not None and wanted.out is not None:
+        if bulk.errors is not None:
+            raise UsageError("GLUE's server wants a prediction for every row; leave --errors out")
+        answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+        (file,) = wanted.file
+        write_for_server(wanted.test, predictor, answering, file=file, columns=wanted.columns, out=wanted.out, say=_say)
+        return
     inputs = _inputs(task.Inputs, beside, wanted)
     examples = chain(
         (task.example(given, Given("text", number)) for number, given in enumerate(inputs, start=1)),

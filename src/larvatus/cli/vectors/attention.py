@@ -96,14 +96,14 @@ def show(
     model: ModelName,
     chosen: Annotated[HeadSettings, Panel()],
     reading: FilesAlone,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A sentence; or give --corpus.")] = None,
+    sentence: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A sentence; or give --corpus.")] = None,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Entropy, distance and targets of every head, with its type (Clark et al. 2019); pages and pictures of a text."""
     corpus, out, png, layer, head = chosen.corpus, chosen.out, chosen.png, chosen.layer, chosen.head
-    if (text is None) == (not corpus):
+    if (sentence is None) == (not corpus):
         raise UsageError('give one of the two: a text such as "The cat sat on the mat.", or --corpus PATH')
     check_row_file(out, also=PAGES)
     page = out is not None and out.suffix.lower() in PAGES
@@ -121,8 +121,8 @@ def show(
     encoder = loaded.encoder
     if layer is not None and head is not None:
         check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
-    if text is not None:
-        attention = loaded.attention(text)
+    if sentence is not None:
+        attention = loaded.attention(sentence)
         _write(attention, out, png, layer, head)
         _show_text(attention, layer, head, [str(path) for path in (out, png) if path], as_json=as_json)
         return
