@@ -10,6 +10,7 @@ share the loss of guessing from token frequencies alone has been lowered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ from larvatus import notebook
 from larvatus.evaluation.tuned import Refusal, SetFacts, TunedResult, tuned_rows
 from larvatus.evaluation.values import Better, Kind, Row, Value
 from larvatus.evaluation.yardstick import YardstickScore
+from larvatus.tabular import Tabular
 
 
 class ObjectiveScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,7 +88,7 @@ class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return 1 - predicted.loss / self.guess_loss if predicted and self.guess_loss else None
 
 
-class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Results(Tabular, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     runs: tuple[RunResult, ...]
     budget: str
     notes: tuple[str, ...] = ()
@@ -121,6 +123,17 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         rows = [(row.name, *(cell(row.values[label]) for label in self.labels)) for row in self.rows()]
         title = f"the same budget for all: {self.budget}"
         return notebook.table(("", *self.labels), rows, title=title, note=" ".join(self.notes))
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each measure and model: mean and deviation over seeds, None where it was not measured."""
+        rows = []
+        for row in self.rows():
+            for label in self.labels:
+                value = row.values[label]
+                mean, deviation = (None, None) if value is None else (value.mean, value.deviation)
+                named = {"measure": row.name, "group": row.group, "model": label}
+                rows.append({**named, "mean": mean, "deviation": deviation})
+        return rows
 
     def rows(self) -> list[Row]:
         """All measures, those that compare across vocabularies last."""

@@ -35,6 +35,7 @@ from larvatus.errors import UsageError, did_you_mean
 from larvatus.model.elsewhere import Origin, loaded_elsewhere
 from larvatus.nn.encoder import Encoder
 from larvatus.probe.attention import TextAttention, attend
+from larvatus.tabular import ResultList
 from larvatus.text.documents import ReadOptions, Skipped
 from larvatus.text.languages import Given, read_languages
 from larvatus.text.other_language import warn_of_other_language
@@ -143,9 +144,9 @@ class EncoderModel:
     def vectors(self, texts: str, **settings: Any) -> Vectors: ...
 
     @overload
-    def vectors(self, texts: Sequence[Text], **settings: Any) -> list[Vectors]: ...
+    def vectors(self, texts: Sequence[Text], **settings: Any) -> ResultList[Vectors]: ...
 
-    def vectors(self, texts: str | Sequence[Text], **settings: Any) -> Vectors | list[Vectors]:
+    def vectors(self, texts: str | Sequence[Text], **settings: Any) -> Vectors | ResultList[Vectors]:
         """As `embed`, with what each unit says, its characters, and how much was read.
 
         Args:
@@ -160,7 +161,7 @@ class EncoderModel:
             ('the', 'river')
         """
         listed = self._vectors(texts, **{"unit": "word", **settings})
-        return listed[0] if isinstance(texts, str) else listed
+        return listed[0] if isinstance(texts, str) else ResultList(listed)
 
     def _vectors(
         self, texts: str | Sequence[Text], *, spans: Any = None, standardise: Any = None, **settings: Any
@@ -238,7 +239,7 @@ class EncoderModel:
     @overload
     def nearest(
         self, query: Sequence[str | Instance], paths: str | Sequence[str], **settings: Any
-    ) -> list[Concordance]: ...
+    ) -> ResultList[Concordance]: ...
 
     def nearest(
         self,
@@ -246,14 +247,16 @@ class EncoderModel:
         paths: str | Sequence[str],
         *,
         standardise: str | Standardiser | None = None,
+        text: str | None = None,
         **settings: Any,
-    ) -> Concordance | list[Concordance]:
+    ) -> Concordance | ResultList[Concordance]:
         """Instances of a word that are nearest to the one that the query marks, in texts, an index or a vector file.
 
         Args:
             query: A text with a word between stars, or several such.
             paths: Files or folders of text, an index of `larvatus similar index`, or a file of `larvatus embed`.
             standardise: A standardiser, or its name; an index knows its own.
+            text: Column of tables that holds the text; guessed by default.
             **settings: `top` (how many, 10), `word` (search for another word than the marked one), `any_word` (search
                 all words), `layers` and `pool` (of text; an index or a file knows its own).
 
@@ -266,17 +269,19 @@ class EncoderModel:
         """
         _check_names("nearest", settings, SearchOptions.__struct_fields__)
         options = SearchOptions(standardise=self.standardiser(standardise), **settings)
+        options = options.with_text(text)
         place = open_place([paths] if isinstance(paths, str) else paths)
         several: Iterable[str | Instance] = [query] if isinstance(query, str | Instance) else query
         marked = [instance(text, word=options.word) if isinstance(text, str) else text for text in several]
         hits = [search(self, word, place, options) for word in marked]
-        return hits[0] if isinstance(query, str | Instance) else hits
+        return hits[0] if isinstance(query, str | Instance) else ResultList(hits)
 
     def map(
         self,
         words: str | Sequence[str],
         corpus: Given | Sequence[Given],
         *,
+        text: str | None = None,
         reading: ReadOptions | None = None,
         skipped: Skipped | None = None,
         **settings: Any,
@@ -286,6 +291,7 @@ class EncoderModel:
         Args:
             words: One word, or several.
             corpus: Text to look for them in: files, folders, globs.
+            text: Column of tables that holds the text; guessed by default.
             reading: How the text is read.
             skipped: Counts what reading left out.
             **settings: `limit` (instances, a random sample of more), `cased`, `language`, `sentences`, `seed`,
@@ -303,7 +309,7 @@ class EncoderModel:
         look = FindOptions(**{name: settings[name] for name in FindOptions.__struct_fields__ if name in settings})
         draw = MapOptions(**{name: settings[name] for name in MapOptions.__struct_fields__ if name in settings})
         places = [corpus] if isinstance(corpus, Given) else corpus
-        documents = read_languages(places, options=reading or ReadOptions(), skipped=skipped)
+        documents = read_languages(places, options=(reading or ReadOptions()).named(text), skipped=skipped)
         instances = find_instances(documents, [words] if isinstance(words, str) else words, look)
         return map_instances(self.encoder, self.tokenizer, instances, draw)
 
@@ -311,9 +317,9 @@ class EncoderModel:
     def attention(self, texts: str) -> TextAttention: ...  # type: ignore[overload-overlap]  # as in `nearest`
 
     @overload
-    def attention(self, texts: Sequence[str]) -> list[TextAttention]: ...
+    def attention(self, texts: Sequence[str]) -> ResultList[TextAttention]: ...
 
-    def attention(self, texts: str | Sequence[str]) -> TextAttention | list[TextAttention]:
+    def attention(self, texts: str | Sequence[str]) -> TextAttention | ResultList[TextAttention]:
         """What every head looks at in a text.
 
         Args:
@@ -328,7 +334,7 @@ class EncoderModel:
         """
         if isinstance(texts, str):
             return attend(self.encoder, self.tokenizer, texts)
-        return [attend(self.encoder, self.tokenizer, text) for text in texts]
+        return ResultList(attend(self.encoder, self.tokenizer, text) for text in texts)
 
     def senses(
         self, directory: str | Path, *, wordnet: str | Path | None = None, options: TagOptions | None = None

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from larvatus import notebook
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.student_t import mean_interval
+from larvatus.tabular import Tabular
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class PromptRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromptTable:
+class PromptTable(Tabular):
     """All methods on one test set."""
 
     model: str
@@ -112,6 +113,10 @@ class PromptTable:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {**asdict(self), "rows": [row.to_dict() for row in self.rows]}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each method and pattern."""
+        return [row.to_dict() for row in self.rows]
 
     def _repr_html_(self) -> str:
         bars = [(f"{row.method} {row.pattern}".strip(), row.mean) for row in self.rows]
