@@ -15,6 +15,16 @@ import numpy as np
 
 from larvatus.arrays import Floats
 from larvatus.client.connections import Connections, ServerError, refusal
+from larvatus.errors import UsageError
+from larvatus.given_texts import (
+    CheckedInputs,
+    CheckedTexts,
+    as_string,
+    checked_inputs,
+    checked_text,
+    checked_texts,
+    checked_texts_or_words,
+)
 
 Words = Sequence[str]
 WHOLE = ("sentence", "document")
@@ -84,7 +94,7 @@ class Client:
             >>> len(client.fill(["the [MASK] ran", "a [MASK]"], top=3)[1]["fills"])
             3
         """
-        return self._each("fill", texts, model=model, top=top, joint=joint, words_only=words_only)
+        return self._each("fill", checked_texts(texts), model=model, top=top, joint=joint, words_only=words_only)
 
     def embed(
         self,
@@ -117,9 +127,10 @@ class Client:
             ((2, 16), (2, 16))
         """
         options = {"layers": layers, "pool": pool, "normalise": normalise, "standardise": standardise}
-        items = self._ask("embed", texts, {"model": model, "unit": unit, **options})
+        listed, one = checked_texts_or_words(texts)
+        items = self._ask("embed", listed, {"model": model, "unit": unit, **options})
         arrays = [_array(item, number, unit) for number, item in enumerate(items, start=1)]
-        if isinstance(texts, str):
+        if one:
             return arrays[0]
         return np.stack(arrays) if unit in WHOLE else arrays
 
@@ -151,7 +162,7 @@ class Client:
             3
         """
         options = {"spans": spans, "layers": layers, "pool": pool, "standardise": standardise}
-        return self._whole("similar", {"texts": list(texts), "model": model, **options})
+        return self._whole("similar", {"texts": checked_texts(texts).texts, "model": model, **options})
 
     def senses(
         self, texts: Iterable[str], *, model: str | None = None, clusters: int | None = None, **options: Any
@@ -172,7 +183,8 @@ class Client:
             >>> sorted(client.senses(["the *bank* of the river", "a *bank* in town", "the *bank*"], clusters=2))[0]
             'clusters'
         """
-        return self._whole("senses", {"texts": list(texts), "model": model, "clusters": clusters, **options})
+        listed = checked_texts(texts).texts
+        return self._whole("senses", {"texts": listed, "model": model, "clusters": clusters, **options})
 
     def classify(self, texts: str | tuple[str, str] | Iterable[Any], *, model: str | None = None) -> Any:
         """The class of texts, with its probability.
@@ -184,7 +196,7 @@ class Client:
         Returns:
             A dict for one input, a list for several.
         """
-        return self._each("classify", texts, model=model)
+        return self._each("classify", checked_inputs(texts), model=model)
 
     def tag(self, texts: str | tuple[str, ...] | Iterable[Any], *, model: str | None = None) -> Any:
         """The tag of every word, and the entities that the tags say.
@@ -196,7 +208,7 @@ class Client:
         Returns:
             A dict for one input, a list for several.
         """
-        return self._each("tag", texts, model=model)
+        return self._each("tag", checked_inputs(texts), model=model)
 
     def spans(self, texts: str | tuple[str, ...] | Iterable[Any], *, model: str | None = None) -> Any:
         """Spans with their labels, which may lie in each other, and relations between them.
@@ -208,7 +220,7 @@ class Client:
         Returns:
             A dict for one input, a list for several.
         """
-        return self._each("spans", texts, model=model)
+        return self._each("spans", checked_inputs(texts), model=model)
 
     def answer(
         self,
@@ -227,8 +239,11 @@ class Client:
         Returns:
             A dict for one question, a list for several.
         """
-        alone = isinstance(questions, tuple) and bool(questions) and isinstance(questions[0], str)
-        pairs: Any = [questions] if alone else questions
+        alone = isinstance(questions, tuple) and bool(questions) and as_string(questions[0]) is not None
+        pairs = checked_inputs([questions] if alone else questions, "questions").inputs
+        for at, pair in enumerate(pairs):
+            if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+                raise UsageError(f"questions[{at}] is {type(pair).__name__}, not a question and its passage: give both")
         listed = [{"question": question, "passage": passage} for question, passage in pairs]
         items = self._whole("answer", {"questions": listed, "model": model, "top": top})["results"]
         return _alone(items) if alone else items
@@ -248,7 +263,7 @@ class Client:
             >>> [word["text"] for word in client.score("the river")["words"]]
             ['the', 'river']
         """
-        return self._each("score", texts, model=model, method=method)
+        return self._each("score", checked_texts(texts), model=model, method=method)
 
     def attention(self, text: str, *, model: str | None = None) -> dict[str, Any]:
         """What every head looks at in a text.
@@ -264,7 +279,7 @@ class Client:
             >>> len(client.attention("the river")["tokens"])
             4
         """
-        return self._whole("attention", {"text": text, "model": model})
+        return self._whole("attention", {"text": checked_text(text), "model": model})
 
     def ask(self, route: str, **body: Any) -> dict[str, Any]:
         """Any route of the server, as its `/docs` describes it.
@@ -303,14 +318,14 @@ class Client:
         answer: dict[str, Any] = self._connections.ask("POST", f"/v1/{route}", given)
         return answer
 
-    def _ask(self, route: str, texts: Any, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        listed = [texts] if isinstance(texts, str | tuple) else list(texts)
-        items: list[dict[str, Any]] = self._whole(route, {"texts": listed, **options})["results"]
+    def _ask(self, route: str, texts: list[Any], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self._whole(route, {"texts": texts, **options})["results"]
         return items
 
-    def _each(self, route: str, texts: Any, **options: Any) -> Any:
-        items = self._ask(route, texts, options)
-        return _alone(items) if isinstance(texts, str | tuple) else items
+    def _each(self, route: str, texts: CheckedTexts | CheckedInputs, **options: Any) -> Any:
+        listed, one = texts
+        items = self._ask(route, listed, options)
+        return _alone(items) if one else items
 
 
 def _alone(items: list[dict[str, Any]]) -> dict[str, Any]:

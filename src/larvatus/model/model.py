@@ -21,6 +21,7 @@ from larvatus.cloze.scores import Score
 from larvatus.generation.generate import generate
 from larvatus.generation.results import Generated
 from larvatus.generation.settings import GenerateSettings
+from larvatus.given_texts import checked_inputs, checked_texts
 from larvatus.model.encoder import EncoderModel
 from larvatus.model.quantised import int8_weights
 from larvatus.tabular import ResultList
@@ -82,12 +83,13 @@ class Model(EncoderModel):
             3
         """
         the_predictor(self.network, what="fill blanks", name=str(self.bundle.path))  # refused where there is none
+        listed, one = checked_texts(texts)
         fills = [
             fill_blanks(self.network, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only)
-            for text in _each(texts)
+            for text in listed
         ]
-        warn_of_other_language(_each(texts), self.tokenizer)
-        return fills[0] if isinstance(texts, str) else ResultList(fills)
+        warn_of_other_language(listed, self.tokenizer)
+        return fills[0] if one else ResultList(fills)
 
     @overload
     def score(self, texts: str, *, method: Method = ...) -> Score: ...  # type: ignore[overload-overlap]  # see `fill`
@@ -113,9 +115,10 @@ class Model(EncoderModel):
             ['the', 'river']
         """
         name = str(self.bundle.path)
-        scores = list(score_texts(self.network, self.tokenizer, _each(texts), method=method, name=name))
-        warn_of_other_language(_each(texts), self.tokenizer)
-        return scores[0] if isinstance(texts, str) else ResultList(scores)
+        listed, one = checked_texts(texts)
+        scores = list(score_texts(self.network, self.tokenizer, listed, method=method, name=name))
+        warn_of_other_language(listed, self.tokenizer)
+        return scores[0] if one else ResultList(scores)
 
     @overload
     def generate(self, prompts: str, **settings: Any) -> Generated: ...
@@ -144,8 +147,9 @@ class Model(EncoderModel):
             [2, 2]
         """
         chosen = GenerateSettings.of(settings)
-        results = generate(self.network, self.tokenizer, _each(prompts), chosen, name=str(self.bundle.path))
-        return results[0] if isinstance(prompts, str) else ResultList(results)
+        listed, one = checked_texts(prompts, "prompts")
+        results = generate(self.network, self.tokenizer, listed, chosen, name=str(self.bundle.path))
+        return results[0] if one else ResultList(results)
 
     @overload
     def predict(  # type: ignore[overload-overlap]  # a text is an iterable of texts
@@ -215,9 +219,9 @@ class Model(EncoderModel):
             merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens, top=top, beams=beams
         )
         predictor = Predictor(self.bundle, options, self.device)
-        if isinstance(texts, str | tuple):
-            return next(predictor.predict([texts]))
-        return ResultList(predictor.predict(texts))
+        inputs, one = checked_inputs(texts)
+        predictions = list(predictor.predict(inputs))
+        return predictions[0] if one else ResultList(predictions)
 
     @overload
     def prompt(  # type: ignore[overload-overlap]  # a text is an iterable of texts
@@ -276,7 +280,7 @@ class Model(EncoderModel):
             >>> answer.label in ("wet", "dry")
             True
         """
-        given: Any = [texts] if isinstance(texts, str | tuple) else list(texts)
+        given, one = checked_inputs(texts)
         asked = [readable(text_or_pair(text, Given("text", number))) for number, text in enumerate(given, start=1)]
         pair = bool(asked) and asked[0].pair is not None
         config = prompt_config(self.bundle, pattern=pattern, words=words, pair=pair)
@@ -290,7 +294,7 @@ class Model(EncoderModel):
             scoring=Scoring(device=str(self.device)),
         )
         answers = known.answers(asked)
-        return answers[0] if isinstance(texts, str | tuple) else ResultList(answers)
+        return answers[0] if one else ResultList(answers)
 
     @overload
     def __call__(self, texts: str | tuple[str, ...], **settings: Any) -> Prediction: ...
@@ -346,7 +350,3 @@ class Model(EncoderModel):
             f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {attention}"
             f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}{number}>"
         )
-
-
-def _each(texts: str | Sequence[str]) -> Sequence[str]:
-    return [texts] if isinstance(texts, str) else list(texts)

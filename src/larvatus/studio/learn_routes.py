@@ -67,7 +67,7 @@ def _look(given: FileGiven) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="larvatus-learn-") as folder:
         path = Path(folder) / given.checked_name()
         path.write_text(given.text, encoding="utf-8", newline="")
-        return recognise(path, task=given.task).shown(Path(folder))
+        return recognise(path, task=given.task, errors=given.errors).shown(Path(folder))
 
 
 def _begin_alone(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def begin(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[s
     name = learner.place_for(PurePosixPath(file).stem)
     path = learner.keep_file(name, file, given.text)
     try:
-        seen = recognise(path, task=given.task)
+        seen = recognise(path, task=given.task, errors=given.errors)
         refuse_errors(seen, path.parent)
     except Exception:
         path.unlink()
@@ -96,6 +96,7 @@ def begin(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[s
         train=str(path),
         out=str(learner.folders.models / name),
         choices=given.choices,
+        errors=given.errors,
         device=learner.device,
     )
     return learner.start(order, name=name)

@@ -16,7 +16,7 @@ from typing import Any
 
 from larvatus.errors import UsageError
 from larvatus.labelled.check import check
-from larvatus.labelled.problems import Problems
+from larvatus.labelled.problems import Errors, Problems
 from larvatus.labelled.records import Dataset
 from larvatus.labelled.report import Report
 from larvatus.tasks.examples import task_of_file
@@ -38,6 +38,8 @@ class Recognised:
     guessed: bool
     data: Dataset[Any]
     report: Report
+    unusable: int
+    """Rows that cannot be used, such as those without text or label: skipped, or what stops the training."""
 
     @property
     def may_learn(self) -> bool:
@@ -57,6 +59,7 @@ class Recognised:
                 for example in self.data.examples[:SHOWN]
             ],
             "may_learn": self.may_learn,
+            "unusable": self.unusable,
             **self.report.to_dict(),
         }
 
@@ -66,15 +69,17 @@ class Recognised:
         return shown
 
 
-def recognise(path: Path, *, task: str | None = None, columns: Mapping[str, Any] | None = None) -> Recognised:
+def recognise(
+    path: Path, *, task: str | None = None, columns: Mapping[str, Any] | None = None, errors: Errors = "refuse"
+) -> Recognised:
     """Read a file as fine-tuning will; what is wrong with it is told, not raised, unless nothing can be read."""
     name = task or task_of_file(str(path))
     if name not in LEARNABLE:
         raise UsageError(f"{name} cannot be learnt here; choose {', '.join(LEARNABLE)}, or larvatus finetune {name}")
     problems = Problems()
     data = TASKS[name].read(str(path), reading_of(name, columns or {}), problems=problems)
-    report = check(data, None, problems=problems, shown=SHOWN)
-    return Recognised(task=name, guessed=task is None, data=data, report=report)
+    report = check(data, None, problems=problems, shown=SHOWN, errors=errors)
+    return Recognised(task=name, guessed=task is None, data=data, report=report, unusable=len(problems))
 
 
 def _short(text: str) -> str:

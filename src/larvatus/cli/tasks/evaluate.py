@@ -43,6 +43,7 @@ from larvatus.cli.tasks.evaluate_tables import (
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.labelled.glue import PUBLISHED, glue_task
+from larvatus.labelled.problems import Errors
 from larvatus.labelled.squad_file import write_predictions
 from larvatus.model.loading import Running
 from larvatus.outputs import check_outputs
@@ -79,6 +80,8 @@ class Evaluated(Struct, frozen=True, kw_only=True):
     """Draw the confusion matrix."""
     predictions: Annotated[Path | None, Flag(metavar="FILE", panel=TASK)] = None
     """Answers to questions by id, for official scorers."""
+    errors: Annotated[Errors, Flag(panel=TASK)] = "refuse"
+    """Rows of --data that cannot be used, such as those without text or label: refuse names them all, skip goes on."""
     overwrite: Annotated[bool, Flag(panel=TASK)] = False
     """Replace files that exist; never those that are read."""
     transfer: Annotated[tuple[str, ...], Flag(metavar="FILE", panel=LANGUAGES)] = ()
@@ -187,7 +190,7 @@ class OnTask:
         if asked.data:
             bundle = self.machine.bundle(asked.models[0])
             self.check_model(bundle)
-            examples = read_for(bundle, asked.data, self.columns)
+            examples = read_for(bundle, asked.data, self.columns, errors=asked.errors)
             return [score_examples(bundle, examples, options, against=against, columns=self.columns)]
         tasks = [glue_task(name) for name in asked.tasks] or [named_after(model) for model in asked.models]
         scores: list[TaskScores] = []

@@ -27,6 +27,7 @@ from larvatus.embed.senses.running import find_instances
 from larvatus.embed.senses.tagged import Instance, Lemmas, Sentence
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.errors import UsageError, did_you_mean
+from larvatus.given_texts import checked_texts
 from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Weight, check_ranges
 from larvatus.tabular import Tabular
@@ -136,9 +137,9 @@ class SenseTagger:
         Returns:
             Tagged words of one text; for several, a list of such.
         """
-        if isinstance(texts, str):
-            return self.tag_sentences(find_instances(texts, self.wordnet, pos=pos))
-        return [self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in texts]
+        listed, one = checked_texts(texts)
+        tagged = [self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in listed]
+        return tagged[0] if one else tagged
 
     def tag_sentences(self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None) -> list[TaggedWord]:
         """The instances of sentences, in order, each with its sense. `vectors`: what `embed` gives, if it is there."""
