@@ -24,7 +24,7 @@ LEVEL = 0.95
 
 
 def occupations(random: np.random.Generator, between: float) -> tuple[Doubles, np.ndarray, np.ndarray]:
-    """Sentences about 20 occupations in each of two strata: means differ by stratum and by occupation; the mean is 0."""
+    """Sentences about 20 occupations in each of two strata, which differ, as occupations do; the mean of all is 0."""
     strata = np.repeat([0, 1], 20 * 20)
     clusters = np.repeat(np.arange(40), 20)
     means = np.where(np.arange(40) < 20, 1.0, -1.0) + random.normal(0, between, 40)
@@ -64,20 +64,24 @@ def test_rows_and_sums_are_resampled_alike_and_names_of_clusters_do_not_matter()
     values, clusters, strata = occupations(np.random.default_rng(4), 0.5)
     sums = cluster_bootstrap(mean_rows(values), mean_of_sums, clusters, strata=strata, samples=200)
     rows = cluster_bootstrap(values, lambda rows: rows.mean(), clusters, strata=strata, of="rows", samples=200)
-    words = cluster_bootstrap(mean_rows(values), mean_of_sums, [f"{c:02}" for c in clusters], strata=strata, samples=200)
+    words = cluster_bootstrap(
+        mean_rows(values), mean_of_sums, [f"{c:02}" for c in clusters], strata=strata, samples=200
+    )
     assert (rows.low, rows.high) == (pytest.approx(sums.low), pytest.approx(sums.high))
     assert words == sums
 
 
 def test_95_percent_intervals_cover_where_rows_of_clusters_undercover() -> None:
     """The known mean is 0; sentences of one occupation share a part of variance 0.64."""
-    random, trials = np.random.default_rng(0), 400
+    random, trials = np.random.default_rng(0), 200
     covered = {"clusters": 0, "rows": 0}
     for seed in range(trials):
         values, clusters, strata = occupations(random, 0.8)
         by = {
-            "clusters": cluster_bootstrap(mean_rows(values), mean_of_sums, clusters, strata=strata, seed=seed),
-            "rows": bootstrap(mean_rows(values), mean_of_sums, samples=100, seed=seed),
+            "clusters": cluster_bootstrap(
+                mean_rows(values), mean_of_sums, clusters, strata=strata, samples=400, seed=seed
+            ),
+            "rows": bootstrap(mean_rows(values), mean_of_sums, samples=60, seed=seed),
         }
         for name, interval in by.items():
             covered[name] += interval.low <= 0 <= interval.high
@@ -88,14 +92,14 @@ def test_95_percent_intervals_cover_where_rows_of_clusters_undercover() -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), [(6, 6), (6, 12)])
 def test_crossed_factors_cover_where_cells_undercover(rows: int, columns: int) -> None:
-    random, trials = np.random.default_rng(rows), 400
+    random, trials = np.random.default_rng(rows), 200
     covered = {"crossed": 0, "cells": 0}
     for seed in range(trials):
         sentence, word = random.normal(0, 1.0, (rows, 1)), random.normal(0, 0.5, (1, columns))
         table = sentence + word + random.normal(0, 0.5, (rows, columns))
         by = {
-            "crossed": crossed_mean(table, seed=seed),
-            "cells": bootstrap(mean_rows(table.ravel()), mean_of_sums, samples=100, seed=seed),
+            "crossed": crossed_mean(table, samples=400, seed=seed),
+            "cells": bootstrap(mean_rows(table.ravel()), mean_of_sums, samples=60, seed=seed),
         }
         for name, interval in by.items():
             covered[name] += interval.low <= 0 <= interval.high
@@ -118,7 +122,7 @@ def test_crossed_samples_equal_a_naive_loop_and_one_level_is_fixed() -> None:
 
 
 def test_means_of_equal_clusters_have_the_standard_error_that_scipy_gives() -> None:
-    """With clusters of one size the bootstrap's deviation is the standard error of the cluster means, times (n − 1) / n."""
+    """With clusters of one size the deviation is the standard error of the cluster means, times √((n − 1) / n)."""
     random = np.random.default_rng(2)
     values = np.repeat(random.normal(0, 1, 30), 8) + random.normal(0, 0.3, 240)
     ours = cluster_bootstrap(mean_rows(values), mean_of_sums, np.repeat(np.arange(30), 8), samples=8000)

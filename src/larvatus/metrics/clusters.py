@@ -12,7 +12,8 @@ crossed factors (sentences × words) has each factor resampled by itself, and a 
 its column: the pigeonhole bootstrap (Owen 2007), which is conservative where cells differ more than rows and columns.
 
 Few clusters make the percentile interval too narrow: its samples have the variance (n − 1) / n of what they should,
-and normal rather than t tails. Quantiles are taken further out for both (Hesterberg 2015, the expanded percentile).
+and normal rather than t tails. Quantiles are taken further out for both (Hesterberg 2015, the expanded percentile),
+from as many more samples as leave the tails what those of 95% would hold.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from larvatus.errors import DataError
 from larvatus.metrics.bootstrap import Interval, Of, Score, as_rows, percentiles, score_of_all, weighted_sums
 from larvatus.rng import stream
 
+MOST_TIMES = 20
+"""More samples than were asked for, at most."""
 MOST_DEGREES = 1_000
 """Degrees of freedom from which t is taken for normal."""
 
@@ -65,6 +68,8 @@ def cluster_bootstrap(
     sizes = np.bincount(stratum_of)
     if sizes.min() < 2:
         return Interval(value, math.nan, math.nan, math.nan, samples)
+    level = expanded_level(len(stratum_of) / len(sizes), len(stratum_of) - len(sizes))
+    samples = _enough(samples, level)
     counts = _counts(stratum_of, samples, stream(seed, "cluster bootstrap"))
     if of == "sums":
         sums = np.zeros((len(stratum_of), *table.shape[1:]))
@@ -73,7 +78,6 @@ def cluster_bootstrap(
         scores = np.concatenate([np.asarray(score(part), np.float64) for part in parts])
     else:
         scores = np.array([float(score(np.repeat(table, counts[item][cluster_of], axis=0))) for item in range(samples)])
-    level = expanded_level(len(stratum_of) / len(sizes), len(stratum_of) - len(sizes))
     return _interval(value, scores, level)
 
 
@@ -86,10 +90,11 @@ def crossed_mean(table: npt.ArrayLike, *, samples: int = 1000, seed: int = 0) ->
     levels = [size for size in cells.shape if size > 1]
     if not levels:
         return Interval(value, math.nan, math.nan, math.nan, samples)
-    random = stream(seed, "crossed bootstrap")
+    level = expanded_level(min(levels), min(levels) - 1)
+    samples, random = _enough(samples, level), stream(seed, "crossed bootstrap")
     by_row, by_column = (_counts(np.zeros(size, np.int64), samples, random) for size in cells.shape)
     scores = ((by_row @ cells) * by_column).sum(1) / cells.size
-    return _interval(value, scores, expanded_level(min(levels), min(levels) - 1))
+    return _interval(value, scores, level)
 
 
 def expanded_level(clusters: float, degrees: int, level: float = 0.95) -> float:
@@ -126,6 +131,11 @@ def _within(angle: float, degrees: int) -> float:
         total += term
         term *= cosine * cosine * power / (power + 1)
     return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
+def _enough(samples: int, level: float) -> int:
+    """Samples whose tails beyond this level are as large as those beyond 95% of the samples asked for."""
+    return math.ceil(samples * min(MOST_TIMES, (1 - 0.95) / (1 - level))) if level < 1 else MOST_TIMES * samples
 
 
 def _codes(clusters: Any, strata: Any, rows: int) -> tuple[Ints, Ints]:
