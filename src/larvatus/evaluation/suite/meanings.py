@@ -52,6 +52,7 @@ def _layers_said(layers: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Senses(Part):
     minds: ClassVar = ("layers",)
+    again: ClassVar = True
     tagged: str
     """SemCor."""
     wordnet: str

@@ -112,7 +112,7 @@ class Part(abc.ABC):
     minds: ClassVar[tuple[str, ...]] = ()
     """Settings of the suite that change its figures."""
     again: ClassVar[bool] = False
-    """Whether verifying a card works its figures out again; what trains, or takes hours, is recorded."""
+    """Whether verifying a card works its figures out again; what is fine-tuned is recorded."""
 
     @property
     @abc.abstractmethod
