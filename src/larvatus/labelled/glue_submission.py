@@ -73,8 +73,8 @@ def glue_test_set(name: str) -> GlueTestSet:
     if plain == "mnli":
         raise UsageError("MNLI has several test sets; name one: mnli-m (test_matched), mnli-mm (test_mismatched) or ax")
     if plain not in TEST_SETS:
-        titles = [each.title for each in TEST_SETS.values()]
-        raise UsageError(f"{name!r:.60} is no test set of GLUE{did_you_mean(name, titles)}")
+        names = [each.title.lower() for each in TEST_SETS.values()]
+        raise UsageError(f"{name!r:.60} is no test set of GLUE{did_you_mean(name.lower(), names)}")
     return TEST_SETS[plain]
 
 
