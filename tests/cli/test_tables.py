@@ -248,6 +248,17 @@ def test_evaluate_writes_a_row_for_each_metric(call: Call, tuned: dict[str, Path
     assert 0 <= float(rows["accuracy"]["low"]) <= float(rows["accuracy"]["value"]) <= float(rows["accuracy"]["high"])
 
 
+def test_runs_that_prepare_their_own_text_are_told_the_column() -> None:
+    from larvatus.settings import TextSettings
+
+    assert TextSettings(text="title").options.reading.text_field == "title"
+    assert TextSettings(text="title").passages.reading.text_field == "title"
+    assert TextSettings(text="text").reading().names_column
+    assert not TextSettings().reading().names_column
+    with pytest.raises(UsageError, match="--text is empty"):
+        TextSettings(text="")
+
+
 def test_evaluate_reads_held_out_text_by_the_same_option(
     call: Call, model: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

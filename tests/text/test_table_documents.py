@@ -59,6 +59,15 @@ def test_a_column_can_be_chosen_by_name_or_number(tmp_path, notes):
         texts(path, text_field="body")
 
 
+def test_a_name_that_was_given_makes_its_row_a_header(tmp_path, notes):
+    """Questions of a survey are no names that people give columns."""
+    path = tmp_path / "survey.csv"
+    rows = [["What would you change about the river and why?", "Where?"], ["the bank", "here"], ["nothing", "there"]]
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows(rows)
+    assert texts(path, text_field=rows[0][0]) == ["the bank", "nothing"]
+
+
 def test_a_column_named_text_is_not_guessed_around(tmp_path, notes):
     path = write_csv(tmp_path / "a.csv", [{"body": "the river was wide", "n": "1"}, {"body": "and deep", "n": "2"}])
     assert texts(path) == ["the river was wide", "and deep"]
