@@ -1,7 +1,7 @@
 """Which field of JSON records, or column of a Parquet file, holds the text where none was named.
 
-A field called text is taken, as ever. Where the first record has none, some records are looked at, the field is guessed
-as in a table (`text_columns.py`) and reported (`column_notes.py`).
+A field called text is taken. Where no record of the first ones has it, the field is guessed from them as in a table
+(`text_columns.py`) and reported (`column_notes.py`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ def parquet_column(name: str, file: Any, options: ReadOptions) -> ReadOptions:
     if not strings:
         raise DataError(f"{as_text(name)}: no column holds text (it has {', '.join(schema.names)}); give another file")
     batch = next(file.iter_batches(batch_size=SAMPLE_ROWS, columns=strings), None)
-    sample = [] if batch is None else batch.to_pylist()
+    try:
+        sample = [] if batch is None else batch.to_pylist()
+    except UnicodeDecodeError as fault:
+        raise DataError(f"{as_text(name)}: a text of its first rows is not UTF-8; name the column: --text") from fault
     if not sample:
         return options.with_text(strings[0])
     text = document_column(SampledRows(as_text(name), tuple(strings), True, sample))
