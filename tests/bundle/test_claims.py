@@ -251,6 +251,8 @@ def test_converted_figures_go_with_the_weights_and_those_of_a_saved_copy_do_not(
         (lambda claims: claims[0].update(value=10**400), "a whole number of more than 18 digits"),
         (lambda claims: claims[0].update(low=10**400, high=10**401), "claim 1 is none"),
         (lambda claims: claims[0].update(value="x" * 501), "more than 500 characters"),
+        (lambda claims: claims[0].update(settings={"note": "\ud800"}), "surrogates not allowed"),
+        (lambda claims: claims[0].update(settings={"statistic": []}), "statistic is no word or whole number"),
         (lambda claims: claims[0].update(low=0.5), "an interval has two ends"),
         (lambda claims: claims[0].update(colour="red"), "unknown field `colour`"),
     ],
