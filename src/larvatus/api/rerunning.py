@@ -73,6 +73,8 @@ def audited_bias(asked: Asked) -> Sequence[Claim]:
     paths = asked.files()
     given: dict[str, Any] = {}
     if how.own_words:
+        if len(paths) < 2:
+            raise ArtefactError(f"claim {asked.claim.metric} names no list of swaps after its examples")
         given["swaps"] = paths.pop()
     with tempfile.TemporaryDirectory() as folder:
         source: Any = paths if how.task == "swaps" else paths[0]
