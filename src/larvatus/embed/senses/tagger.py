@@ -132,9 +132,9 @@ class SenseTagger:
         Returns:
             Tagged words of one text; for several, a list of such.
         """
-        listed, one = checked_texts(texts)
+        listed, single = checked_texts(texts)
         tagged = [self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in listed]
-        return tagged[0] if one else tagged
+        return tagged[0] if single else tagged
 
     def tag_sentences(self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None) -> list[TaggedWord]:
         """The instances of sentences, in order, each with its sense. `vectors`: what `embed` gives, if it is there."""
