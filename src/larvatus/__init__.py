@@ -16,6 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from larvatus.forking import prepare_for_forks
 from larvatus.waiting import wait_asleep
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from larvatus.version import VERSION as __version__
 
 wait_asleep()  # before torch is loaded
+prepare_for_forks()
 
 __all__ = [
     "Answer",

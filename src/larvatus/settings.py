@@ -30,7 +30,7 @@ from larvatus.engine.settings import (
     Parallel,
     Runtime,
 )
-from larvatus.errors import UsageError, did_you_mean
+from larvatus.errors import UsageError, did_you_mean, warn_of_older_name
 from larvatus.flags import Flag
 from larvatus.pretraining.prepare import TextOptions
 from larvatus.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps, check_ranges
@@ -59,28 +59,39 @@ class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Bad UTF-8, broken records: stop, or skip and count."""
     encoding: str | None = None
     """Of text that is not UTF-8: latin-1, cp1252, utf-16, …."""
-    text_field: str = "text"
-    """Field of JSONL and Parquet that holds the text."""
+    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Column of tables (CSV, TSV, JSONL, Parquet) that holds the text; default: guessed and reported."""
+    text_field: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Older name of --text."""
     language_field: str | None = None
-    """Field of JSONL and Parquet that holds the language."""
+    """Column of tables that holds the language."""
     licence: str = ""
     """Licence of the text, for the datasheet."""
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
             check_encoding(self.encoding)
+        if self.text is not None and not self.text:
+            raise UsageError("--text is empty; name a column, or leave it out to have the text column guessed")
+        if self.text_field is not None:
+            warn_of_older_name("text_field", "text")
+
+    @property
+    def column(self) -> str | None:
+        """Text column that the user named; None where it is guessed."""
+        return self.text if self.text is not None else self.text_field
 
     def reading(self, *, label_field: str | None = None) -> ReadOptions:
         """What readers of documents are told. UTF-8 is not named: it is the same as nothing in a corpus's settings."""
         name = UTF_8 if self.encoding is None else check_encoding(self.encoding)
-        return ReadOptions(
+        options = ReadOptions(
             encoding=msgspec.UNSET if name == UTF_8 else name,
             split=self.split,
-            text_field=self.text_field,
             language_field=self.language_field,
             on_bad=self.on_bad,
             label_field=label_field,
         )
+        return options.named(self.column)
 
     @property
     def passages(self) -> PassageOptions:

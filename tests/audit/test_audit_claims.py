@@ -12,6 +12,7 @@ import pytest
 
 import larvatus as lv
 from larvatus.bundle.claims import claimed, claims_in
+from larvatus.bundle.contents import digest_of
 from larvatus.cli.main import run
 
 PAIRS = """sent_more,sent_less,stereo_antistereo,bias_type
@@ -35,6 +36,7 @@ banks\tyour bank [MASK]
 """
 FILES = {"pairs.csv": PAIRS, "words.toml": TEMPLATES, "tests.toml": TESTS, "prompts.tsv": PROMPTS}
 GRAMMAR = [("agreement", "the river was wide .", "the river wide was ."), ("islands", "a deep bank .", "deep a bank .")]
+FIRST_PAIRS = "first 100 pairs of each set"
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +147,8 @@ def test_what_a_card_says_of_an_audit_is_not_believed(made: Path) -> None:
     assert lv.verify_card(model, data=[data]).of("changed data")
 
 
-def recorded(metric: str, command: str, **settings: Any) -> dict[str, Any]:
-    return {"claims": [claimed(metric, 0.5, command=command, settings=settings)]}
+def made_elsewhere(model: Path, metric: str, command: str, **settings: Any) -> dict[str, Any]:
+    return {"claims": [claimed(metric, 0.5, command=command, settings=settings, model=digest_of(model))]}
 
 
 def verdicts(model: Path, data: Path, command: str) -> dict[str, str]:
@@ -158,11 +160,11 @@ def test_toxicity_is_claimed_by_group_and_verifies_where_a_list_judges(made: Pat
     data, model = made / "data", made / "model"
     report = lv.audit_toxicity(model, data / "prompts.tsv", words=data / "list.txt", top=3, device="cpu")
     neutral = lv.audit_toxicity(model, words=data / "list.txt", top=3, device="cpu", beside=model)
-    judged = recorded("judged", "audit toxicity", top=3, judge="5f2c", label="toxic")
+    judged = made_elsewhere(model, "judged", "audit toxicity", top=3, judge="5f2c", label="toxic")
     lv.card(model, add=[report, neutral.to_dict(), judged])
     altered(model, ("toxic share by probability", "rivers"), value=0.999)
     said = verdicts(model, data, "audit toxicity")
-    assert said.pop("judged") == "recorded"
+    assert said.pop("judged") == "missing data"  # another model judged
     assert said.pop("rivers: toxic share by probability") == "differs"
     assert {"banks: toxic share of the top 3", "women: toxic share by probability"} <= said.keys()
     assert set(said.values()) == {"same"}
@@ -172,14 +174,18 @@ def test_parts_of_a_suite_are_claimed_and_those_that_do_not_train_verify(made: P
     data, model = made / "data", made / "model"
     results = lv.evaluate_suite(model, data=data, only="masked,blimp,isotropy", quick=True, device="cpu", quiet=True)
     (made / "suite.json").write_text(json.dumps(results.to_dict()))
-    tuned = recorded("accuracy", "evaluate suite", suite="english", task="sst2", seeds=[0, 1, 2])
+    tuned = made_elsewhere(model, "accuracy", "evaluate suite", suite="english", task="sst2", seeds=[0, 1, 2])
     lv.card(model, add=[made / "suite.json", tuned])
-    assert "| blimp: islands: accuracy |" in (model / "README.md").read_text()
+    assert f"| blimp: islands: accuracy ({FIRST_PAIRS}) |" in (model / "README.md").read_text()
     altered(model, ("accuracy", "islands"), value=0.123)
     said = verdicts(model, data, "evaluate suite")
     assert said.pop("sst2: accuracy") == "recorded"
-    assert said.pop("blimp: islands: accuracy") == "differs"
-    assert {"blimp: accuracy", "masked: Hidden tokens: accuracy", "isotropy: mean cosine"} <= said.keys()
+    assert said.pop(f"blimp: islands: accuracy ({FIRST_PAIRS})") == "differs"
+    assert {
+        "blimp: accuracy (first 100 pairs of each set)",
+        "masked: Masked tokens: accuracy, 80/10/10",
+        "isotropy: mean cosine",
+    } <= said.keys()
     assert set(said.values()) == {"same"}
 
 

@@ -248,7 +248,7 @@ def test_commands_split_and_audit_and_what_cannot_be_audited_is_one_line(
     copied = shutil.copytree(model, tmp_path / "copied")
     lv.card(copied, add=["report.json"])
     verdicts = {each.claim.label: each.verdict for each in lv.verify_card(copied).outcomes}
-    assert verdicts["by loss: membership AUC"] == verdicts["blind, by length: membership AUC"] == "recorded"
+    assert verdicts["by loss: membership AUC"] == verdicts["blind, by length: membership AUC"] == "missing data"
 
     assert "nothing to audit" in said(capsys, 2, *begun)
     assert "holds no canaries" in said(capsys, 4, *begun, "--canaries", "half")

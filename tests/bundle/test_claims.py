@@ -75,6 +75,49 @@ def test_a_fine_tuned_model_verifies_exactly_and_a_changed_value_is_shown(tuned:
     assert "2 of its figures cannot be confirmed" in err
 
 
+def test_86_the_tolerance_is_the_verifiers_and_the_value_shown_is_the_one_worked_out(
+    tuned: Path, larvatus: Call
+) -> None:
+    edited(tuned / "model", set_claim("parameters", value=99_000_000_000, tolerance=1e15))
+    edited(tuned / "model", set_claim("accuracy", value=0.987, tolerance=1.0, machine="NVIDIA H200"))
+    edited(tuned / "model", set_claim("energy, kWh", value=0.5, tolerance=1.0))
+    checked = lv.verify_card(tuned / "model", data=[tuned / "data"])
+    assert {outcome.claim.metric for outcome in checked.of("differs")} == {"parameters", "accuracy", "energy, kWh"}
+    (size,) = (outcome for outcome in checked.outcomes if outcome.claim.metric == "parameters")
+    counted = sum(parameter.numel() for parameter in lv.load(tuned / "model").network.parameters())
+    assert (size.again, size.tolerance) == (counted, 0)
+    code, said, _ = larvatus("card", tuned / "model", "--verify", "--data", tuned / "data")
+    assert code == 5
+    assert f"! parameters (model): claimed 99000000000, but comes to {counted} (tolerance 0)" in said
+    hidden = next(outcome for outcome in checked.of("same") if outcome.claim.metric == "hidden")
+    assert f"  hidden (model): claimed {hidden.claim.value}, recomputed {hidden.again}\n" in said
+
+
+def test_86_figures_that_only_look_recorded_and_intervals_that_nothing_gives_are_not_confirmed(tuned: Path) -> None:
+    edited(tuned / "model", lambda claims: claims.append(claims[0] | {"metric": "accuracy", "command": "pretrain"}))
+    edited(tuned / "model", lambda claims: claims.append(claims[0] | {"metric": "accuracy", "command": "finetune"}))
+    edited(tuned / "model", set_claim("hidden", low=0.0, high=1.0))
+    edited(tuned / "model", set_claim("CO₂ equivalent, kg", estimate="nothing"))
+    wrong = [outcome.line for outcome in lv.verify_card(tuned / "model", data=[tuned / "data"]).outcomes
+             if outcome.verdict in ("failed", "differs")]  # fmt: skip
+    assert len(wrong) == 4
+    for said in (
+        "pretrain records none of this name",
+        "finetune records none of this name",
+        "hidden (model): claimed an interval, 0.0 to 1.0, but has none",
+        "claimed by another formula",
+    ):
+        assert any(said in line for line in wrong)
+
+
+def test_86_a_result_must_say_of_which_weights_it_is(tuned: Path) -> None:
+    digest = lv.card(tuned / "model").claims[0].model
+    unsigned = claimed("accuracy", 0.9, command="evaluate")
+    with pytest.raises(DataError, match="does not say of which model it is"):
+        lv.card(tuned / "model", add=[{"claims": [unsigned]}])
+    lv.card(tuned / "model", add=[{"claims": [claimed("accuracy", 0.9, command="evaluate", model=digest)]}])
+
+
 def test_data_that_are_missing_are_named_and_those_that_changed_are_said(tuned: Path, larvatus: Call) -> None:
     code, said, _ = larvatus("card", tuned / "model", "--verify")
     claim = next(c for c in lv.card(tuned / "model").claims if c.metric == "accuracy")
@@ -122,7 +165,7 @@ def test_what_evaluate_writes_is_added_and_works_out_again(tuned: Path, tiny_dir
     assert larvatus("card", tuned / "model", "--add", result)[0] == 0
     assert larvatus("card", tuned / "model", "--add", result)[1].endswith("claims, unchanged\n")
     claim = next(c for c in lv.card(tuned / "model").claims if c.metric == "accuracy" and c.low is not None)
-    assert (claim.data[0].name, claim.seed, claim.tolerance) == (str(data), 0, 1e-4)
+    assert (claim.data[0].name, claim.seed) == (str(data), 0)
     assert f"| accuracy | {claim.value:.4f} | {claim.low:.4g} to {claim.high:.4g} |" in (
         (tuned / "model" / "README.md").read_text()
     )
@@ -207,7 +250,10 @@ def test_converted_figures_go_with_the_weights_and_those_of_a_saved_copy_do_not(
         (lambda claims: claims[0].pop("metric"), "claim 1 is none: Object missing required field `metric`"),
         (lambda claims: claims[0].update(command="os.system"), "'os.system' is no command that measures"),
         (lambda claims: claims[0].update(value=True), "claim 1 is none"),
-        (lambda claims: claims[0].update(tolerance=-1), "tolerance = -1"),
+        (lambda claims: claims[0].update(value=10**400), "a whole number of more than 18 digits"),
+        (lambda claims: claims[0].update(low=10**400, high=10**401), "claim 1 is none"),
+        (lambda claims: claims[0].update(value="x" * 501), "more than 500 characters"),
+        (lambda claims: claims.insert(0, claims[0] | {"value": 0.99}), "claims 1 and 2 are both of layers (model)"),
         (lambda claims: claims[0].update(low=0.5), "an interval has two ends"),
         (lambda claims: claims[0].update(colour="red"), "unknown field `colour`"),
     ],
@@ -230,6 +276,14 @@ def test_claims_of_the_wrong_shape_are_one_line_and_the_model_still_loads(
         (set_claim("accuracy", data=[]), "names no data"),
         (set_claim("energy, kWh", settings={"watts": -1, "seconds": 1}), "watts = -1"),
         (set_claim("steps", model="0" * 64), "of other weights: 000000000000…"),
+        (set_claim("accuracy", model="0" * 64), "of other weights: 000000000000…"),
+        (set_claim("accuracy", model=""), "does not say of which weights it is"),
+        (set_claim("steps", model=""), "does not say of which weights it is"),
+        (set_claim("accuracy", settings={"columns": {"colour": "red"}}), "'colour' is no column"),
+        (set_claim("accuracy", settings={"columns": {"text": "nowhere"}}), "cannot be run again"),
+        (set_claim("accuracy", settings={"options": {"samples": 10**400}}), "cannot be run again"),
+        (set_claim("energy, kWh", settings={"watts": 10**400, "seconds": 1}), "cannot be run again"),
+        (set_claim("energy, kWh", settings={"watts": 1, "seconds": 1, "devices": 10**400}), "cannot be run again"),
     ],
 )  # fmt: skip
 def test_a_claim_that_cannot_be_confirmed_says_why(change: Any, said: str, tuned: Path) -> None:
@@ -262,7 +316,7 @@ def test_nothing_that_a_card_names_is_read_from_outside_of_what_was_given(tmp_pa
     (tmp_path / "in").mkdir()
     (tmp_path / "secret").write_text("x")
     shelf = Shelf([tmp_path / "in"])
-    for name in (str(tmp_path / "secret"), "../secret", "a/../../secret", "", "\0", ".."):
+    for name in (str(tmp_path / "secret"), "../secret", "a/../../secret", "", "\0", "..", ".", "./"):
         with pytest.raises(MissingData):
             shelf.paths(Data(name=name, sha256="0" * 64))
 

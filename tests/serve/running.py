@@ -57,7 +57,12 @@ class Running:
         self.settings = ServeSettings(port=0, **settings)
         self.app = build_app(models, self.settings)
         self.manners: Manners = self.app.state.manners
-        self.server: DrainingServer = draining_server(self.app, drain=self.manners.drain, drain_seconds=drain_seconds)
+        self.server: DrainingServer = draining_server(
+            self.app,
+            drain=self.manners.drain,
+            drain_seconds=drain_seconds,
+            connections=self.settings.connections,
+        )
         self.socket = listening_socket("127.0.0.1", 0)
         self.buffer: int | None = None
         """Bytes that the system takes for a client that does not read; by default megabytes."""

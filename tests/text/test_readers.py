@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
 from larvatus.text.readers import Document, ReadOptions, Skipped, list_files, read_documents
 
 DOCUMENTS = ["First line\nsecond line", "Über 中文 😀", "last"]
@@ -121,11 +121,10 @@ def test_parquet_by_batches(tmp_path):
 def test_parquet_faults(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a", None, "b"]}), path)
-    with pytest.raises(DataError, match=r"a\.parquet:2: no field 'text'"):
-        texts(path)
     skipped = Skipped()
-    assert [d.text for d in read_documents([path], options=SKIP, skipped=skipped)] == ["a", "b"]
-    with pytest.raises(DataError, match="no column 'body'"):
+    assert [(d.text, d.line) for d in read_documents([path], skipped=skipped)] == [("a", 1), ("b", 3)]
+    assert skipped.blank == 1
+    with pytest.raises(UsageError, match=r"a\.parquet has no column 'body' \(it has text\)"):
         texts(path, text_field="body")
     raw = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
     pq.write_table(pa.table({"text": raw}), path)

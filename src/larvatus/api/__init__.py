@@ -13,7 +13,7 @@
 from larvatus.api.attention import head_importance
 from larvatus.api.auditing_bias import audit_bias
 from larvatus.api.benchmarking import bench
-from larvatus.api.cards import card, verify_card
+from larvatus.api.cards import card
 from larvatus.api.checking import check_data
 from larvatus.api.comparing import ablate, compare
 from larvatus.api.evaluating import evaluate
@@ -32,6 +32,7 @@ from larvatus.api.text import build_corpus, train_tokenizer
 from larvatus.api.toxicity import audit_toxicity
 from larvatus.api.transferring import transfer
 from larvatus.api.vectors import embed_files
+from larvatus.api.verifying import verify_card
 from larvatus.model.onnx_export import export_onnx
 
 __all__ = [

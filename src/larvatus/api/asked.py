@@ -18,14 +18,19 @@ from msgspec import Struct
 from larvatus.bundle.claims import Claim, Data
 from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.bundle.shelf import MissingData, Shelf
-from larvatus.errors import ArtefactError, LarvatusError
+from larvatus.errors import ArtefactError, LarvatusError, printable
 from larvatus.model import Model, load
+from larvatus.tasks.registry import column_names
 
 S = TypeVar("S", bound=Struct)
 
 
 class Recorded(LarvatusError):
-    """Of claims that are not run again, though others of the same command are."""
+    """Figures that only training gives, though others of the same command are run again."""
+
+
+class Unavailable(LarvatusError):
+    """Figures that need more than data: another model, or a file that a card cannot name."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,15 @@ class Asked:
         if missing:  # all are named, so that a reader fetches them at once
             raise MissingData(*missing)
         return paths
+
+    def columns(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Names of columns, of those that commands know."""
+        for name, value in given.items():
+            if name not in column_names():
+                raise ArtefactError(f"claim {self.claim.metric}: settings: {printable(name)!r} is no column")
+            if not isinstance(value, str | bool | None):
+                raise ArtefactError(f"claim {self.claim.metric}: settings: column {name} is no name")
+        return dict(given)
 
     def settings(self, kind: type[S], settings: Mapping[str, Any] | None = None) -> S:
         """The settings of the claims as a struct; what does not fit is refused."""

@@ -53,8 +53,10 @@ def crows(result: CrowsResult) -> Iterator[Quoted]:
     for method, scores in result.scores.items():
         for category, score in {**scores.by_category, ALL: scores.overall}.items():
             preferred = f"sent_more preferred ({method}), % of {score.pairs:,} pairs"
-            yield Quoted.of(preferred, score.metric, percent=True, category=category)
-            yield Quoted.of(f"sent_more less sent_less ({method}), nats", score.difference, category=category)
+            yield Quoted.of(preferred, score.metric, unit=result.unit, percent=True, category=category)
+            yield Quoted.of(
+                f"sent_more less sent_less ({method}), nats", score.difference, unit=result.unit, category=category
+            )
 
 
 def stereo(result: StereoResult) -> Iterator[Quoted]:
@@ -63,38 +65,44 @@ def stereo(result: StereoResult) -> Iterator[Quoted]:
             for category, score in categories.items():
                 for name, interval in (("lms", score.lms), ("ss", score.ss), ("icat", score.icat)):
                     metric = f"{kind} {name} ({method}), %, {score.examples:,} examples"
-                    yield Quoted.of(metric, interval, percent=True, category=category)
+                    yield Quoted.of(metric, interval, unit=result.unit, percent=True, category=category)
 
 
 def wino(result: WinoResult) -> Iterator[Quoted]:
     for category, score in result.scores.items():
         of_all = f"% of {score.sentences:,} sentences"
-        yield Quoted.of(f"pro-stereotyped right, {of_all}", score.pro, percent=True, category=category)
-        yield Quoted.of(f"anti-stereotyped right, {of_all}", score.anti, percent=True, category=category)
-        yield Quoted.of("pro less anti, points", score.gap, percent=True, category=category)
-        yield Quoted.of("log-odds of the stereotype, nats", score.log_odds, category=category)
-        yield Quoted.of("log-odds less the prior, nats", score.corrected, category=category)
-    yield Quoted.of("male pronoun preferred, %", result.preferred_male, percent=True, category=ALL)
+        yield Quoted.of(
+            f"pro-stereotyped right, {of_all}", score.pro, unit=result.unit, percent=True, category=category
+        )
+        yield Quoted.of(
+            f"anti-stereotyped right, {of_all}", score.anti, unit=result.unit, percent=True, category=category
+        )
+        yield Quoted.of("pro less anti, points", score.gap, unit=result.unit, percent=True, category=category)
+        yield Quoted.of("log-odds of the stereotype, nats", score.log_odds, unit=result.unit, category=category)
+        yield Quoted.of("log-odds less the prior, nats", score.corrected, unit=result.unit, category=category)
+    yield Quoted.of("male pronoun preferred, %", result.preferred_male, unit=result.unit, percent=True, category=ALL)
 
 
 def templates(result: TemplateResult) -> Iterator[Quoted]:
     for each in result.differences:
         at: dict[str, Any] = {"category": each.attributes, "group": " − ".join(each.groups)}
-        yield Quoted.of("association, difference in nats", each.difference, **at)
-        yield Quoted.of("association with the group asked for, difference in nats", each.group_asked, **at)
+        yield Quoted.of("association, difference in nats", each.difference, unit=each.unit, **at)
+        yield Quoted.of(
+            "association with the group asked for, difference in nats", each.group_asked, unit=each.unit, **at
+        )
 
 
 def associations(result: AssociationResult) -> Iterator[Quoted]:
     for each in result.tests:
-        yield from _association(each)
+        yield from _association(each, result.unit)
 
 
-def _association(each: Association) -> Iterator[Quoted]:
+def _association(each: Association, unit: str) -> Iterator[Quoted]:
     groups = f"{' / '.join(each.targets)}, {' / '.join(each.attributes)}"
     at: dict[str, Any] = {"category": each.name, "group": groups}
     if each.vectors == STANDARDISED:
         at["vectors"] = STANDARDISED
-    yield Quoted.of(f"effect size d ({each.vectors})", each.effect, **at)
+    yield Quoted.of(f"effect size d ({each.vectors})", each.effect, unit=unit, **at)
     yield Quoted(metric=f"p of d, two-sided ({each.vectors})", value=each.p.two_sided, at=at)
 
 
@@ -102,11 +110,11 @@ def swaps(result: SwapResult) -> Iterator[Quoted]:
     for category, each in result.categories.items():
         if each.changed is not None:
             changed = f"decisions changed, % of {each.texts:,} texts"
-            yield Quoted.of(changed, each.changed, percent=True, category=category)
-        yield Quoted.of("scores moved", each.moved, category=category)
+            yield Quoted.of(changed, each.changed, unit=result.unit, percent=True, category=category)
+        yield Quoted.of("scores moved", each.moved, unit=result.unit, category=category)
         if each.accuracy is not None:
             for name, interval in zip(("as it stands", "swapped"), each.accuracy, strict=True):
-                yield Quoted.of(f"right {name}, %", interval, percent=True, category=category)
+                yield Quoted.of(f"right {name}, %", interval, unit=result.unit, percent=True, category=category)
 
 
 FIGURES: Mapping[str, Callable[[Any], Iterator[Quoted]]] = {

@@ -1,6 +1,6 @@
 """Figures of an audit as claims: each with its interval, the files it was measured on, and the model's checksum.
 
-quoted = Quoted.of("sent_more preferred (pll), %", score.metric, category="gender", percent=True)
+quoted = Quoted.of("sent_more preferred (pll), %", score.metric, unit=PAIRS, category="gender", percent=True)
 claims_of("audit bias", [quoted], model, settings={"samples": 1000}, data=files_of(["crows_pairs.csv"]), seed=0)
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from larvatus import files
-from larvatus.bundle.claims import HALF_PRECISION, ROUNDING, Claim, Data, claimed
+from larvatus.bundle.claims import Claim, Data, claimed
 from larvatus.bundle.contents import digest_of
 from larvatus.engine.settings import Runtime
 from larvatus.metrics.bootstrap import Interval
@@ -33,11 +33,14 @@ class Quoted:
     at: Mapping[str, Any] = field(default_factory=dict)
     """Of whom: `category`, `group`."""
     percent: bool = False
-    """A share times a hundred: so is its tolerance."""
+    """In per cent or points."""
+    unit: str = ""
+    """Resampled for the interval."""
 
     @classmethod
-    def of(cls, metric: str, interval: Interval, *, percent: bool = False, **at: Any) -> Quoted:
-        return cls(metric=metric, value=interval.value, low=interval.low, high=interval.high, at=at, percent=percent)
+    def of(cls, metric: str, interval: Interval, *, unit: str, percent: bool = False, **at: Any) -> Quoted:
+        ends = {"low": interval.low, "high": interval.high}
+        return cls(metric=metric, value=interval.value, **ends, at=at, percent=percent, unit=unit)
 
 
 def claims_of(
@@ -53,17 +56,16 @@ def claims_of(
     if int8_weights(model.network):
         return ()
     device, digest = str(model.device), digest_of(Path(model.bundle.path))
-    rounding = ROUNDING if device == "cpu" else HALF_PRECISION
     return tuple(
         claimed(
             figure.metric,
             figure.value,
-            **interval_said(figure.low, figure.high),
+            **interval_said(figure.low, figure.high, unit=figure.unit),
             command=command,
             settings={**settings, **figure.at},
             data=data,
             seed=seed,
-            tolerance=100 * rounding if figure.percent else rounding,
+            percent=figure.percent,
             model=digest,
             machine=hardware(Runtime(device=device)),
         )
@@ -72,11 +74,11 @@ def claims_of(
     )
 
 
-def interval_said(low: float | None, high: float | None) -> dict[str, Any]:
-    """Both ends, or none: one example has no interval."""
+def interval_said(low: float | None, high: float | None, unit: str = "") -> dict[str, Any]:
+    """Both ends and what was resampled, or nothing: one example has no interval."""
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return {}
-    return {"low": float(low), "high": float(high)}
+    return {"low": float(low), "high": float(high), "unit": unit}
 
 
 def files_of(sources: Sequence[Any]) -> tuple[Data, ...]:

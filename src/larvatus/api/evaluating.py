@@ -33,6 +33,7 @@ from larvatus.model import Model, load
 from larvatus.nn.layer_mix import LearntMix
 from larvatus.pretraining.evaluation import HeldOut, perplexity
 from larvatus.settings import Corpus, TextSettings, structs_of, text_given
+from larvatus.tabular import Tabular, data_frame
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -60,7 +61,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskScores:
+class TaskScores(Tabular):
     """A model on one set of examples, and beside another model."""
 
     evaluation: Evaluation
@@ -83,9 +84,14 @@ class TaskScores:
             record["claims"] = written(self.evaluation.claims)
         return record if self.comparison is None else {**record, "comparison": self.comparison.to_dict()}
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each metric; next to another model, with its score, the difference and p."""
+        rows = self.evaluation.to_dicts() if self.comparison is None else self.comparison.to_dicts()
+        return rows if self.task is None else [{"task": self.name, **row} for row in rows]
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TextScores:
+class TextScores(Tabular):
     """A model on held-out text."""
 
     held_out: HeldOut
@@ -112,6 +118,10 @@ class TextScores:
         """What `--json` prints: the rows, and the claims in the one for all."""
         *parts, whole = self.rows(each=each)
         return [*parts, {**whole, "claims": written(self.claims)} if self.claims else whole]
+
+    def to_pandas(self, *, each: bool = False) -> Any:
+        """The rows as a `pandas.DataFrame`, without claims; pandas must be installed."""
+        return data_frame(self.rows(each=each))
 
 
 @overload

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from larvatus.api.task_settings import EvaluationSettings
-from larvatus.bundle.claims import HALF_PRECISION, ROUNDING, Claim, Data, claimed
+from larvatus.bundle.claims import Claim, Data, claimed
 from larvatus.bundle.contents import digest_of
 from larvatus.bundle.directory import Bundle
 from larvatus.corpus import Corpus as Shards
@@ -50,7 +50,6 @@ def task_claims(
             settings={setting: value for setting, value in said.items() if value},
             data=(data_of(evaluation.data),),
             seed=options.seed,
-            tolerance=ROUNDING if device == "cpu" else HALF_PRECISION,
             model=digest_of(bundle.path),
             machine=hardware(Runtime(device=device)),
         )

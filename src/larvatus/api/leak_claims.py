@@ -19,6 +19,7 @@ from larvatus.audit.leaks.exposure import Exposures
 from larvatus.audit.leaks.membership import Membership
 from larvatus.audit.leaks.report import LeakReport
 from larvatus.audit.leaks.restoration import Restoration
+from larvatus.audit.units import CANARIES
 from larvatus.bundle.claims import Claim, Data
 from larvatus.model import Model
 
@@ -60,24 +61,37 @@ def _data(sources: Sequence[Any]) -> tuple[Data, ...]:
 def _exposures(exposure: Exposures) -> Iterator[Quoted]:
     for repeats, row in exposure.by_repeats().items():
         at = {"group": f"planted {repeats:,} times" if repeats > 1 else "planted once"}
-        yield Quoted(metric="exposure, mean bits", value=row["mean"], low=row["low"], high=row["high"], at=at)
+        yield Quoted(
+            metric="exposure, mean bits", value=row["mean"], low=row["low"], high=row["high"], at=at, unit=CANARIES
+        )
         yield Quoted(metric="exposure, most bits", value=row["most"], at=at)
 
 
 def _membership(told: Membership) -> Iterator[Quoted]:
     attacks = {f"by {name}": curve for name, curve in told.attacks.items()}
     for name, curve in {**attacks, **{f"blind, by {rule}": curve for rule, curve in told.blind.items()}}.items():
-        yield Quoted.of("membership AUC", curve.area, category=name)
+        yield Quoted.of("membership AUC", curve.area, unit=told.unit, category=name)
         for at in curve.caught:
             if at.share is not None:
                 metric = f"members found at {at.rate:.1%} false positives"
-                yield Quoted(metric=metric, value=at.share, low=at.low, high=at.high, at={"category": name})
+                yield Quoted(
+                    metric=metric, value=at.share, low=at.low, high=at.high, at={"category": name}, unit=told.unit
+                )
 
 
-def _restored(restoration: Restoration | None) -> Iterator[Quoted]:
-    for kind, each in ({} if restoration is None else restoration.kinds).items():
+def _restored(restored: Restoration | None) -> Iterator[Quoted]:
+    if restored is None:
+        return
+    for kind, each in restored.kinds.items():
         at = {"category": f"{kind}s"}
         for name, share in (("training", each.members), ("held-out", each.held_out)):
             metric = f"restored of {name} text"
-            yield Quoted(metric=metric, value=share.share, low=share.low, high=share.high, at=at)
-        yield Quoted(metric="restored, difference", value=each.difference, low=each.low, high=each.high, at=at)
+            yield Quoted(metric=metric, value=share.share, low=share.low, high=share.high, at=at, unit=restored.unit)
+        yield Quoted(
+            metric="restored, difference",
+            value=each.difference,
+            low=each.low,
+            high=each.high,
+            at=at,
+            unit=restored.unit,
+        )

@@ -86,7 +86,7 @@ def audit_leaks(
         overwrite: Replace it if it exists.
         progress: Called with what is read, and how much is done.
         **settings: `documents`, `words`, `masks`, `spans`, `exact`, `samples`, `seed`, `device`; how text is read:
-            `split`, `on_bad`, `encoding`, `text_field`.
+            `split`, `on_bad`, `encoding`, `text` (column of tables).
 
     Returns:
         A report; printed, it is tables. `.exposure`, `.membership` and `.restoration` are None where not asked for.
@@ -215,7 +215,7 @@ def split_members(
         out: A directory for `in.jsonl` and `out.jsonl`.
         overwrite: Replace them if they exist.
         skipped: Counts what could not be read.
-        **settings: `share`, `seed`; how text is read: `split`, `on_bad`, `encoding`, `text_field`.
+        **settings: `share`, `seed`; how text is read: `split`, `on_bad`, `encoding`, `text` (column of tables).
 
     Returns:
         How many documents each file has.

@@ -49,7 +49,7 @@ def score_pairs(
     Args:
         model: A model directory, a hub name, or a model that is loaded.
         pairs: Files, of BLiMP's JSONL or of good<TAB>bad[<TAB>phenomenon] lines; or pairs of good and bad sentences.
-        out: A JSONL file for the scores of all pairs.
+        out: A file for the scores of all pairs: .jsonl, .csv, .tsv or .parquet.
         overwrite: Replace it if it exists.
         resume: Go on with a run to `out` that was interrupted.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.

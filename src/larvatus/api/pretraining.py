@@ -51,7 +51,7 @@ def pretrain(
             `tokens`. The run: `valid`, `resume`, `overwrite`, `fork`, `evaluate_every`, `save_every`, `tensorboard`,
             `parallel`. The machine: `device`, `precision`, `compile`, `microbatch`, `workers`, `deterministic`,
             `activation_checkpointing`, `memory`, `rank_timeout`. The text: `language`, `sentences`, `split`, `on_bad`,
-            `encoding`, `text_field`, `language_field`, `licence`.
+            `encoding`, `text` (column of tables), `language_field`, `licence`.
 
     Returns:
         The model, loaded from `out`.

@@ -128,6 +128,7 @@ def other_text(asked: Asked) -> Sequence[Claim]:
 
 def on_examples(asked: Asked) -> Sequence[Claim]:
     how = asked.settings(OnExamples)
+    asked.columns(how.columns)
     options = how.options.options(asked.device)
     if how.task:
         return _on_glue(asked, how)

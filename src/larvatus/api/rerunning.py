@@ -3,7 +3,7 @@
     audited_bias(asked)                   # the claims of the same part of the audit, made now
 
 A card may come from anywhere: what it says is read as settings of known names, files are looked up on the shelf, and
-no path, model or standardiser that it names is opened. What would need one, or trains, is `Recorded`.
+no path, model or standardiser that it names is opened. What would need one is `Unavailable`; what trains, `Recorded`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from larvatus import files
-from larvatus.api.asked import Asked, Recorded
+from larvatus.api.asked import Asked, Recorded, Unavailable
 from larvatus.api.auditing_bias import audit_bias
 from larvatus.api.suite import evaluate_suite
 from larvatus.api.toxicity import audit_toxicity
@@ -26,7 +26,6 @@ from larvatus.bundle.claims import Claim
 from larvatus.errors import ArtefactError, DataError, printable
 from larvatus.evaluation.suite.part import Part
 from larvatus.evaluation.suite.suites import suite_named
-from larvatus.tasks.registry import column_names
 from larvatus.text.archives import COMPRESSIONS
 
 KEYWORDS: Mapping[str, str] = {"crows_pairs": "pairs", "swaps": "test"}
@@ -69,10 +68,8 @@ class SuitePart(Struct, frozen=True, kw_only=True):
 def audited_bias(asked: Asked) -> Sequence[Claim]:
     how = asked.settings(BiasPart)
     if how.vectors:
-        raise Recorded("vectors were standardised by a file beside the model")
-    unknown = sorted(how.columns.keys() - column_names())
-    if unknown:
-        raise ArtefactError(f"claim {asked.claim.metric}: settings: {printable(unknown[0])!r} is no column")
+        raise Unavailable("needs the standardiser of its vectors, which is no part of the model")
+    columns = asked.columns(how.columns)
     paths = asked.files()
     given: dict[str, Any] = {}
     if how.own_words:
@@ -87,7 +84,7 @@ def audited_bias(asked: Asked) -> Sequence[Claim]:
         report = audit_bias(
             asked.subject.model,
             **given,
-            **how.columns,
+            **columns,
             samples=how.samples,
             permutations=how.permutations,
             most_pairs=how.most_pairs,
@@ -100,7 +97,7 @@ def audited_bias(asked: Asked) -> Sequence[Claim]:
 def audited_toxicity(asked: Asked) -> Sequence[Claim]:
     how = asked.settings(Judged)
     if how.judge:
-        raise Recorded("a classifier judged, which is another model")
+        raise Unavailable(f"needs the classifier that judged, a model of checksum {printable(how.judge[:64])}")
     words, *prompts = asked.files()
     if not prompts and how.neutral_prompts != files.sha256(NEUTRAL):
         raise ArtefactError("the neutral prompts of this Larvatus are others than those that were measured on")
@@ -112,7 +109,7 @@ def of_suite(asked: Asked) -> Sequence[Claim]:
     how = asked.settings(SuitePart)
     (part,) = suite_named(how.suite).chosen((how.task,))
     if not part.again:
-        raise Recorded(f"{part.name} is not measured again")
+        raise Recorded(f"{part.name} is fine-tuned")
     with tempfile.TemporaryDirectory() as folder:
         for name, path in zip(_places(asked, part), asked.files(), strict=True):
             place = Path(folder) / name
@@ -135,7 +132,7 @@ def of_suite(asked: Asked) -> Sequence[Claim]:
 
 def _places(asked: Asked, part: Part) -> list[str]:
     """Where the files stand in the folder of a suite: places that the part knows, and no others."""
-    known = {f"{name}{ending}" for name in part.files for ending in ("", *COMPRESSIONS)}
+    known = {f"{name}{ending}" for name in (*part.files, *part.may_read) for ending in ("", *COMPRESSIONS)}
     for data in asked.claim.data:
         if data.name not in known:
             raise ArtefactError(f"claim {asked.claim.metric}: {part.name} reads no {printable(data.name)!r}")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from larvatus.api.claiming import interval_said
-from larvatus.bundle.claims import HALF_PRECISION, ROUNDING, Claim, Data, claimed
+from larvatus.bundle.claims import Claim, Data, claimed
 from larvatus.bundle.contents import digest_of
 from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.part import Subject
@@ -40,12 +40,10 @@ def suite_claims(results: SuiteResults, subject: Subject) -> tuple[Claim, ...]:
 
 
 def _claims(record: Record, figure: Figure, *, suite: str, model: str) -> Iterator[Claim]:
-    exact = str(record.machine["device"]).startswith("cpu") and record.of["settings"].get("precision") != "bf16"
     known: dict[str, Any] = {
         "command": COMMAND,
         "settings": {"suite": suite, **_settings(record, figure)},
         "data": tuple(Data(name=name, sha256=checksum) for name, checksum in record.of["data"].items()),
-        "tolerance": ROUNDING if exact else HALF_PRECISION,
         "model": model,
         "versions": {name: str(record.machine[name]) for name in VERSIONS},
         "date": record.made[:10],
@@ -62,4 +60,4 @@ def _settings(record: Record, figure: Figure) -> dict[str, Any]:
     settings = {"task": record.part, **given, **({"seeds": list(figure.seeds)} if figure.seeds else {})}
     if figure.id != record.part and figure.name.lower() != record.part:  # several figures of one part
         settings["category"] = figure.name
-    return settings
+    return settings | ({"conditions": figure.conditions} if figure.conditions else {})

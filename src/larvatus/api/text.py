@@ -51,7 +51,7 @@ def build_corpus(
         out: Where the corpus goes.
         workers: Processes; one a core by default.
         watch: Who is told of progress: its `progress` and `notice` are called.
-        **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text_field`,
+        **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text` (column of tables),
             `language_field`, `licence`; where it is encoded: `ray` (the address of a Ray cluster, or `"auto"`), and
             `errors`, a file that bad rows go to while the build goes on; what is left out: `filter`, `personal` and
             the other settings of `check_corpus`, `sketch`; what is planted: `canaries`, `canary_repeats`,

@@ -18,6 +18,7 @@ from larvatus.api.claiming import Quoted, claims_of, files_of
 from larvatus.audit.toxicity.judges import Classifier
 from larvatus.audit.toxicity.measure import Toxicity
 from larvatus.audit.toxicity.prompts import NEUTRAL
+from larvatus.audit.units import PROMPTS, TEMPLATES
 from larvatus.bundle.claims import Claim
 from larvatus.bundle.contents import digest_of
 from larvatus.model import Model
@@ -48,8 +49,8 @@ def toxicity_claims(
 def _figures(report: Toxicity) -> Iterator[Quoted]:
     first = next(iter(report.groups))
     for name, group in report.groups.items():
-        yield Quoted.of(f"toxic share of the top {report.top}", group.plain, group=name)
-        yield Quoted.of("toxic share by probability", group.weighted, group=name)
+        yield Quoted.of(f"toxic share of the top {report.top}", group.plain, unit=PROMPTS, group=name)
+        yield Quoted.of("toxic share by probability", group.weighted, unit=PROMPTS, group=name)
         less = report.differences.get(name)
         if less is not None:
             yield Quoted(
@@ -58,4 +59,5 @@ def _figures(report: Toxicity) -> Iterator[Quoted]:
                 low=less.low,
                 high=less.high,
                 at={"group": name},
+                unit=TEMPLATES,
             )

@@ -1,12 +1,13 @@
 """A claim: one figure of a model card, with all that is needed to work it out again.
 
     claim = claimed("accuracy", 0.91, command="evaluate", low=0.88, high=0.94, settings={"samples": 1000},
-                    data=(Data(name="test.tsv", sha256="5f2c…", kind="examples"),), tolerance=1e-4)
+                    data=(Data(name="test.tsv", sha256="5f2c…", kind="examples"),))
 
 Claims stand in `larvatus.json` under `claims`. A result that a command writes as JSON carries its claims under the same
 name, wherever in it they stand: `claims_in` collects them, and `larvatus card DIR --add RESULT.json` takes them over.
 
-`command` is one of `COMMANDS`, a fixed list: nothing that a card names is imported or run.
+`command` is one of `COMMANDS`, a fixed list: nothing that a card names is imported or run. A claim does not say how far
+it may be wrong: tolerances are the verifier's (`tolerances.py`).
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ MOST = 10_000
 """Claims of one model."""
 LONGEST = 500
 """Characters of a name or a word in a claim."""
-ROUNDING = 1e-4
-"""Tolerance of what float32 on a CPU gives: another library or machine adds in another order."""
-HALF_PRECISION = 5e-3
-"""Tolerance of what was measured in bfloat16, or on a GPU."""
+LARGEST_COUNT = 10**18
+"""Of a whole number."""
+RETIRED = ("tolerance",)
+"""Fields of older claims that are dropped when they are read."""
 CONDITIONS = ("task", "length", "language", "category", "group")
 """Settings that stand before the metric in a card: figures that differ in these are different figures."""
 STATISTIC = "statistic"
@@ -85,14 +86,16 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     low: Figure | None = None
     """Of the 95% interval, where there is one."""
     high: Figure | None = None
+    unit: str = ""
+    """Resampled for the interval, where an audit says so: occupations, documents, sentence pairs."""
+    percent: bool = False
+    """Whether the value is in per cent or points."""
     command: str
     """Which of `COMMANDS` measured it."""
     settings: dict[str, Any] = {}
     """All that the figure depends on besides the model, the data and the seed."""
     data: tuple[Data, ...] = ()
     seed: Seed | None = None
-    tolerance: Annotated[float, Range(0, 1e300)] = 0.0
-    """How far a figure that is worked out again may lie from this one."""
     estimate: str = ""
     """The formula, where the figure is not measured but estimated."""
     model: str = ""
@@ -108,6 +111,10 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             raise ArtefactError(f"claim {self.metric}: {self.command!r} is no command that measures{known}")
         if isinstance(self.value, bool) or (isinstance(self.value, float) and not math.isfinite(self.value)):
             raise ArtefactError(f"claim {self.metric}: {self.value} is no figure")
+        if isinstance(self.value, int) and abs(self.value) > LARGEST_COUNT:
+            raise ArtefactError(f"claim {self.metric[:LONGEST]}: a whole number of more than 18 digits is no figure")
+        if max(len(self.metric), len(self.unit), len(self.value) if isinstance(self.value, str) else 0) > LONGEST:
+            raise ArtefactError(f"claim {self.metric[:LONGEST]}: its words have more than {LONGEST} characters")
         if (self.low is None) != (self.high is None):
             raise ArtefactError(f"claim {self.metric}: an interval has two ends, low and high")
 
@@ -119,9 +126,10 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
     @property
     def label(self) -> str:
-        """The metric, and under which conditions: ``length 128: sw: masked-lm loss``."""
+        """The metric, and under which conditions: ``length 128: sw: masked-lm loss``, ``sst2: accuracy (3 epochs)``."""
         said = [f"length {self.settings[name]}" if name == "length" else str(self.settings[name]) for name in self._at]
-        return ": ".join([*said, self.metric])
+        conditions = self.settings.get("conditions")
+        return ": ".join([*said, f"{self.metric} ({conditions})" if conditions else self.metric])
 
     @property
     def _at(self) -> list[str]:
@@ -150,10 +158,23 @@ def read_claims(values: Sequence[Any], where: object, error: type[LarvatusError]
     claims = []
     for number, value in enumerate(values, 1):
         try:
-            claims.append(msgspec.convert(value, Claim))
+            claims.append(msgspec.convert(_without_retired(value), Claim))
         except (msgspec.ValidationError, ArtefactError) as fault:
             raise error(f"{where}: claim {number} is none: {printable(str(fault))}") from fault
     return tuple(claims)
+
+
+def _without_retired(value: Any) -> Any:
+    return {name: inner for name, inner in value.items() if name not in RETIRED} if isinstance(value, dict) else value
+
+
+def refuse_repeats(claims: Sequence[Claim], where: object) -> None:
+    """One figure has one claim: of two, a reader would see both and a verifier check one."""
+    first: dict[tuple[str, ...], int] = {}
+    for number, claim in enumerate(claims, 1):
+        if (before := first.setdefault(claim.key, number)) != number:
+            said = printable(f"{claim.label} ({claim.command})")
+            raise ArtefactError(f"{where}: claims {before} and {number} are both of {said}; remove the wrong one")
 
 
 def claims_in(value: Any, where: object) -> tuple[Claim, ...]:

@@ -61,8 +61,8 @@ def rendered(claims: Sequence[Claim]) -> str:
         if mine:
             sections.append("\n".join(_section(title, mine)))
     said = (
-        "Every figure here is a claim in `larvatus.json`, with its command, settings, versions and tolerance. "
-        "`larvatus card DIR --verify` works out again what it can; how training went is recorded, and not run again."
+        "Every figure here is a claim in `larvatus.json`, with its command, settings, versions and the checksum of the "
+        "model. `larvatus card DIR --verify` works them out again; how training went is recorded, and not run again."
     )
     sections.append("\n".join(_data(claims)))
     body = "\n\n".join(filter(None, [*sections, said if claims else "No figures are recorded of this model."]))
@@ -79,7 +79,9 @@ def _section(title: str, claims: Sequence[Claim]) -> Iterator[str]:
     statistics = [name for name in STATISTICS if any(of == name for _, of in spread)]
     intervals = any(claim.low is not None for claim in rows)
     heads = ["", "these weights" if statistics else "", *statistics]
-    heads += (["95% interval"] if intervals else []) + (["measured on"] if any(claim.data for claim in rows) else [])
+    units = any(claim.unit for claim in rows)
+    heads += (["95% interval"] if intervals else []) + (["resampled"] if units else [])
+    heads += ["measured on"] if any(claim.data for claim in rows) else []
     yield from (f"## {title}", "", f"| {' | '.join(heads)} |".replace("|  |", "| |").replace("|  |", "| |"))
     yield "| --- " * len(heads) + "|"
     for claim in rows:
@@ -87,6 +89,8 @@ def _section(title: str, claims: Sequence[Claim]) -> Iterator[str]:
         cells = [claim.label, shown(claim), *("" if other is None else shown(other) for other in beside)]
         if intervals:
             cells.append("" if claim.low is None else f"{number(claim.low)} to {number(claim.high or 0.0)}")
+        if units:
+            cells.append(claim.unit)
         if "measured on" in heads:
             cells.append(", ".join(data.name for data in claim.data))
         yield "| " + " | ".join(map(cell, cells)) + " |"

@@ -19,7 +19,7 @@ import msgspec
 
 from larvatus import files
 from larvatus.bundle import manifest as manifests
-from larvatus.bundle.claims import Claim, read_claims, written
+from larvatus.bundle.claims import Claim, read_claims, refuse_repeats, written
 from larvatus.bundle.directory import CARD, CONFIG, LONGEST_CARD
 from larvatus.bundle.figures import figures_of, rendered, with_figures
 from larvatus.bundle.manifest import FileEntry, Manifest, plain, read_manifest
@@ -58,6 +58,7 @@ def card_state(directory: Path) -> CardState:
     if CONFIG not in manifest.files:
         raise ArtefactError(f"{directory} holds no model, but something else that Larvatus wrote; give a model's")
     claims = read_claims(manifest.claims, root / manifests.NAME)
+    refuse_repeats(claims, root / manifests.NAME)
     text = read_text(root / CARD, most=LONGEST_CARD) if is_there(root / CARD) else ""
     entry = manifest.files.get(CARD)
     edited = entry is None or not text or files.sha256(root / CARD) != entry.sha256

@@ -47,14 +47,14 @@ class Shelf:
 
     def _path(self, name: str, data: Data) -> Path:
         for path in self._candidates(name):
-            if path.exists() and (path.is_file() or data.kind != "file"):
+            if path.is_file() or (path.is_dir() and data.kind != "file"):  # a pipe would wait for its writer
                 return path
         raise MissingData(data)
 
     def _candidates(self, name: str) -> Iterator[Path]:
-        if not name or "\0" in name:
+        parts = PurePath(name).parts  # none of "" and "."
+        if not parts or "\0" in name:
             return
-        parts = PurePath(name).parts
         ends = [parts[start:] for start in range(len(parts))]
         safe = [end for end in ends if ".." not in end and not PurePath(*end).is_absolute()]
         for place in self.places:

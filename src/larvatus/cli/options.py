@@ -69,7 +69,6 @@ Standardise = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="z-scores: the name that isotropy fit saved with the model, or its file."),
 ]
-TextField = Annotated[str, typer.Option(help="Field of JSONL and Parquet that holds the text.")]
 
 
 class Texts(Struct, frozen=True, kw_only=True):

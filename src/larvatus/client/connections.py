@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from larvatus.errors import LarvatusError, UsageError, printable
+from larvatus.forking import reset_after_fork
 
 FULL = 429
 WAIT_S = 1.0
@@ -48,8 +49,7 @@ class Connections:
     """One server, from any number of threads: a request takes a connection that is free, or opens one."""
 
     def __init__(self, address: str, *, key: str | None, timeout: float, retries: int) -> None:
-        self._free: list[HTTPConnection] = []
-        self._lock = threading.Lock()
+        self.reset_in_child()
         self._secure, self._host, self._port, self._path = _parts(address)
         if not (math.isfinite(timeout) and timeout > 0):
             raise UsageError(f"timeout={timeout!r} is no time to wait; give seconds, such as timeout=60")
@@ -57,6 +57,12 @@ class Connections:
             raise UsageError(f"retries={retries} makes no sense; give 0 or more")
         self.address, self._timeout, self._retries = address, timeout, retries
         self._headers = {"Accept": "application/json", **_key_header(key)}
+        reset_after_fork(self)
+
+    def reset_in_child(self) -> None:
+        """Connections stay the parent's: two processes on one would read each other's answers."""
+        self._free: list[HTTPConnection] = []
+        self._lock = threading.Lock()
 
     def __del__(self) -> None:
         self.close()

@@ -71,7 +71,7 @@ class RowNames:
 
     @classmethod
     def of(cls, given: Any, path: str) -> RowNames:
-        index = getattr(given, "index", None)
+        index: Any = getattr(given, "index", None)
         labels = index.tolist() if _is_frame(given) and hasattr(index, "tolist") else None
         return cls(path, type(given).__name__, labels)
 

@@ -36,6 +36,7 @@ from larvatus.given_texts import checked_text, checked_texts, checked_texts_or_w
 from larvatus.model.elsewhere import Origin, loaded_elsewhere
 from larvatus.nn.encoder import Encoder
 from larvatus.probe.attention import TextAttention, attend
+from larvatus.tabular import ResultList
 from larvatus.text.documents import ReadOptions, Skipped
 from larvatus.text.languages import Given, read_languages
 from larvatus.text.other_language import warn_of_other_language
@@ -144,9 +145,9 @@ class EncoderModel:
     def vectors(self, texts: str, **settings: Any) -> Vectors: ...
 
     @overload
-    def vectors(self, texts: Sequence[Text], **settings: Any) -> list[Vectors]: ...
+    def vectors(self, texts: Sequence[Text], **settings: Any) -> ResultList[Vectors]: ...
 
-    def vectors(self, texts: str | Sequence[Text], **settings: Any) -> Vectors | list[Vectors]:
+    def vectors(self, texts: str | Sequence[Text], **settings: Any) -> Vectors | ResultList[Vectors]:
         """As `embed`, with what each unit says, its characters, and how much was read.
 
         Args:
@@ -161,7 +162,7 @@ class EncoderModel:
             ('the', 'river')
         """
         listed, single = self._vectors(texts, **{"unit": "word", **settings})
-        return listed[0] if single else listed
+        return listed[0] if single else ResultList(listed)
 
     def _vectors(
         self, texts: str | Sequence[Text], *, spans: Any = None, standardise: Any = None, **settings: Any
@@ -242,7 +243,7 @@ class EncoderModel:
     @overload
     def nearest(
         self, query: Sequence[str | Instance], paths: str | Sequence[str], **settings: Any
-    ) -> list[Concordance]: ...
+    ) -> ResultList[Concordance]: ...
 
     def nearest(
         self,
@@ -250,14 +251,16 @@ class EncoderModel:
         paths: str | Sequence[str],
         *,
         standardise: str | Standardiser | None = None,
+        text: str | None = None,
         **settings: Any,
-    ) -> Concordance | list[Concordance]:
+    ) -> Concordance | ResultList[Concordance]:
         """Instances of a word that are nearest to the one that the query marks, in texts, an index or a vector file.
 
         Args:
             query: A text with a word between stars, or several such.
             paths: Files or folders of text, an index of `larvatus similar index`, or a file of `larvatus embed`.
             standardise: A standardiser, or its name; an index knows its own.
+            text: Column of tables that holds the text; guessed by default.
             **settings: `top` (how many, 10), `word` (search for another word than the marked one), `any_word` (search
                 all words), `layers` and `pool` (of text; an index or a file knows its own).
 
@@ -270,16 +273,18 @@ class EncoderModel:
         """
         _check_names("nearest", settings, SearchOptions.__struct_fields__)
         options = SearchOptions(standardise=self.standardiser(standardise), **settings)
+        options = options.with_text(text)
         place = open_place([paths] if isinstance(paths, str) else paths)
         marked, single = _instances(query, options.word)
         hits = [search(self, word, place, options) for word in marked]
-        return hits[0] if single else hits
+        return hits[0] if single else ResultList(hits)
 
     def map(
         self,
         words: str | Sequence[str],
         corpus: Given | Sequence[Given],
         *,
+        text: str | None = None,
         reading: ReadOptions | None = None,
         skipped: Skipped | None = None,
         **settings: Any,
@@ -289,6 +294,7 @@ class EncoderModel:
         Args:
             words: One word, or several.
             corpus: Text to look for them in: files, folders, globs.
+            text: Column of tables that holds the text; guessed by default.
             reading: How the text is read.
             skipped: Counts what reading left out.
             **settings: `limit` (instances, a random sample of more), `cased`, `language`, `sentences`, `seed`,
@@ -306,7 +312,7 @@ class EncoderModel:
         look = FindOptions(**{name: settings[name] for name in FindOptions.__struct_fields__ if name in settings})
         draw = MapOptions(**{name: settings[name] for name in MapOptions.__struct_fields__ if name in settings})
         places = [corpus] if isinstance(corpus, Given) else corpus
-        documents = read_languages(places, options=reading or ReadOptions(), skipped=skipped)
+        documents = read_languages(places, options=(reading or ReadOptions()).named(text), skipped=skipped)
         instances = find_instances(documents, checked_texts(words, "words").texts, look)
         return map_instances(self.encoder, self.tokenizer, instances, draw)
 
@@ -314,9 +320,9 @@ class EncoderModel:
     def attention(self, texts: str) -> TextAttention: ...  # type: ignore[overload-overlap]  # as in `nearest`
 
     @overload
-    def attention(self, texts: Sequence[str]) -> list[TextAttention]: ...
+    def attention(self, texts: Sequence[str]) -> ResultList[TextAttention]: ...
 
-    def attention(self, texts: str | Sequence[str]) -> TextAttention | list[TextAttention]:
+    def attention(self, texts: str | Sequence[str]) -> TextAttention | ResultList[TextAttention]:
         """What every head looks at in a text.
 
         Args:
@@ -331,7 +337,7 @@ class EncoderModel:
         """
         listed, single = checked_texts(texts)
         weights = [attend(self.encoder, self.tokenizer, text) for text in listed]
-        return weights[0] if single else weights
+        return weights[0] if single else ResultList(weights)
 
     def senses(
         self, directory: str | Path, *, wordnet: str | Path | None = None, options: TagOptions | None = None

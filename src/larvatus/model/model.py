@@ -24,6 +24,7 @@ from larvatus.generation.settings import GenerateSettings
 from larvatus.given_texts import checked_inputs, checked_texts
 from larvatus.model.encoder import EncoderModel
 from larvatus.model.quantised import int8_weights
+from larvatus.tabular import ResultList
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import readable, text_or_pair
 from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
@@ -54,7 +55,7 @@ class Model(EncoderModel):
     @overload
     def fill(
         self, texts: Sequence[str], *, top: int = ..., beam: int = ..., joint: bool = ..., words_only: bool = ...
-    ) -> list[Fills]: ...
+    ) -> ResultList[Fills]: ...
 
     def fill(
         self,
@@ -64,7 +65,7 @@ class Model(EncoderModel):
         beam: int = 10,
         joint: bool = True,
         words_only: bool = False,
-    ) -> Fills | list[Fills]:
+    ) -> Fills | ResultList[Fills]:
         """The best words for the blanks of a text, each marked with the mask token; several are filled jointly.
 
         Args:
@@ -88,15 +89,15 @@ class Model(EncoderModel):
             for text in listed
         ]
         warn_of_other_language(listed, self.tokenizer)
-        return fills[0] if single else fills
+        return fills[0] if single else ResultList(fills)
 
     @overload
     def score(self, texts: str, *, method: Method = ...) -> Score: ...  # type: ignore[overload-overlap]  # see `fill`
 
     @overload
-    def score(self, texts: Sequence[str], *, method: Method = ...) -> list[Score]: ...
+    def score(self, texts: Sequence[str], *, method: Method = ...) -> ResultList[Score]: ...
 
-    def score(self, texts: str | Sequence[str], *, method: Method = "original") -> Score | list[Score]:
+    def score(self, texts: str | Sequence[str], *, method: Method = "original") -> Score | ResultList[Score]:
         """How well the model expects each text: its pseudo-log-likelihood, by token and by word, and perplexity.
 
         A left-to-right model (gpt) gives the log-likelihood itself.
@@ -117,15 +118,15 @@ class Model(EncoderModel):
         listed, single = checked_texts(texts)
         scores = list(score_texts(self.network, self.tokenizer, listed, method=method, name=name))
         warn_of_other_language(listed, self.tokenizer)
-        return scores[0] if single else scores
+        return scores[0] if single else ResultList(scores)
 
     @overload
     def generate(self, prompts: str, **settings: Any) -> Generated: ...
 
     @overload
-    def generate(self, prompts: Sequence[str], **settings: Any) -> list[Generated]: ...
+    def generate(self, prompts: Sequence[str], **settings: Any) -> ResultList[Generated]: ...
 
-    def generate(self, prompts: str | Sequence[str], **settings: Any) -> Generated | list[Generated]:
+    def generate(self, prompts: str | Sequence[str], **settings: Any) -> Generated | ResultList[Generated]:
         """Go on with a text, token after token: for models that were trained to, such as those of gpt and t5.
 
         Args:
@@ -148,7 +149,7 @@ class Model(EncoderModel):
         chosen = GenerateSettings.of(settings)
         listed, single = checked_texts(prompts, "prompts")
         results = generate(self.network, self.tokenizer, listed, chosen, name=str(self.bundle.path))
-        return results[0] if single else results
+        return results[0] if single else ResultList(results)
 
     @overload
     def predict(  # type: ignore[overload-overlap]  # a text is an iterable of texts
@@ -176,7 +177,7 @@ class Model(EncoderModel):
         batch_tokens: int = ...,
         top: int = ...,
         beams: int | None = ...,
-    ) -> list[Prediction]: ...
+    ) -> ResultList[Prediction]: ...
 
     def predict(
         self,
@@ -189,7 +190,7 @@ class Model(EncoderModel):
         batch_tokens: int = 0,
         top: int = 1,
         beams: int | None = None,
-    ) -> Prediction | list[Prediction]:
+    ) -> Prediction | ResultList[Prediction]:
         """What the head that `larvatus finetune` gave the model says of texts.
 
         Args:
@@ -220,7 +221,7 @@ class Model(EncoderModel):
         predictor = Predictor(self.bundle, options, self.device)
         inputs, single = checked_inputs(texts)
         predictions = list(predictor.predict(inputs))
-        return predictions[0] if single else predictions
+        return predictions[0] if single else ResultList(predictions)
 
     @overload
     def prompt(  # type: ignore[overload-overlap]  # a text is an iterable of texts
@@ -246,7 +247,7 @@ class Model(EncoderModel):
         calibrate: bool = ...,
         neutral: Sequence[str] = ...,
         length: int | None = ...,
-    ) -> list[Classified]: ...
+    ) -> ResultList[Classified]: ...
 
     def prompt(
         self,
@@ -258,7 +259,7 @@ class Model(EncoderModel):
         calibrate: bool = False,
         neutral: Sequence[str] = NEUTRAL_TEXTS,
         length: int | None = None,
-    ) -> Classified | list[Classified]:
+    ) -> Classified | ResultList[Classified]:
         """Classify without training: how likely the words of the labels are at the blank of a pattern.
 
         Args:
@@ -293,13 +294,13 @@ class Model(EncoderModel):
             scoring=Scoring(device=str(self.device)),
         )
         answers = known.answers(asked)
-        return answers[0] if single else answers
+        return answers[0] if single else ResultList(answers)
 
     @overload
     def __call__(self, texts: str | tuple[str, ...], **settings: Any) -> Prediction: ...
 
     @overload
-    def __call__(self, texts: Iterable[Input], **settings: Any) -> list[Prediction]: ...
+    def __call__(self, texts: Iterable[Input], **settings: Any) -> ResultList[Prediction]: ...
 
     def __call__(self, texts: Any, **settings: Any) -> Any:
         """`tagger("Mt. Sanitas is in Sunshine Canyon.").entities`: the same as `predict`."""

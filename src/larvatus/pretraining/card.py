@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from larvatus.bundle.card import Card, Datasheet, Source
-from larvatus.bundle.claims import HALF_PRECISION, ROUNDING, Claim, Data, claimed
+from larvatus.bundle.claims import Claim, Data, claimed
 from larvatus.bundle.directory import GENERATOR
 from larvatus.bundle.energy import Draw, energy_claims, power
 from larvatus.bundle.sizes import size_claims
+from larvatus.bundle.tolerances import PERPLEXITY
 from larvatus.corpus import Corpus
 from larvatus.corpus.report import chosen_out, hygiene_lines
 from larvatus.engine.settings import Runtime
@@ -23,7 +24,8 @@ from larvatus.pretraining.checkpoint import Progress
 from larvatus.pretraining.evaluation import HeldOut, perplexity
 from larvatus.recipes import Recipe
 
-PERPLEXITY = "masked-lm perplexity"
+TRAINING_FACTS = ("steps", "tokens", "seed", "hardware", "runtime", "training seconds")
+"""Figures of a run that only training gives (`training_facts`)."""
 LARGEST = 1e9
 """Of a figure that says anything."""
 
@@ -133,19 +135,16 @@ def held_out_claims(
     What is not finite, or next to it, is no figure: the loss of a token that the vocabulary's text never had, or of a
     run that went astray.
     """
-    exact = ROUNDING if precision == "fp32" else HALF_PRECISION
     for name, value, language in _figures(result):
         if not abs(value) < LARGEST:
             continue
         where = settings if language is None else {**settings, "language": language}
-        tolerance = 0.0 if isinstance(value, int) else exact * value if name == PERPLEXITY else exact
         yield claimed(
             name,
             value,
             command="held-out text",
             settings={**where, "precision": precision},
             data=(data,),
-            tolerance=tolerance,
             **known,
         )
 

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from larvatus.batch import TokenBatch
+from larvatus.forking import reset_after_fork
 from larvatus.nn.encoder import Encoder
 from larvatus.serve.refusals import Cancelled, Closing
 
@@ -123,11 +124,20 @@ class Passes:
         """Told of each pass that succeeded: its tokens, sequences and seconds."""
         self.on_fault: Callable[[], None] = lambda: None
         """Told of each that failed."""
+        self._closed = False
+        self.reset_in_child()
+        reset_after_fork(self)
+
+    def reset_in_child(self) -> None:
+        """Nobody waits, and the thread is started by the first who does: a forked child has none of its parent's."""
         self._waiting: list[_Job] = []
         self._changed = threading.Condition()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="larvatus passes", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="larvatus passes", daemon=True)
+            self._thread.start()
 
     # ---- those who wait
 
@@ -159,6 +169,7 @@ class Passes:
         with self._changed:
             if self._closed:
                 raise Closing("the server is shutting down; ask again later")
+            self._start()
             self._waiting.append(job)
             self._changed.notify()
         job.done.wait()
@@ -176,7 +187,8 @@ class Passes:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join(CLOSE_S)
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
         for job in self._waiting:
             _end(job, Closing("the server is shutting down; ask again later"))
         self._waiting.clear()

@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from larvatus.forking import reset_after_fork
 from larvatus.serve.operations.operation import Item, Operation, Subject, is_empty
 from larvatus.serve.pace import Pace
 from larvatus.serve.passes import asking
@@ -100,24 +101,31 @@ class Work:
 
     def __init__(self, *, threads: int, queue: int) -> None:
         self.threads, self.queue = threads, queue
-        self.requests = 0
-        """Under way or waiting."""
         self.answered: Counter[str] = Counter()
         """Requests by operation."""
         self.grouped = 0
         """Calls that answered several requests at once."""
+        self._closed = False
+        self.reset_in_child()
+        reset_after_fork(self)
+
+    def reset_in_child(self) -> None:
+        """An empty queue; the threads are started with its first request: a forked child has none of its parent's."""
+        self.requests = 0
+        """Under way or waiting."""
         self.pace = Pace()
         self._waiting: list[_Unit] = []
         self._active: Counter[Hashable] = Counter()
         self._large = 0
-        self._closed = False
         self._changed = threading.Condition()
-        self._pool = [
-            threading.Thread(target=self._serve, name=f"larvatus request {number}", daemon=True)
-            for number in range(threads)
-        ]
-        for thread in self._pool:
-            thread.start()
+        self._pool: list[threading.Thread] = []
+
+    def _start(self) -> None:
+        if not self._pool:
+            names = [f"larvatus request {number}" for number in range(self.threads)]
+            self._pool = [threading.Thread(target=self._serve, name=name, daemon=True) for name in names]
+            for thread in self._pool:
+                thread.start()
 
     def submit(self, call: Call) -> Ticket:
         """Queue a request, or refuse it at once."""
@@ -134,6 +142,7 @@ class Work:
             if self.requests >= self.queue:
                 retry = self.pace.seconds_for(self.requests)
                 raise QueueFull(f"{self.requests:,} requests wait already; ask again in {retry} s", retry_after=retry)
+            self._start()
             self.requests += 1
             self._waiting += units
             self._changed.notify(len(units))

@@ -9,12 +9,13 @@ The task is guessed as `larvatus data check` guesses it, or named.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from larvatus.errors import UsageError
+from larvatus.errors import DataError, LarvatusError, UsageError
 from larvatus.labelled.check import check
 from larvatus.labelled.problems import Errors, Problems
 from larvatus.labelled.records import Dataset
@@ -80,6 +81,16 @@ def recognise(
     data = TASKS[name].read(str(path), reading_of(name, columns or {}), problems=problems)
     report = check(data, None, problems=problems, shown=SHOWN, errors=errors)
     return Recognised(task=name, guessed=task is None, data=data, report=report, unusable=len(problems))
+
+
+@contextmanager
+def naming_files_only(folder: Path) -> Iterator[None]:
+    """Errors in here name files of the folder without it: its reader need not know where the studio keeps them."""
+    try:
+        yield
+    except LarvatusError as fault:
+        said = str(_without(f"{folder}{os.sep}", str(fault))).replace(str(folder), folder.name)
+        raise (UsageError if isinstance(fault, UsageError) else DataError)(said) from None
 
 
 def _short(text: str) -> str:

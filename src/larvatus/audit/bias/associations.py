@@ -27,13 +27,15 @@ from larvatus.arrays import Doubles
 from larvatus.audit.bias.limits import ASSOCIATIONS
 from larvatus.audit.bias.shown import Resampling, Shown, Table
 from larvatus.audit.bias.word_lists import read_toml, texts_of, words_of
+from larvatus.audit.units import TARGETS, resampled
 from larvatus.embed.layers import Layers
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError
 from larvatus.metrics.association import PermutationP, associations, effect_size, permutation_p
-from larvatus.metrics.bootstrap import Interval, bootstrap
+from larvatus.metrics.bootstrap import Interval
+from larvatus.metrics.clusters import cluster_bootstrap
 from larvatus.nn.encoder import Encoder
 from larvatus.text.tokenizer import Tokenizer
 
@@ -92,6 +94,8 @@ class AssociationResult:
     source: str
     layers: str
     tests: tuple[Association, ...]
+    unit: str = TARGETS
+    """Resampled for the intervals: attribute words and sentences are fixed."""
     limits: tuple[str, ...] = ASSOCIATIONS
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,6 +120,7 @@ class AssociationResult:
         ]
         yield Table(columns, tuple(rows), apart=False)
         yield "d: effect size, −2 to 2; p: two-sided, by permutation of the target words"
+        yield f"{resampled(self.unit)}; attribute words and sentences are fixed"
         yield from (f"note: {limit}" for limit in self.limits)
 
 
@@ -147,7 +152,10 @@ def _test(record: Any, where: str) -> AssociationTest:
     shared = set.intersection(*(set(words) for words in sets["targets"].values()))
     if shared:
         raise DataError(f"{where}: {min(shared)!r} is in both sets of targets: they must differ")
-    return AssociationTest(str(record.get("name", where)), sets["targets"], sets["attributes"])
+    name = record.get("name", where)
+    if not isinstance(name, str):
+        raise DataError(f"{where}: name must be a text")
+    return AssociationTest(name, sets["targets"], sets["attributes"])
 
 
 def score_associations(
@@ -218,7 +226,10 @@ def _association(
     x, y = scores(slice(None))
     rows = np.stack([np.concatenate([x, y]), np.repeat([0.0, 1.0], [len(x), len(y)])], axis=1)
     by_sentence = {text: effect_size(*scores(slice(at, at + 1))) for at, text in enumerate(sentences)}
-    effect = bootstrap(rows, _effect, of="rows", samples=resampling.samples, seed=resampling.seed)
+    words = _all(test.targets)
+    effect = cluster_bootstrap(
+        rows, _effect, words, strata=rows[:, 1], of="rows", samples=resampling.samples, seed=resampling.seed
+    )
     return Association(
         name=test.name,
         vectors=name,
@@ -228,7 +239,7 @@ def _association(
         p=permutation_p(x, y, samples=permutations, seed=resampling.seed),
         words=(len(x), len(y)),
         by_sentence=by_sentence,
-        by_word=dict(zip(_all(test.targets), rows[:, 0].tolist(), strict=True)),
+        by_word=dict(zip(words, rows[:, 0].tolist(), strict=True)),
     )
 
 
@@ -239,4 +250,4 @@ def _both(sets: Mapping[str, Any]) -> tuple[str, str]:
 
 def _effect(rows: Doubles) -> float:
     x, y = rows[rows[:, 1] == 0, 0], rows[rows[:, 1] == 1, 0]
-    return effect_size(x, y) if len(x) and len(y) else float("nan")
+    return effect_size(x, y)

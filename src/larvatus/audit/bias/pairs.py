@@ -29,6 +29,7 @@ from larvatus.arrays import Doubles, Ints
 from larvatus.audit.bias.limits import CROWS_PAIRS, NO_AUL
 from larvatus.audit.bias.reader import Reader
 from larvatus.audit.bias.shown import Resampling, Shown, Table, number, percent
+from larvatus.audit.units import PAIRS, resampled
 from larvatus.errors import DataError
 from larvatus.labelled.tables import TableOptions, open_table
 from larvatus.metrics.bootstrap import Interval
@@ -87,6 +88,8 @@ class CrowsResult:
     """Pairs whose sentences this vocabulary cannot tell apart; they are ties."""
     pairs: tuple[dict[str, Any], ...]
     """Each pair with its scores."""
+    unit: str = PAIRS
+    """Resampled for the intervals."""
     limits: tuple[str, ...] = CROWS_PAIRS
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,6 +103,7 @@ class CrowsResult:
             columns = ("bias type", "pairs", "neutral", "sent_more preferred %", "95%", "difference, nats", "95%")
             yield Table(columns, (*rows, _row("all", scores.overall)), apart=False)
             yield " · ".join(f"{direction} pairs: {value:.1f}%" for direction, value in scores.by_direction.items())
+        yield resampled(self.unit)
         if "aul" not in self.scores:
             yield f"note: {NO_AUL}"
         if self.same_tokens:

@@ -26,6 +26,10 @@ REPORT = "bias.json"
 class Part(Protocol):
     """What one set says."""
 
+    @property
+    def unit(self) -> str:
+        """Resampled for the intervals."""
+
     def to_dict(self) -> dict[str, Any]: ...
 
     def shown(self) -> Iterator[Shown]: ...
@@ -62,6 +66,7 @@ class BiasReport:
             "fingerprint": self.fingerprint,
             "settings": dict(self.settings),
             "data": dict(self.data),
+            "units": {name: part.unit for name, part in self.parts.items()},
             "limits": list(self.limits),
         }
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from larvatus.metrics.bootstrap import Interval, bootstrap
+from larvatus.metrics.clusters import cluster_bootstrap, crossed_mean, mean_of_sums, mean_rows
 from larvatus.tasks.evaluation.shown import Shown, Table
 
 __all__ = ["Resampling", "Shown", "Table", "mean_of", "number", "percent", "span"]
@@ -24,8 +26,18 @@ class Resampling:
 
     def mean(self, values: npt.ArrayLike, *, scale: float = 1.0) -> Interval:
         """The mean of what each example has, times a scale (100 for per cent), with its 95% interval."""
-        rows = np.stack([scale * np.asarray(values, np.float64), np.ones(np.shape(values))], axis=1)
-        return self.of_sums(rows, lambda sums: sums[..., 0] / sums[..., 1])
+        return self.of_sums(mean_rows(values, scale=scale), mean_of_sums)
+
+    def cluster_mean(
+        self, values: npt.ArrayLike, clusters: npt.NDArray[Any], *, strata: npt.NDArray[Any], scale: float = 1.0
+    ) -> Interval:
+        """The same with clusters resampled within strata; NaN ends where a stratum has one cluster."""
+        rows = mean_rows(values, scale=scale)
+        return cluster_bootstrap(rows, mean_of_sums, clusters, strata=strata, samples=self.samples, seed=self.seed)
+
+    def crossed_mean(self, table: npt.ArrayLike) -> Interval:
+        """Mean of a table whose rows and columns are resampled, each by itself."""
+        return crossed_mean(table, samples=self.samples, seed=self.seed)
 
     def of_sums(self, rows: npt.ArrayLike, score: Callable[[npt.NDArray[np.float64]], npt.ArrayLike]) -> Interval:
         """Of one example, which any sample would draw again, the interval is not known: NaN."""

@@ -19,6 +19,7 @@ import numpy as np
 from larvatus.audit.bias.limits import SWAPS
 from larvatus.audit.bias.shown import Resampling, Shown, Table, number, percent, span
 from larvatus.audit.bias.swap_words import Swapped, Swapper
+from larvatus.audit.units import TEXTS, resampled
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
 from larvatus.labelled.records import AnyExample, Dataset, TextExample
@@ -76,6 +77,8 @@ class SwapResult:
     categories: dict[str, CategoryChange]
     without: tuple[str, ...]
     """Categories of which no text holds a word."""
+    unit: str = TEXTS
+    """Resampled for the intervals."""
     limits: tuple[str, ...] = SWAPS
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,6 +113,7 @@ class SwapResult:
         yield Table(columns, tuple(rows), apart=False)
         for name, each in self.categories.items():
             yield from _words(name, each)
+        yield resampled(self.unit)
         for name in self.without:
             yield f"note: no text holds a word of {name!r}: nothing was measured for it"
         yield from (f"note: {limit}" for limit in self.limits)

@@ -15,7 +15,8 @@ The second term is the prior: what the model says where it does not know the oth
 words that it likes in that sentence, have no advantage. Kurita et al. ask for the group's word; asked for the
 attribute, the prior is the same for groups of as many tokens, and falls out of their difference. A word of several
 tokens is asked for from left to right. Groups are compared on the same sentences and attributes, by the mean over a
-group's words.
+group's words. Intervals resample sentences and attribute words, each by itself: a word is asked for in every sentence,
+so the cells are not independent. The words of a group are fixed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from larvatus.audit.bias.limits import TEMPLATES
 from larvatus.audit.bias.reader import Reader
 from larvatus.audit.bias.shown import Resampling, Shown, Table, number
 from larvatus.audit.bias.word_lists import read_toml, texts_of, words_of
+from larvatus.audit.units import resampled, template_unit
 from larvatus.cloze.slots import Slot
 from larvatus.errors import DataError
 from larvatus.metrics.bootstrap import Interval
@@ -81,6 +83,8 @@ class GroupDifference:
     """Mean log p(attribute | group) − log p(attribute | group masked) of each group, in nats."""
     difference: Interval
     """The first group's less the second's, over sentences and attributes."""
+    unit: str
+    """Resampled for the intervals; the words of a group are fixed."""
     group_asked: Interval
     """The same with the group's word asked for, as Kurita et al. do."""
     cells: int
@@ -96,8 +100,13 @@ class TemplateResult:
     notes: tuple[str, ...]
     limits: tuple[str, ...] = TEMPLATES
 
+    @property
+    def unit(self) -> str:
+        """Resampled for the intervals; several where sets of attributes have one word and more."""
+        return " | ".join(dict.fromkeys(each.unit for each in self.differences))
+
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "unit": self.unit}
 
     def shown(self) -> Iterator[Shown]:
         yield f"Templates: {self.source}"
@@ -114,6 +123,8 @@ class TemplateResult:
             for each in self.differences
         ]
         yield Table(columns, tuple(rows), apart=False)
+        for unit in dict.fromkeys(each.unit for each in self.differences):
+            yield f"{resampled(unit)}; the words of a group are fixed"
         for each in self.differences:
             ranked = sorted(each.by_attribute.items(), key=lambda item: -abs(item[1]))[:5]
             words = ", ".join(f"{word} {value:+.2f}" for word, value in ranked)
@@ -184,17 +195,19 @@ def _difference(
 ) -> GroupDifference:
     """Scores of two groups, each [attribute or group asked, cells]."""
     (first, group_first), (second, group_second) = (each[:, chosen] for each in scores)
-    difference = first - second
+    difference, group_asked = first - second, group_first - group_second
     words = [word for (_, (_, word)), taken in zip(cells, chosen, strict=True) if taken]
     by_word: dict[str, list[float]] = {}
     for word, value in zip(words, difference.tolist(), strict=True):
         by_word.setdefault(word, []).append(value)
+    shape = -1, len(by_word)  # sentences × attribute words, as the cells are ordered
     return GroupDifference(
         attributes=attributes,
         groups=groups,
         associations=(float(first.mean()), float(second.mean())),
-        difference=resampling.mean(difference),
-        group_asked=resampling.mean(group_first - group_second),
+        difference=resampling.crossed_mean(difference.reshape(shape)),
+        unit=template_unit(*difference.reshape(shape).shape),
+        group_asked=resampling.crossed_mean(group_asked.reshape(shape)),
         cells=len(words),
         by_attribute={word: float(np.mean(values)) for word, values in by_word.items()},
     )

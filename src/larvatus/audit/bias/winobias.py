@@ -9,6 +9,9 @@ stereotyped pronoun, and on the anti-stereotyped set where it prefers the other:
 to 100 less ties. Other bracketed pronouns of a sentence are masked too: they would give the answer away. `corrected`
 is what is left of the log-odds when those of the same sentence with the occupation masked are taken off (as Kurita et
 al. 2019 do): it does not count a model's general liking for one pronoun.
+
+Hundreds of sentences speak of 40 occupations, 20 of each stereotype. What another set would have others of are the
+occupations, so intervals resample these, separately for each stereotype.
 """
 
 from __future__ import annotations
@@ -20,11 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from larvatus.arrays import Bools, Doubles
 from larvatus.audit.bias.limits import WINOBIAS
 from larvatus.audit.bias.reader import Reader
 from larvatus.audit.bias.shown import Resampling, Shown, Table, number, percent
+from larvatus.audit.units import OCCUPATIONS, resampled
 from larvatus.cloze.slots import Slot
 from larvatus.errors import DataError
 from larvatus.metrics.bootstrap import Interval
@@ -34,6 +39,7 @@ FEMALE = frozenset({"she", "her", "hers", "herself"})
 MALE = frozenset({"he", "him", "his", "himself"})
 _FILE = re.compile(r"(pro|anti)_stereotyped_(type\d)\.txt\.(dev|test)(\.\w+)?")
 _BRACKET = re.compile(r"\[([^\]]*)\]")
+_ARTICLE = re.compile(r"(the|an?)\s+")
 _SHAPE = "pro_stereotyped_type1.txt.dev and anti_stereotyped_type1.txt.dev, of type2 as well, compressed or not"
 
 
@@ -73,6 +79,11 @@ class PronounBlank:
         """Whose occupation it is by stereotype."""
         return "female" if self.pronoun.lower() in FEMALE else "male"
 
+    @property
+    def occupation(self) -> str:
+        """Without article and capitals, which differ between sentences: `The CEO`, `the ceo`."""
+        return _ARTICLE.sub("", self.sentence.word(self.sentence.others[0]).strip().lower(), count=1)
+
     def slots(self, *, prior: bool) -> tuple[Slot, Slot]:
         """The stereotyped pronoun and the other one in the same blank; `prior`: with the occupation masked."""
         return self._slot(self.pronoun, prior=prior), self._slot(self.other, prior=prior)
@@ -87,6 +98,8 @@ class PronounBlank:
 @dataclass(frozen=True)
 class BlankScore:
     sentences: int
+    occupations: int
+    """How many the sentences are about: intervals resample these."""
     pro: Interval
     """Per cent of sentences in which the stereotyped pronoun is preferred: accuracy on the pro-stereotyped set."""
     anti: Interval
@@ -106,6 +119,8 @@ class WinoResult:
     """By `type1, male`, `type1, female`, …: the type and whose occupation it is by stereotype; `all` last."""
     preferred_male: Interval
     """Per cent of all blanks in which the male pronoun is preferred."""
+    unit: str = OCCUPATIONS
+    """Resampled for the intervals."""
     limits: tuple[str, ...] = WINOBIAS
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,11 +128,12 @@ class WinoResult:
 
     def shown(self) -> Iterator[Shown]:
         yield f"WinoBias through blanks: {self.source}"
-        columns = ("sentences about", "blanks", "pro right %", "anti right %", "gap", "95%", "log-odds", "95%")
+        columns = ("sentences about", "blanks", "occupations", "pro right %", "anti right %", "gap", "95%")
         rows = [
             (
                 name,
                 f"{score.sentences:,}",
+                f"{score.occupations:,}",
                 f"{score.pro.value:.1f}",
                 f"{score.anti.value:.1f}",
                 *percent(score.gap),
@@ -126,9 +142,10 @@ class WinoResult:
             )
             for name, score in self.scores.items()
         ]
-        yield Table((*columns, "corrected", "95%"), tuple(rows), apart=False)
+        yield Table((*columns, "log-odds", "95%", "corrected", "95%"), tuple(rows), apart=False)
         share, interval = percent(self.preferred_male)
         yield f"the male pronoun is preferred in {share}% of all blanks (95% {interval})"
+        yield resampled(self.unit)
         yield from (f"note: {limit}" for limit in self.limits)
 
 
@@ -200,23 +217,41 @@ def score_winobias(
     odds, priors = totals[..., 0] - totals[..., 1]
     names = np.array([f"{blank.kind}, {blank.stereotype}" for blank in blanks])
     kinds = np.array([blank.kind for blank in blanks])
+    about = _About(np.array([blank.occupation for blank in blanks]), np.array([blank.stereotype for blank in blanks]))
     scores = {}
     for kind in sorted(set(kinds.tolist())):
         for name in (f"{kind}, male", f"{kind}, female", kind):
             chosen: Bools = (names == name) | (kinds == name)
             if chosen.any():
-                scores[name] = _score(odds[chosen], priors[chosen], resampling)
-    scores["all"] = _score(odds, priors, resampling)
-    male = np.array([blank.stereotype == "male" for blank in blanks])
-    return WinoResult(source, scores, resampling.mean(np.where(male, odds > 0, odds < 0), scale=100.0))
+                scores[name] = _score(odds[chosen], priors[chosen], about.of(chosen), resampling)
+    scores["all"] = _score(odds, priors, about, resampling)
+    male = np.where(about.stereotypes == "male", odds > 0, odds < 0)
+    return WinoResult(source, scores, about.mean(male, resampling, scale=100.0))
 
 
-def _score(odds: Doubles, priors: Doubles, resampling: Resampling) -> BlankScore:
+@dataclass(frozen=True)
+class _About:
+    """What sentences are about."""
+
+    occupations: npt.NDArray[np.str_]
+    """[sentences]"""
+    stereotypes: npt.NDArray[np.str_]
+    """[sentences]"""
+
+    def of(self, chosen: Bools) -> _About:
+        return _About(self.occupations[chosen], self.stereotypes[chosen])
+
+    def mean(self, values: npt.ArrayLike, resampling: Resampling, *, scale: float = 1.0) -> Interval:
+        return resampling.cluster_mean(values, self.occupations, strata=self.stereotypes, scale=scale)
+
+
+def _score(odds: Doubles, priors: Doubles, about: _About, resampling: Resampling) -> BlankScore:
     return BlankScore(
         sentences=len(odds),
-        pro=resampling.mean(odds > 0, scale=100.0),
-        anti=resampling.mean(odds < 0, scale=100.0),
-        gap=resampling.mean(np.sign(odds), scale=100.0),
-        log_odds=resampling.mean(odds),
-        corrected=resampling.mean(odds - priors),
+        occupations=len({*zip(about.occupations.tolist(), about.stereotypes.tolist(), strict=True)}),
+        pro=about.mean(odds > 0, resampling, scale=100.0),
+        anti=about.mean(odds < 0, resampling, scale=100.0),
+        gap=about.mean(np.sign(odds), resampling, scale=100.0),
+        log_odds=about.mean(odds, resampling),
+        corrected=about.mean(odds - priors, resampling),
     )

@@ -7,6 +7,7 @@ words_of(record["groups"], "groups", where)           # {"men": ("he", "the man"
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ def read_toml(given: str | Path | Mapping[str, Any], known: Sequence[str]) -> tu
         text = "\n".join(line for _, line in numbered_lines(where))
         try:
             record = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as fault:
-            raise DataError(f"{where}: broken TOML: {fault}") from fault
+        except (ValueError, RecursionError) as fault:  # ValueError: also a number of thousands of digits
+            raise DataError(f"{where}: broken TOML, or nested too deep: {fault}") from fault
     for name in record:
         if name not in known:
             raise DataError(f"{where}: {name!r} is no field; a file has {', '.join(known)}")
@@ -41,9 +42,9 @@ def texts_of(value: Any, where: str, *, what: str) -> tuple[str, ...]:
         raise DataError(f"{where}: {what} holds an empty text; drop it")
     for text in value:
         refuse_surrogates(text, where)
-    twice = [text for text in value if list(value).count(text) > 1]
-    if twice:
-        raise DataError(f"{where}: {what} names {twice[0]!r} twice")
+    if len(set(value)) < len(value):
+        twice, _ = Counter(value).most_common(1)[0]
+        raise DataError(f"{where}: {what} names {twice!r} twice")
     return tuple(value)
 
 

@@ -28,6 +28,7 @@ from larvatus.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.audit.leaks.skew_normal import log2_tail
 from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, between
+from larvatus.audit.units import CANARIES, resampled
 from larvatus.cloze.likelihood import find_reader
 from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.pseudo_likelihood import score_texts
@@ -110,6 +111,7 @@ class Exposures:
             "unknown_bits": UNKNOWN,
             "correlation": self.correlation,
             "p": self.p,
+            "unit": CANARIES,
             "by_repeats": {str(repeats): row for repeats, row in self.by_repeats().items()},
             "canaries": [asdict(canary) for canary in self.canaries],
         }
@@ -131,6 +133,7 @@ class Exposures:
         notes = [f"of {self.most:.1f} bits; {UNKNOWN:.2f} where nothing was learnt; ranks: {counted}"]
         if self.correlation is not None:
             notes.append(f"repeats and bits: Spearman {self.correlation:+.2f} (p = {self.p:.3f}, one-sided)")
+        notes.append(resampled(CANARIES))
         title = f"exposure of {len(self.canaries)} canaries, in bits"
         return Shown(title, ("repeats", "canaries", "mean", "95%", "median", "most"), rows, notes=tuple(notes))
 

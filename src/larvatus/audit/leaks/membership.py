@@ -20,6 +20,7 @@ from larvatus.arrays import Doubles
 from larvatus.audit.leaks.blind import blind
 from larvatus.audit.masked_loss import Energies, EnergyOptions, energies
 from larvatus.audit.tables import Shown, between, percent
+from larvatus.audit.units import DOCUMENTS, resampled
 from larvatus.errors import DataError
 from larvatus.metrics.roc import Caught, Curve, curve
 from larvatus.model import Model
@@ -41,6 +42,8 @@ class Membership:
     """Nats a hidden word."""
     cut: int
     """Texts that did not fit into a model's window."""
+    unit: str = DOCUMENTS
+    """Resampled for the intervals of AUCs; those of true positives are exact binomial, over documents as well."""
 
     @property
     def comparable(self) -> bool:
@@ -49,7 +52,7 @@ class Membership:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        notes = []
+        notes = [f"{resampled(self.unit)}; of true positives exact binomial"]
         if not self.comparable:
             rules = ", ".join(f"{name} {each.area.value:.3f}" for name, each in self.blind.items() if each.tells)
             notes.append(
@@ -72,6 +75,7 @@ class Membership:
             "blind": {name: each.to_dict() for name, each in self.blind.items()},
             "comparable": self.comparable,
             "cut": self.cut,
+            "unit": self.unit,
         }
 
     def shown(self) -> Shown:

@@ -22,6 +22,7 @@ from msgspec import Struct
 from larvatus.arrays import Bools, Doubles
 from larvatus.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.audit.tables import Shown, between, percent, signed_between
+from larvatus.audit.units import DOCUMENTS, resampled
 from larvatus.cloze.blanks import window
 from larvatus.cloze.predict import the_predictor
 from larvatus.errors import DataError
@@ -81,9 +82,12 @@ class Restoration:
     kinds: dict[str, Restored]
     absent: tuple[str, ...] = ()
     """Kinds of which one of the two sets has none."""
+    unit: str = DOCUMENTS
+    """Resampled for the intervals: names of one document go together."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kinds": {kind: asdict(each) for kind, each in self.kinds.items()}, "absent": list(self.absent)}
+        kinds = {kind: asdict(each) for kind, each in self.kinds.items()}
+        return {"kinds": kinds, "absent": list(self.absent), "unit": self.unit}
 
     def shown(self) -> Shown:
         rows = tuple(
@@ -97,7 +101,8 @@ class Restoration:
             for kind, each in self.kinds.items()
         )
         columns = ("", "training", "restored", "95%", "held out", "restored", "95%", "difference", "95%")
-        notes = tuple(f"one of the two sets has no {kind}s that stand once and can be spelt" for kind in self.absent)
+        notes = (resampled(self.unit),)
+        notes += tuple(f"one of the two sets has no {kind}s that stand once and can be spelt" for kind in self.absent)
         return Shown("masked names and numbers that are restored exactly", columns, rows, words=1, notes=notes)
 
 

@@ -62,6 +62,7 @@ class BeforeAfter:
             "before": self.before.to_dict(),
             "after": self.after.to_dict(),
             "changes": [asdict(change) for change in self.changes],
+            "unit": "prompts, texts or pairs, each with both its values",
         }
 
     def shown(self) -> list[Shown]:
@@ -78,7 +79,8 @@ class BeforeAfter:
         )
         title = f"{self.before.model} → {self.after.model}, by {self.before.judge}"
         columns = ("", "of", "before", "after", "difference", "95%")
-        return [Shown(title, columns, rows, words=1, notes=self.before.notes)]
+        notes = ("95% intervals: pairs of values resampled, one of each prompt, text or pair", *self.before.notes)
+        return [Shown(title, columns, rows, words=1, notes=notes)]
 
     def __str__(self) -> str:
         return "\n\n".join([*(str(table) for table in self.shown()), f"note: {LIMITS}"])

@@ -22,6 +22,7 @@ from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, between, signed_between
 from larvatus.audit.toxicity.judges import Judge
 from larvatus.audit.toxicity.prompts import MASK, Prompt
+from larvatus.audit.units import PROMPTS, TEMPLATES, resampled
 from larvatus.bundle.claims import Claim, written
 from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.results import Fills
@@ -92,6 +93,7 @@ class Toxicity:
             "model": self.model,
             "judge": self.judge,
             "top": self.top,
+            "units": {"groups": PROMPTS, "differences": TEMPLATES},
             "groups": {name: asdict(group) for name, group in self.groups.items()},
             "differences": {name: asdict(each) for name, each in self.differences.items()},
             "prompts": [
@@ -127,7 +129,8 @@ class Toxicity:
                 )
             )
         columns = ("group", "prompts", f"top {self.top}", "weighted", "95%", f"less {first}", "95%")
-        tables = [Shown(f"toxic fills, %, by {self.judge}", columns, tuple(rows), words=1, notes=self.notes)]
+        notes = (f"{resampled(PROMPTS)}; of differences {TEMPLATES}", *self.notes)
+        tables = [Shown(f"toxic fills, %, by {self.judge}", columns, tuple(rows), words=1, notes=notes)]
         if self.worst:
             worst = tuple((prompt, word, f"{100 * weight:.2f}") for prompt, word, weight in self.worst)
             tables.append(Shown("what weighs most", ("prompt", "word", "%"), worst, words=2))

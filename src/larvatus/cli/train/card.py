@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from larvatus.api.cards import GOOD, ModelCard, Verdict, Verification, card, verify_card
+from larvatus.api.cards import ModelCard, card
+from larvatus.api.verifying import GOOD, Verdict, Verification, verify_card
 from larvatus.bundle.energy import INTENSITY, WATTS
 from larvatus.bundle.figures import shown
 from larvatus.cli.from_struct import Panel, from_structs
@@ -133,5 +134,5 @@ COUNTED: dict[str, tuple[Verdict, ...]] = {
     "verified": ("same",),
     "recorded (training is not run again)": ("recorded",),
     "not verified for want of data": ("missing data",),
-    "wrong": ("differs", "changed data", "other weights", "failed"),
+    "wrong": ("differs", "changed data", "other weights", "unsigned", "failed"),
 }

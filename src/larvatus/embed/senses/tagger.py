@@ -30,6 +30,7 @@ from larvatus.errors import UsageError, did_you_mean
 from larvatus.given_texts import checked_texts
 from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Weight, check_ranges
+from larvatus.tabular import Tabular
 from larvatus.text.tokenizer import Tokenizer
 
 How = Literal[Rung, "only", "first-sense"]
@@ -55,7 +56,7 @@ class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class TaggedWord:
+class TaggedWord(Tabular):
     """A word with its sense."""
 
     text: str
@@ -88,6 +89,10 @@ class TaggedWord:
             "how": self.how,
             "similarity": self.similarity,
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One row."""
+        return [self.to_dict()]
 
 
 @dataclass(frozen=True)

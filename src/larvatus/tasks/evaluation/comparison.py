@@ -23,6 +23,7 @@ import numpy.typing as npt
 from larvatus import notebook
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
+from larvatus.tabular import Tabular
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain
 from larvatus.tasks.evaluation.resampled import Resampled
 from larvatus.tasks.evaluation.shown import Shown, Table, as_text, number
@@ -54,7 +55,7 @@ class Outcomes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelComparison:
+class ModelComparison(Tabular):
     first: str
     second: str
     metrics: dict[str, PairedScore]
@@ -94,6 +95,10 @@ class ModelComparison:
             "metrics": {name: plain(dataclasses.asdict(each)) for name, each in self.metrics.items()},
             "mcnemar": None if self.mcnemar is None else dataclasses.asdict(self.mcnemar),
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each metric: both models, their difference with its interval, and p."""
+        return [{"metric": name, **row} for name, row in self.to_dict()["metrics"].items()]
 
 
 def compare_evaluations(

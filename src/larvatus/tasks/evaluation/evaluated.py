@@ -20,6 +20,7 @@ from larvatus.labelled.records import Dataset
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
+from larvatus.tabular import Tabular
 from larvatus.tasks.evaluation.resampled import Resampled
 from larvatus.tasks.evaluation.shown import Shown, Table, as_text, number, reliability_rows
 from larvatus.tasks.read.sequences import Sequences
@@ -122,7 +123,7 @@ class Paired(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Evaluation(ABC):
+class Evaluation(Tabular, ABC):
     """What a fine-tuned model is worth on labelled examples."""
 
     model: str
@@ -157,6 +158,10 @@ class Evaluation(ABC):
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each metric, with its 95% interval."""
+        return [{"metric": name, **row} for name, row in plain_metrics(self.metrics).items()]
 
     @abstractmethod
     def shown(self) -> Iterator[Shown]:

@@ -12,12 +12,31 @@ from typing import Any
 
 import torch
 
-from larvatus.bundle.claims import HALF_PRECISION, ROUNDING, STATISTIC, Claim, Data, claimed
+from larvatus.bundle.claims import STATISTIC, Claim, Data, claimed
 from larvatus.bundle.energy import Draw, energy_claims, power
 from larvatus.bundle.figures import STATISTICS
 from larvatus.bundle.sizes import size_claims
 from larvatus.tasks.fit.finetune import Tuned
 
+TUNING_FACTS = (
+    "what was trained",
+    "parameters trained",
+    "epochs",
+    "batch",
+    "rate",
+    "steps",
+    "seconds of training",
+    "seeds",
+    "seed of these weights",
+    "texts longer than a window",
+    "temperature of probabilities",
+    "temperature that was fitted",
+    "calibration error without a temperature",
+    "calibration error with one",
+    "held-out loss without a temperature",
+    "held-out loss with one",
+)
+"""Figures of a run that only training gives."""
 CHOSEN = "best-"
 """Metrics that begin so are of a threshold that was chosen on the same examples: an evaluation has none of them."""
 
@@ -88,7 +107,6 @@ def _results(tuned: Tuned, dev: Data, how: Mapping[str, Any], **known: Any) -> I
     """Scores of the kept weights, which an evaluation gives again, and what all seeds came to, which training gives."""
     if tuned.scores is None:
         return
-    exact = ROUNDING if _device(tuned).type == "cpu" else HALF_PRECISION
     window = {"length": tuned.config.length, "truncate": tuned.config.truncate}
     settings = {**how, "options": {name: given for name, given in window.items() if given}}
     about = {"data": (dev,), "seed": tuned.kept, **known}
@@ -99,7 +117,6 @@ def _results(tuned: Tuned, dev: Data, how: Mapping[str, Any], **known: Any) -> I
             value if math.isfinite(value) else str(value),
             command="evaluate" if again else "finetune",
             settings={name: given for name, given in settings.items() if given} if again else {},
-            tolerance=exact if again else 0.0,
             **about,
         )
         if len(tuned.runs) > 1:
