@@ -1,8 +1,8 @@
 """Texts as users give them to Python calls: strings of Python, NumPy, pandas and Arrow; anything else is refused.
 
     checked_text(value, "a")                      # one text
-    texts, one = checked_texts(given)             # one text or several: a list of str, and whether it was one
-    inputs, one = checked_inputs(given)           # the same where an input may also be a pair, or a list of words
+    texts, single = checked_texts(given)             # one text or several: a list of str, and whether it was one
+    inputs, single = checked_inputs(given)           # the same where an input may also be a pair, or a list of words
 
 A refusal names position and type: ``texts[3] is None, not text``. No library is imported for it: values are recognised
 by what they can do (`as_py`, `to_pylist`, `tolist`).
@@ -24,13 +24,13 @@ NO_LISTS = (*BYTES, Mapping, set, frozenset)
 
 class CheckedTexts(NamedTuple):
     texts: list[str]
-    one: bool
+    single: bool
     """Whether a single text was given, and a single result is expected."""
 
 
 class CheckedInputs(NamedTuple):
     inputs: list[Any]
-    one: bool
+    single: bool
 
 
 def as_string(value: Any) -> str | None:
@@ -58,7 +58,7 @@ def checked_texts(given: Any, name: str = "texts") -> CheckedTexts:
     """One text or several, as strings.
 
     >>> checked_texts(text for text in ("a", "b"))
-    CheckedTexts(texts=['a', 'b'], one=False)
+    CheckedTexts(texts=['a', 'b'], single=False)
     >>> checked_texts(["a", None])
     Traceback (most recent call last):
     larvatus.errors.UsageError: texts[1] is None, not text; leave it out
@@ -96,7 +96,7 @@ def checked_texts_or_words(given: Any, name: str = "texts") -> CheckedInputs:
     """One text or several, where one of several may be a list of words.
 
     >>> checked_texts_or_words(["a text", ("two", "words")])
-    CheckedInputs(inputs=['a text', ('two', 'words')], one=False)
+    CheckedInputs(inputs=['a text', ('two', 'words')], single=False)
     """
     text = as_string(given)
     if text is not None:

@@ -19,9 +19,9 @@ import safetensors.torch
 
 from larvatus import files
 from larvatus.bundle.directory import load_bundle
-from larvatus.cli.tasks import finetuning
 from larvatus.corpus import build_corpus
 from larvatus.errors import ArtefactError
+from larvatus.tasks.fit import progress as finetuning
 from larvatus.text.readers import Document
 from larvatus.text.tokenizer import Tokenizer
 from tests import made_up as made

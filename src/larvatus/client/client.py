@@ -127,10 +127,10 @@ class Client:
             ((2, 16), (2, 16))
         """
         options = {"layers": layers, "pool": pool, "normalise": normalise, "standardise": standardise}
-        listed, one = checked_texts_or_words(texts)
+        listed, single = checked_texts_or_words(texts)
         items = self._ask("embed", listed, {"model": model, "unit": unit, **options})
         arrays = [_array(item, number, unit) for number, item in enumerate(items, start=1)]
-        if one:
+        if single:
             return arrays[0]
         return np.stack(arrays) if unit in WHOLE else arrays
 
@@ -323,9 +323,9 @@ class Client:
         return items
 
     def _each(self, route: str, texts: CheckedTexts | CheckedInputs, **options: Any) -> Any:
-        listed, one = texts
+        listed, single = texts
         items = self._ask(route, listed, options)
-        return _alone(items) if one else items
+        return _alone(items) if single else items
 
 
 def _alone(items: list[dict[str, Any]]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class RowNames:
     def said(self, message: str) -> str:
         """An error as the user can use it: rows and table in place of the file."""
         lines = re.compile(re.escape(self.path) + r":(\d+)")
-        named = lines.sub(lambda found: str(self.place(Place(self.path, int(found[1])))), message)
+        named = lines.sub(lambda match: str(self.place(Place(self.path, int(match[1])))), message)
         return named.replace(self.path, self.source)
 
     def _row(self, line: int) -> str:

@@ -50,13 +50,12 @@ class Problems:
         if len(kept) < KEPT:
             kept.append(Problem(place, message))
 
-    def with_places(self, renamed: Callable[[Place], Place]) -> Problems:
-        """The same with other places."""
-        kept = {
-            kind: [Problem(renamed(each.place), each.message) for each in problems]
-            for kind, problems in self.examples.items()
-        }
-        return Problems(Counter(self.counts), kept)
+    def take(self, other: Problems, renamed: Callable[[Place], Place]) -> None:
+        """Add what another reading found, with other names for its places."""
+        self.counts += other.counts
+        for kind, problems in other.examples.items():
+            kept = self.examples.setdefault(kind, [])
+            kept += [Problem(renamed(each.place), each.message) for each in problems[: KEPT - len(kept)]]
 
     def __len__(self) -> int:
         return self.counts.total()

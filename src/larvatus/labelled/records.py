@@ -349,6 +349,8 @@ class Dataset(Generic[Example]):
         return " · ".join([f"{self.source}: {len(self):,} examples", self.columns, *self.notes]).rstrip(" ·")
 
 
+NOT_THERE = frozenset({"NaN", "nan", "<NA>", "NaT"})
+"""How NumPy and pandas write a value that is missing: a cell of this is neither text nor label."""
 OTHER_TYPE = "larvatus: a value of type"
 """Key of the record that a value in memory becomes which no table can hold: bytes, an object."""
 

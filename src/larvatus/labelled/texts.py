@@ -16,7 +16,18 @@ from larvatus.errors import DataError, UsageError
 from larvatus.labelled.columns import Columns, Found, find_columns
 from larvatus.labelled.labels import BadLabel, as_label, seen_kind
 from larvatus.labelled.problems import Problems, cause, fault
-from larvatus.labelled.records import OTHER_TYPE, Dataset, Kind, Label, Place, Row, TextExample, in_order, type_name
+from larvatus.labelled.records import (
+    NOT_THERE,
+    OTHER_TYPE,
+    Dataset,
+    Kind,
+    Label,
+    Place,
+    Row,
+    TextExample,
+    in_order,
+    type_name,
+)
 from larvatus.labelled.tables import Table, TableOptions, ending, open_table
 from larvatus.text.surrogates import refuse_surrogates
 
@@ -62,8 +73,8 @@ def read_texts(
         tables.append((table, chosen))
         for place, row in table.rows:
             try:
-                text = cell_text(row, chosen.text)
-                pair = None if chosen.pair is None else cell_text(row, chosen.pair)
+                text = _present(cell_text(row, chosen.text), chosen.text)
+                pair = None if chosen.pair is None else _present(cell_text(row, chosen.pair), chosen.pair)
             except BadCell as bad:
                 fault(problems, bad.kind, place, str(bad))
                 continue
@@ -109,6 +120,13 @@ def cell_text(row: Row, column: str) -> str:
     return value
 
 
+def _present(text: str, column: str) -> str:
+    """The text, unless it is how a missing value is written."""
+    if text.strip() in NOT_THERE:
+        raise BadCell("empty text", f"{column} is {text.strip()}, a missing value; drop the row, or give it a text")
+    return text
+
+
 class _Held(NamedTuple):
     """A row whose text is read, and whose label is not yet."""
 
@@ -135,6 +153,8 @@ def _labelled(
             try:
                 if isinstance(value, dict) and OTHER_TYPE in value:
                     raise BadLabel(f"the label is {type_name(value)}")
+                if isinstance(value, str) and value.strip() in NOT_THERE:
+                    raise BadLabel(f"the label is {value.strip()}, a missing value")
                 label = as_label(value, kind, separator)
             except BadLabel as bad:
                 fault(problems, "no label", place, f"{bad} (column {column})")

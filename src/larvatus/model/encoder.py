@@ -132,9 +132,9 @@ class EncoderModel:
             >>> model.embed("the river", unit="span", spans=[(4, 9)]).shape
             (1, 16)
         """
-        listed, one = self._vectors(texts, unit=unit, layers=layers, pool=pool, spans=spans, **settings)
+        listed, single = self._vectors(texts, unit=unit, layers=layers, pool=pool, spans=spans, **settings)
         arrays = [vectors.array for vectors in listed]
-        if one:
+        if single:
             return arrays[0]
         if unit in PARTS:
             return arrays
@@ -161,8 +161,8 @@ class EncoderModel:
             >>> model.vectors("the river").units
             ('the', 'river')
         """
-        listed, one = self._vectors(texts, **{"unit": "word", **settings})
-        return listed[0] if one else ResultList(listed)
+        listed, single = self._vectors(texts, **{"unit": "word", **settings})
+        return listed[0] if single else ResultList(listed)
 
     def _vectors(
         self, texts: str | Sequence[Text], *, spans: Any = None, standardise: Any = None, **settings: Any
@@ -170,12 +170,12 @@ class EncoderModel:
         """Vectors of each text, and whether one text was given by itself."""
         _check_names("embed", settings, EmbedOptions.__struct_fields__)
         options = EmbedOptions(standardise=self.standardiser(standardise), **settings)
-        inputs, one = checked_texts_or_words(texts)
-        if one:
+        inputs, single = checked_texts_or_words(texts)
+        if single:
             spans = None if spans is None else [spans]
         listed = list(embed_texts(self.encoder, self.tokenizer, inputs, options, spans=spans))
         warn_of_other_language(inputs, self.tokenizer, frames=4)
-        return listed, one
+        return listed, single
 
     def similarity(
         self,
@@ -275,9 +275,9 @@ class EncoderModel:
         options = SearchOptions(standardise=self.standardiser(standardise), **settings)
         options = options.with_text(text)
         place = open_place([paths] if isinstance(paths, str) else paths)
-        marked, one = _instances(query, options.word)
+        marked, single = _instances(query, options.word)
         hits = [search(self, word, place, options) for word in marked]
-        return hits[0] if one else ResultList(hits)
+        return hits[0] if single else ResultList(hits)
 
     def map(
         self,
@@ -335,9 +335,9 @@ class EncoderModel:
             >>> model.attention("the river").weights.shape
             (2, 2, 4, 4)
         """
-        listed, one = checked_texts(texts)
-        found = [attend(self.encoder, self.tokenizer, text) for text in listed]
-        return found[0] if one else ResultList(found)
+        listed, single = checked_texts(texts)
+        weights = [attend(self.encoder, self.tokenizer, text) for text in listed]
+        return weights[0] if single else ResultList(weights)
 
     def senses(
         self, directory: str | Path, *, wordnet: str | Path | None = None, options: TagOptions | None = None
@@ -372,8 +372,8 @@ def _instances(query: Any, word: str | None) -> tuple[list[Instance], bool]:
         several = enumerate(query)
         texts = [each if isinstance(each, Instance) else checked_text(each, f"query[{at}]") for at, each in several]
         return [each if isinstance(each, Instance) else instance(each, word=word) for each in texts], False
-    listed, one = checked_texts(query, "query")
-    return [instance(text, word=word) for text in listed], one
+    listed, single = checked_texts(query, "query")
+    return [instance(text, word=word) for text in listed], single
 
 
 def _check_names(method: str, settings: dict[str, Any], known: Sequence[str]) -> None:

@@ -83,13 +83,13 @@ class Model(EncoderModel):
             3
         """
         the_predictor(self.network, what="fill blanks", name=str(self.bundle.path))  # refused where there is none
-        listed, one = checked_texts(texts)
+        listed, single = checked_texts(texts)
         fills = [
             fill_blanks(self.network, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only)
             for text in listed
         ]
         warn_of_other_language(listed, self.tokenizer)
-        return fills[0] if one else ResultList(fills)
+        return fills[0] if single else ResultList(fills)
 
     @overload
     def score(self, texts: str, *, method: Method = ...) -> Score: ...  # type: ignore[overload-overlap]  # see `fill`
@@ -115,10 +115,10 @@ class Model(EncoderModel):
             ['the', 'river']
         """
         name = str(self.bundle.path)
-        listed, one = checked_texts(texts)
+        listed, single = checked_texts(texts)
         scores = list(score_texts(self.network, self.tokenizer, listed, method=method, name=name))
         warn_of_other_language(listed, self.tokenizer)
-        return scores[0] if one else ResultList(scores)
+        return scores[0] if single else ResultList(scores)
 
     @overload
     def generate(self, prompts: str, **settings: Any) -> Generated: ...
@@ -147,9 +147,9 @@ class Model(EncoderModel):
             [2, 2]
         """
         chosen = GenerateSettings.of(settings)
-        listed, one = checked_texts(prompts, "prompts")
+        listed, single = checked_texts(prompts, "prompts")
         results = generate(self.network, self.tokenizer, listed, chosen, name=str(self.bundle.path))
-        return results[0] if one else ResultList(results)
+        return results[0] if single else ResultList(results)
 
     @overload
     def predict(  # type: ignore[overload-overlap]  # a text is an iterable of texts
@@ -219,9 +219,9 @@ class Model(EncoderModel):
             merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens, top=top, beams=beams
         )
         predictor = Predictor(self.bundle, options, self.device)
-        inputs, one = checked_inputs(texts)
+        inputs, single = checked_inputs(texts)
         predictions = list(predictor.predict(inputs))
-        return predictions[0] if one else ResultList(predictions)
+        return predictions[0] if single else ResultList(predictions)
 
     @overload
     def prompt(  # type: ignore[overload-overlap]  # a text is an iterable of texts
@@ -280,7 +280,7 @@ class Model(EncoderModel):
             >>> answer.label in ("wet", "dry")
             True
         """
-        given, one = checked_inputs(texts)
+        given, single = checked_inputs(texts)
         asked = [readable(text_or_pair(text, Given("text", number))) for number, text in enumerate(given, start=1)]
         pair = bool(asked) and asked[0].pair is not None
         config = prompt_config(self.bundle, pattern=pattern, words=words, pair=pair)
@@ -294,7 +294,7 @@ class Model(EncoderModel):
             scoring=Scoring(device=str(self.device)),
         )
         answers = known.answers(asked)
-        return answers[0] if one else ResultList(answers)
+        return answers[0] if single else ResultList(answers)
 
     @overload
     def __call__(self, texts: str | tuple[str, ...], **settings: Any) -> Prediction: ...

@@ -43,44 +43,55 @@ def read_examples(
         if group is not None:
             raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
         return given
+    problems = Problems()
+    examples = read_with_problems(task, given, reading, problems, kind=kind, group=group)
+    if errors == "skip" and problems:
+        note = f"{many(len(problems), 'row', 'rows')} skipped ({problems})"
+        return dataclasses.replace(examples, notes=(*examples.notes, note))
+    refuse_problems(problems, way="" if errors is None else SKIP)
+    return examples
+
+
+def read_with_problems(
+    task: TaskName,
+    given: Examples,
+    reading: FileOptions,
+    problems: Problems,
+    *,
+    kind: Kind | None = None,
+    group: str | None = None,
+) -> Dataset[Any]:
+    """Labelled examples of a task; rows that cannot be used are noted in `problems`."""
+    if isinstance(given, Dataset):
+        return given
     with as_files(given, task_named(task).as_tuples, of=task) as names:
         if are_files(given):
-            return _read(task, names, reading, kind=kind, group=group, errors=errors)
-        rows = RowNames.of(given, names[0])
+            return _read(task, names, reading, problems, kind=kind, group=group)
+        rows, unnamed = RowNames.of(given, names[0]), Problems()
         try:
-            examples = _read(task, names, reading, kind=kind, group=group, errors=errors, rows=rows)
+            examples = _read(task, names, reading, unnamed, kind=kind, group=group)
         except (DataError, UsageError) as fault:
             raise type(fault)(rows.said(str(fault))) from None  # the cause would name a file that is gone
-    return dataclasses.replace(examples, source=f"{type(given).__name__}{IN_MEMORY}")
+    problems.take(unnamed, rows.place)
+    return dataclasses.replace(
+        examples,
+        source=f"{type(given).__name__}{IN_MEMORY}",
+        examples=tuple(dataclasses.replace(example, place=rows.place(example.place)) for example in examples),
+        groups={rows.place(place): name for place, name in examples.groups.items()},
+    )
 
 
 def _read(
     task: TaskName,
     names: list[str],
     reading: FileOptions,
+    problems: Problems,
     *,
     kind: Kind | None,
     group: str | None,
-    errors: Errors | None,
-    rows: RowNames | None = None,
 ) -> Dataset[Any]:
-    problems = Problems()
     examples: Dataset[Any] = task_named(task).read(names, reading, kind=kind, problems=problems)
-    if rows is not None:
-        problems = problems.with_places(rows.place)
-    if errors == "skip" and problems:
-        note = f"{many(len(problems), 'row', 'rows')} skipped ({problems})"
-        examples = dataclasses.replace(examples, notes=(*examples.notes, note))
-    else:
-        refuse_problems(problems, way="" if errors is None else SKIP)
-    examples = examples if group is None else with_groups(examples, names, group, reading.table)
-    if rows is None:
-        return examples
-    return dataclasses.replace(
-        examples,
-        examples=tuple(dataclasses.replace(example, place=rows.place(example.place)) for example in examples),
-        groups={rows.place(place): name for place, name in examples.groups.items()},
-    )
+    return examples if group is None else with_groups(examples, names, group, reading.table)
 
 
 def task_of_file(name: str) -> str:
