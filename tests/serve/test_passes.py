@@ -16,6 +16,7 @@ from larvatus.nn.encoder import Encoder
 from larvatus.serve.passes import Passes, asking
 from larvatus.serve.refusals import Cancelled, Closing
 from larvatus.serve.shared_encoder import shared
+from tests.patience import WATCHDOG_S
 from tests.serve.gate import at_once, held, until
 
 TOLERANCE = 2e-6
@@ -192,7 +193,7 @@ def test_a_long_batch_is_not_put_off_for_ever(encoder: Encoder, passes: Passes) 
         thread.start()
     last = threading.Thread(target=long)
     last.start()
-    assert done.wait(20)
+    assert done.wait(WATCHDOG_S)
     for thread in [*threads, last]:
         thread.join()
 

@@ -273,7 +273,7 @@ class Client:
             model: The name of a served model; by default the first that has attention.
 
         Returns:
-            The server's answer: `tokens`, `weights` [layers][heads][T][T], and the `types` of heads.
+            The server's answer: `tokens`, `weights` as nested lists (layers × heads × T × T), `types` of heads.
 
         Example:
             >>> len(client.attention("the river")["tokens"])
