@@ -22,6 +22,7 @@ from larvatus.bundle.claims import ROUNDING, Claim, Data, claimed, claims_in, me
 from larvatus.bundle.energy import WORLD, Draw, energy_claims
 from larvatus.bundle.figures import shown
 from larvatus.bundle.manifest import NAME as MANIFEST
+from larvatus.bundle.packaged import model_path
 from larvatus.bundle.rewriting import CardState, card_state, write_card
 from larvatus.bundle.shelf import ChangedData, MissingData, Shelf
 from larvatus.bundle.sizes import size_claims
@@ -135,7 +136,7 @@ def card(
         >>> card(directory).claims[0].metric
         'layers'
     """
-    where = Path(directory)
+    where = Path(model_path(directory))
     state = card_state(where)
     claims = state.claims or tuple(_first_claims(where, state))
     for result in add:
@@ -219,7 +220,7 @@ def verify_card(directory: str | Path, *, data: Iterable[str | Path] = (), devic
         >>> verify_card(directory).ok
         True
     """
-    where = Path(directory)
+    where = Path(model_path(directory))
     state = card_state(where)
     if state.edited:
         raise ArtefactError(
