@@ -25,7 +25,7 @@ from larvatus.errors import ArtefactError, UsageError
 from larvatus.files import aside_of, new_file, remove, saying_what_is_full
 
 WAY = "choose another name, or replace it with --overwrite"
-RUN = ("checkpoints", "metrics.jsonl")
+RUN = ("checkpoints", "metrics.jsonl", "plan.json")
 _DESCRIPTOR = re.compile(r"/dev/(stdin|stdout|stderr)|(?:/dev|/proc/self)/fd/(\d+)")
 _STANDARD = {"stdin": 0, "stdout": 1, "stderr": 2}
 

@@ -137,9 +137,9 @@ class SenseTagger:
         Returns:
             Tagged words of one text; for several, a list of such.
         """
-        listed, one = checked_texts(texts)
+        listed, single = checked_texts(texts)
         tagged = [self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in listed]
-        return tagged[0] if one else ResultList(tagged)
+        return tagged[0] if single else ResultList(tagged)
 
     def tag_sentences(
         self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None
