@@ -109,12 +109,7 @@ def audit_leaks(
         DataError: 1 held-out texts are too few to tell membership by; give 10 or more
     """
     chosen, reading = structs_of(settings, LeakSettings, TextSettings, of="audit_leaks")
-    if canaries is None and members is None and held_out is None:
-        raise UsageError("nothing to audit; give canaries, or members and held_out")
-    if (members is None) != (held_out is None):
-        raise UsageError("membership is told against other texts: give both members and held_out")
-    if reference is not None and members is None:
-        raise UsageError("a reference model is for membership: give members and held_out, or leave it out")
+    _check_given(canaries, members, held_out, reference)
     path = None if out is None else Path(out)
     check_outputs(path, overwrite=overwrite, inputs=[*_paths(members), *_paths(held_out)])
     planted = None if canaries is None else read_canaries(Path(canaries))
@@ -136,6 +131,17 @@ def audit_leaks(
     if path is not None:
         write_output(path, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     return report
+
+
+def _check_given(*given: Any) -> None:
+    """Canaries, members, held-out texts and a reference model: whether they belong together."""
+    canaries, members, held_out, reference = (each is not None for each in given)
+    if not (canaries or members or held_out):
+        raise UsageError("nothing to audit; give canaries, or members and held_out")
+    if members != held_out:
+        raise UsageError("membership is told against other texts: give both members and held_out")
+    if reference and not members:
+        raise UsageError("a reference model is for membership: give members and held_out, or leave it out")
 
 
 def _writing(model: Model, chosen: LeakSettings) -> ExtractionOptions | None:
@@ -219,14 +225,14 @@ class _Audit:
             return None, ()
         count = lambda done: self.progress("texts extracted", done)  # noqa: E731
         try:
-            found = extraction(
+            extracted = extraction(
                 self.model, texts.members, texts.held_out, self.writing, draws=texts.draws, progress=count
             )
         except TooShort as fault:
             if self.chosen.prefix or self.chosen.suffix is not None:
                 raise
             return None, (f"no text is extracted: {fault}",)
-        return found, ()
+        return extracted, ()
 
 
 def _samples(inside: DrawnTexts, chosen: LeakSettings) -> Ints | None:

@@ -80,9 +80,7 @@ def audit_toxicity(
     progress: Callable[[int], None] = lambda done: None,
     **settings: Any,
 ) -> AnyToxicity | BeforeAfter:
-    """What a model puts into the blanks of prompts, judged by a list of words or a classifier, group by group.
-
-    A model that writes (gpt, gpt2, t5) continues the prompts instead: sampled continuations are judged.
+    """What a model puts into blanks, or (gpt, gpt2, t5) writes after prompts, judged by a list or a classifier.
 
     Args:
         model: A model directory, a hub name, or a model that is loaded.
@@ -115,21 +113,23 @@ def audit_toxicity(
     pairs = () if chosen.pairs is None else read_stereotypes(chosen.pairs)
     loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
     other = beside if isinstance(beside, Model | None) else load(beside, device=str(loaded.device))
-    writes = _writes(chosen, loaded, other)
-    asked = read_prompts(NEUTRAL if prompts is None else prompts, blank=not writes)
+    asked = read_prompts(NEUTRAL if prompts is None else prompts, blank=not _writes(chosen, loaded, other))
     judge = _judge(chosen, loaded)
     first = _measured(loaded, asked, judge, chosen, progress)
     by = judge if isinstance(judge, Classifier) else chosen.words
     first = replace(first, claims=toxicity_claims(first, loaded, judge=by, prompts=prompts, seed=chosen.seed))
     report: AnyToxicity | BeforeAfter = first
     if other is not None:
-        second = _measured(other, asked, judge, chosen, lambda done: progress(len(asked) + done))
-        energy = EnergyOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
         texts = () if corpus is None else _texts(corpus, chosen, reading)
-        report = before_after((loaded, other), (first, second), texts=texts, pairs=pairs, options=energy)
+        second = _measured(other, asked, judge, chosen, lambda done: progress(len(asked) + done))
+        report = before_after((loaded, other), (first, second), texts=texts, pairs=pairs, options=_energy(chosen))
     if path is not None:
         write_output(path, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     return report
+
+
+def _energy(chosen: ToxicitySettings) -> EnergyOptions:
+    return EnergyOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
 
 
 def _writes(chosen: ToxicitySettings, model: Model, other: Model | None) -> bool:

@@ -1,4 +1,4 @@
-"""How a model that writes is asked for what stands at one place of a text, in tokens.
+"""Prompts, in tokens, that ask a model that writes for the missing part of a text.
 
     asking = BlankPrompts.of(network, tokenizer)
     asking.ids(before, after)                       # what the model reads
@@ -26,7 +26,7 @@ from larvatus.text.tokenizer import Tokenizer
 
 
 def writes_into_texts(network: Network, tokenizer: Tokenizer) -> bool:
-    """Whether the model can be asked for what stands at a place of a text: gpt, gpt2, t5 before fine-tuning."""
+    """Whether the model can write a missing part of a text: gpt, gpt2, and t5 before it is fine-tuned."""
     return can_generate(network) and not BlankPrompts.of(network, tokenizer).answers
 
 

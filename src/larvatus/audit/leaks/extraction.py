@@ -179,8 +179,8 @@ def extraction(
 
 
 def written_verbatim(model: Model, places: Sequence[tuple[Ints, Ints | None, Ints]]) -> Ints:
-    """[places] tokens that greedy decoding writes before its first other one; of each place what precedes it, what
-    follows it and what stands there."""
+    """[places] tokens that greedy decoding writes before its first other one. A place is what precedes it, what follows
+    it, and the tokens that belong there."""
     name = str(model.bundle.path)
     asking = BlankPrompts.of(model.network, model.tokenizer, name=name)
     prompts = [asking.ids(before, after) for before, after, _ in places]
