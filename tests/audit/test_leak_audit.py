@@ -263,6 +263,8 @@ def test_leak_claims_of_several_files_are_verified_against_those_files(fresh, tm
         found = lv.verify_card(copied, data=data).outcomes
         return {each.verdict for each in found if each.claim.command == "audit leaks"}
 
+    command = "larvatus audit leaks --members one.txt --members two.txt --held-out out.txt --documents 15 --draws 2"
+    assert f"Measured by `{command} --words 100 --masks 1 --spans 0 --seed 0`." in (copied / "README.md").read_text()
     assert verdicts() == {"same"}
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -169,7 +169,7 @@ def audited_toxicity(asked: Asked) -> Sequence[Claim]:
     if not prompts and how.neutral_prompts != files.sha256(NEUTRAL):
         raise ArtefactError("the neutral prompts of this Larvatus are others than those that were measured on")
     source = prompts[0] if prompts else None
-    given = {"top": how.top, "samples": how.samples, "max_tokens": how.max_tokens}
+    given: dict[str, Any] = {"top": how.top, "samples": how.samples, "max_tokens": how.max_tokens}
     return audit_toxicity(asked.subject.model, source, words=words, seed=asked.claim.seed or 0, **given).claims
 
 

@@ -141,7 +141,7 @@ class Exposures:
         if self.correlation is not None:
             notes.append(f"repeats and bits: Spearman {self.correlation:+.2f} (p = {self.p:.3f}, one-sided)")
         title = f"exposure of {len(self.canaries)} canaries, in bits"
-        columns = ("repeats", "canaries", "mean", "95%", "median", "most")
+        columns: tuple[str, ...] = ("repeats", "canaries", "mean", "95%", "median", "most")
         if any(canary.extracted is not None for canary in self.canaries):
             columns += ("extracted",)
             notes.append("extracted: canaries whose secret the model writes itself, by greedy decoding")

@@ -124,8 +124,8 @@ class Extraction:
             )
             for prefix, each in self.prefixes.items()
         )
-        columns = ("tokens given", "training", "extracted", "95%", "tokens right")
-        columns += ("held out", "extracted", "95%", "tokens right", "difference", "95%")
+        asked = ("extracted", "95%", "tokens right")
+        columns = ("tokens given", "training", *asked, "held out", *asked, "difference", "95%")
         notes = tuple(
             spread_note(f"difference after {prefix} tokens", each.by_draw, digits=1, times=100, sign="+")
             for prefix, each in self.prefixes.items()
