@@ -139,8 +139,8 @@ KNOWN_FLAGS = {
     ),
     "larvatus audit toxicity": (
         "--beside --corpus --device --document-words --documents --encoding --json --judge --label --language "
-        "--masks --max-tokens --model --on-bad --out --overwrite --pairs --prompts --quantise --quiet --runtime --samples "
-        "--seed --sentences --split --text-field --top --words"
+        "--masks --max-tokens --model --on-bad --out --overwrite --pairs --prompts --quantise --quiet --runtime "
+        "--samples --seed --sentences --split --text-field --top --words"
     ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
