@@ -138,8 +138,10 @@ class SenseTagger:
             Tagged words of one text; for several, a list of such.
         """
         listed, single = checked_texts(texts)
-        tagged = [self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in listed]
-        return tagged[0] if single else ResultList(tagged)
+        tagged: ResultList[Any] = ResultList(
+            self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in listed
+        )
+        return tagged[0] if single else tagged
 
     def tag_sentences(
         self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None
