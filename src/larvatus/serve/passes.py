@@ -9,8 +9,9 @@ to a budget of tokens, and runs the encoder that they share. Nothing is padded, 
 text gets the same numbers whatever it is read with (to the rounding of matrix products of another size).
 
 Who comes first: who has the fewest tokens left to read, less `AGEING` tokens for every second of waiting. So a short
-text waits for the pass that runs, never for all of a long one, and a long one is not put off for ever. A batch beyond
-the budget is read in several passes, whole sequences in each.
+text waits for the pass that runs, never for all of a long one, and a long one is not put off for ever. Batches of more
+than a quarter of the budget are long: all of them together get a quarter of it in each pass, whole sequences of them,
+so that the pass which a short text waits for, and the one that it is read in, are short, too.
 
 Where a pass of several fails, the part of each is run again alone: the error goes to whom it belongs. Who is cancelled
 while waiting is never read.
@@ -33,6 +34,8 @@ from larvatus.forking import reset_after_fork
 from larvatus.nn.encoder import Encoder
 from larvatus.serve.refusals import Cancelled, Closing
 
+LONG = 4
+"""A batch is long that has more than this part of the budget, and long ones get this part of a pass."""
 AGEING = 20_000
 """Tokens that a second of waiting is worth."""
 
@@ -61,6 +64,8 @@ class Counts:
     """Batches, or parts of them, that passes were made of."""
     tokens: int = 0
     seconds: float = 0.0
+    reading_s: float = 0.0
+    """Those of passes that read tokens."""
     faults: int = 0
     """Passes that failed."""
     cancelled: int = 0
@@ -77,6 +82,8 @@ class _Job:
     """Of the tokens that are wanted, one of each sequence; None: all tokens."""
     call: Callable[[], Any] | None = None
     lengths: list[int] = field(default_factory=list)
+    size: int = 0
+    """Tokens of the batch."""
     left: int = 0
     """Tokens not read yet."""
     next: int = 0
@@ -101,6 +108,10 @@ class _Part:
     rows: tuple[int, int]
 
     @property
+    def size(self) -> int:
+        return self.rows[1] - self.rows[0]
+
+    @property
     def places(self) -> Tensor | None:
         """Within the part."""
         wanted = self.job.places
@@ -117,6 +128,7 @@ class Passes:
     def __init__(self, *, budget: int) -> None:
         """`budget` is how many tokens a pass may have; a longer sequence is read alone."""
         self.budget = budget
+        self.slice = max(1, budget // LONG)
         self.counts = Counts()
         self.last_fault: BaseException | None = None
         """Of the last pass, where it failed: a server whose last pass failed is not well."""
@@ -165,7 +177,7 @@ class Passes:
             if not job.batch.count:
                 return _read_nothing(job)
             job.lengths = job.batch.lengths.tolist()
-            job.left = job.batch.size
+            job.size = job.left = job.batch.size
         with self._changed:
             if self._closed:
                 raise Closing("the server is shutting down; ask again later")
@@ -176,6 +188,11 @@ class Passes:
         if job.fault is not None:
             raise job.fault
         return job
+
+    def seconds_for(self, tokens: int) -> float:
+        """How long this many tokens will take at the pace so far; 0 where too few were read to tell."""
+        read = self.counts.tokens
+        return tokens * self.counts.reading_s / read if read >= self.budget else 0.0
 
     @property
     def waiting(self) -> int:
@@ -220,13 +237,15 @@ class Passes:
         if first.call is not None:
             del self._waiting[0]
             return [_Part(first, (0, 0), (0, 0))]
-        room, parts = self.budget, list[_Part]()
+        room, for_long, parts = self.budget, self.slice, list[_Part]()
         for job in self._waiting:
             if job.encoder is first.encoder and job.call is None and room > 0:
-                part = _cut(job, room, force=not parts)
+                is_long = job.size > self.slice
+                part = _cut(job, min(room, for_long) if is_long else room, force=not parts)
                 if part is not None:
                     parts.append(part)
-                    room -= part.rows[1] - part.rows[0]
+                    room -= part.size
+                    for_long -= part.size if is_long else 0
         self._waiting = [job for job in self._waiting if job.left or job.call is not None]
         return parts
 
@@ -254,9 +273,10 @@ class Passes:
         self.last_fault = None
         self.counts.passes += 1
         self.counts.parts += len(parts)
-        tokens, seconds = sum(part.rows[1] - part.rows[0] for part in parts), time.monotonic() - began
+        tokens, seconds = sum(part.size for part in parts), time.monotonic() - began
         self.counts.tokens += tokens
         self.counts.seconds += seconds
+        self.counts.reading_s += seconds if tokens else 0.0
         sequences = sum(part.sequences[1] - part.sequences[0] for part in parts)
         self.on_pass(tokens=tokens, sequences=sequences, seconds=seconds)
         for part in parts:
