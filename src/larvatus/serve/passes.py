@@ -39,6 +39,8 @@ LONG = 4
 AGEING = 20_000
 """Tokens that a second of waiting is worth."""
 
+KEPT = 0.9
+"""How much of the pace so far stays with each pass: about the last ten count."""
 CLOSE_S = 3.0
 """For the pass that runs to end, when the server does."""
 
@@ -64,11 +66,17 @@ class Counts:
     """Batches, or parts of them, that passes were made of."""
     tokens: int = 0
     seconds: float = 0.0
-    reading_s: float = 0.0
-    """Those of passes that read tokens."""
     faults: int = 0
     """Passes that failed."""
     cancelled: int = 0
+
+
+@dataclass(frozen=True)
+class ReadingPace:
+    """Tokens and seconds of passes, the last ones counting most."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
 
 
 @dataclass(eq=False)
@@ -130,6 +138,7 @@ class Passes:
         self.budget = budget
         self.slice = max(1, budget // LONG)
         self.counts = Counts()
+        self.pace = ReadingPace()
         self.last_fault: BaseException | None = None
         """Of the last pass, where it failed: a server whose last pass failed is not well."""
         self.on_pass: Callable[..., None] = lambda **sizes: None
@@ -190,9 +199,8 @@ class Passes:
         return job
 
     def seconds_for(self, tokens: int) -> float:
-        """How long this many tokens will take at the pace so far; 0 where too few were read to tell."""
-        read = self.counts.tokens
-        return tokens * self.counts.reading_s / read if read >= self.budget else 0.0
+        """How long this many tokens will take at the pace of the last full passes; 0 where none has told it yet."""
+        return tokens * self.pace.seconds / self.pace.tokens if self.pace.tokens else 0.0
 
     @property
     def waiting(self) -> int:
@@ -276,7 +284,8 @@ class Passes:
         tokens, seconds = sum(part.size for part in parts), time.monotonic() - began
         self.counts.tokens += tokens
         self.counts.seconds += seconds
-        self.counts.reading_s += seconds if tokens else 0.0
+        if tokens >= self.slice:  # what a token takes in a smaller pass says little about long work
+            self.pace = ReadingPace(KEPT * self.pace.tokens + tokens, KEPT * self.pace.seconds + seconds)
         sequences = sum(part.sequences[1] - part.sequences[0] for part in parts)
         self.on_pass(tokens=tokens, sequences=sequences, seconds=seconds)
         for part in parts:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from larvatus.heads.writing import WritingConfig
 from larvatus.labelled.records import Place
 from larvatus.model import Model
 from larvatus.serve.cost import Cost, windowed
@@ -124,9 +125,11 @@ class Predict(Operation[Any]):
             pairs = [(lengths[0], sum(lengths[1:]))]
         else:
             pairs = [(0, sum(lengths))]
+        written = sum(config.most for config in model.bundle.objectives if isinstance(config, WritingConfig))
         if options.truncate:
-            return Cost(sum(min(first + second, reach) for first, second in pairs))
-        return Cost(sum(_pair_cost(pair, reach, options.overlap, half=not isinstance(item, Question)) for pair in pairs))
+            return Cost(written + sum(min(first + second, reach) for first, second in pairs))
+        half = not isinstance(item, Question)
+        return Cost(written + sum(_pair_cost(pair, reach, options.overlap, half=half) for pair in pairs))
 
     def run(self, subject: Subject, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
         said = {name: getattr(options, name) for name in PredictOptions.__struct_fields__ if hasattr(options, name)}
