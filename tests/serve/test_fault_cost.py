@@ -6,14 +6,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import larvatus as lv
-from larvatus.serve.cost import Cost, Limits, total_cost
+from larvatus.serve.cost import Limits, RequestCost, total_cost
 from larvatus.serve.operations.operation import Operation, TextsBody, token_lengths
 from larvatus.serve.operations.registry import OPERATIONS
 from larvatus.serve.work import Call, Work
@@ -118,7 +117,7 @@ def test_83_the_pace_is_that_of_full_passes(server: Running) -> None:
         pass
     assert server.passes.pace == pace
     assert server.passes.seconds_for(1_000) == 1_000 * pace.seconds / pace.tokens
-    assert Limits(10, 10).allow(Cost(10, 10))
+    assert Limits(10, 10).allow(RequestCost(10, 10))
 
 
 # ---------------------------------------------------------------------------------------------------- turns

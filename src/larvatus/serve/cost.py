@@ -28,14 +28,14 @@ Lengths = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Cost:
+class RequestCost:
     tokens: int
     """That are computed, masked copies and beams included."""
     numbers: int = 0
     """Of the answer."""
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.tokens + other.tokens, self.numbers + other.numbers)
+    def __add__(self, other: RequestCost) -> RequestCost:
+        return RequestCost(self.tokens + other.tokens, self.numbers + other.numbers)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Limits:
     timeout: float = 0.0
     """Seconds after which a request is given up, where `tokens` is what can be computed in that time; else 0."""
 
-    def allow(self, cost: Cost) -> bool:
+    def allow(self, cost: RequestCost) -> bool:
         return cost.tokens <= self.tokens and cost.numbers <= self.numbers
 
 
@@ -64,11 +64,11 @@ def windowed(tokens: int, *, reach: int, overlap: int | None = None, shared: int
     return windows * min(room, size + shared)
 
 
-def total_cost(call: Call, lengths: Lengths) -> Cost:
+def total_cost(call: Call, lengths: Lengths) -> RequestCost:
     """The cost of a request whose items have texts of so many tokens; of its first items, where there are fewer."""
     operation, model = call.operation, call.subject.model
     each = zip(call.items, lengths, strict=False)
-    return sum((operation.estimate(model, item, call.options, of_item) for item, of_item in each), Cost(0))
+    return sum((operation.estimate(model, item, call.options, of_item) for item, of_item in each), RequestCost(0))
 
 
 def check_cost(call: Call, limits: Limits, lengths: Lengths) -> None:

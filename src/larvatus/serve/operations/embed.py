@@ -10,7 +10,7 @@ from larvatus.embed.results import Vectors
 from larvatus.embed.units import PARTS, Pool, Unit
 from larvatus.embed.vectors import embed_texts
 from larvatus.model import Model
-from larvatus.serve.cost import Cost, windowed
+from larvatus.serve.cost import RequestCost, windowed
 from larvatus.serve.operations.operation import Body, Item, Operation, Subject, standardiser
 
 
@@ -54,11 +54,11 @@ class Embed(Operation[EmbedBody]):
     def lacks(self, model: Model) -> str | None:
         return None
 
-    def estimate(self, model: Model, item: Item, options: EmbedBody, lengths: Sequence[int]) -> Cost:
+    def estimate(self, model: Model, item: Item, options: EmbedBody, lengths: Sequence[int]) -> RequestCost:
         """A vector for each unit, at most one a token, of each layer."""
         units = sum(lengths) if options.unit in PARTS else 1
         layers = model.encoder.depth + 1 if options.layers == "all" else 1
-        return Cost(windowed(sum(lengths), reach=model.encoder.reach), units * layers * model.encoder.width)
+        return RequestCost(windowed(sum(lengths), reach=model.encoder.reach), units * layers * model.encoder.width)
 
     def run(self, subject: Subject, items: Sequence[Item], options: EmbedBody) -> list[dict[str, Any]]:
         model = subject.model

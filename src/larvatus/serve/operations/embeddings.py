@@ -15,7 +15,7 @@ from msgspec import Meta
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.units import Pool
 from larvatus.model import Model
-from larvatus.serve.cost import Cost, windowed
+from larvatus.serve.cost import RequestCost, windowed
 from larvatus.serve.operations.embed import vectors_of
 from larvatus.serve.operations.operation import Body, Item, Operation, Subject
 from larvatus.serve.refusals import CannotDo
@@ -53,8 +53,8 @@ class Embeddings(Operation[EmbeddingsBody]):
             return None
         return f"its sentences are pooled by {model.bundle.pooling}, which /v1/embeddings does not know; use /v1/embed"
 
-    def estimate(self, model: Model, item: Item, options: EmbeddingsBody, lengths: Sequence[int]) -> Cost:
-        return Cost(windowed(sum(lengths), reach=model.encoder.reach), model.encoder.width)
+    def estimate(self, model: Model, item: Item, options: EmbeddingsBody, lengths: Sequence[int]) -> RequestCost:
+        return RequestCost(windowed(sum(lengths), reach=model.encoder.reach), model.encoder.width)
 
     def run(self, subject: Subject, items: Sequence[Item], options: EmbeddingsBody) -> list[dict[str, Any]]:
         model = subject.model

@@ -22,7 +22,7 @@ from larvatus.embed.senses.tagger import SenseTagger
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import did_you_mean
 from larvatus.model import Model
-from larvatus.serve.cost import Cost, windowed
+from larvatus.serve.cost import RequestCost, windowed
 from larvatus.serve.refusals import BadRequest, CannotDo, OverLimit
 from larvatus.serve.settings import ServeSettings
 
@@ -104,9 +104,9 @@ class Operation(ABC, Generic[ABody]):
         if top is not None and top > settings.max_top:
             raise OverLimit(f"top is {top:,}, and this server gives {settings.max_top:,} at most (--max-top)")
 
-    def estimate(self, model: Model, item: Item, options: ABody, lengths: Sequence[int]) -> Cost:
+    def estimate(self, model: Model, item: Item, options: ABody, lengths: Sequence[int]) -> RequestCost:
         """What an item costs whose texts (`texts_of`) have so many tokens."""
-        return Cost(windowed(sum(lengths), reach=model.encoder.reach))
+        return RequestCost(windowed(sum(lengths), reach=model.encoder.reach))
 
     def answer(self, name: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The answer to a request."""

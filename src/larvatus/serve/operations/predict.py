@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from larvatus.heads.writing import WritingConfig
 from larvatus.labelled.records import Place
 from larvatus.model import Model
-from larvatus.serve.cost import Cost, windowed
+from larvatus.serve.cost import RequestCost, windowed
 from larvatus.serve.operations.operation import Body, Item, Operation, Subject
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import PredictOptions
@@ -115,7 +115,7 @@ class Predict(Operation[Any]):
             return None
         return f"it was not fine-tuned for that; larvatus finetune {self.task.name} makes one that is"
 
-    def estimate(self, model: Model, item: Item, options: Any, lengths: Sequence[int]) -> Cost:
+    def estimate(self, model: Model, item: Item, options: Any, lengths: Sequence[int]) -> RequestCost:
         """A question is read with each window of its passage, a context with each ending, a pair in shared windows."""
         reach = model.encoder.reach
         if isinstance(item, Endings):
@@ -127,9 +127,9 @@ class Predict(Operation[Any]):
             pairs = [(0, sum(lengths))]
         written = sum(config.most for config in model.bundle.objectives if isinstance(config, WritingConfig))
         if options.truncate:
-            return Cost(written + sum(min(first + second, reach) for first, second in pairs))
+            return RequestCost(written + sum(min(first + second, reach) for first, second in pairs))
         half = not isinstance(item, Question)
-        return Cost(written + sum(_pair_cost(pair, reach, options.overlap, half=half) for pair in pairs))
+        return RequestCost(written + sum(_pair_cost(pair, reach, options.overlap, half=half) for pair in pairs))
 
     def run(self, subject: Subject, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
         said = {name: getattr(options, name) for name in PredictOptions.__struct_fields__ if hasattr(options, name)}
