@@ -84,5 +84,11 @@ def _of_continuations(report: GeneratedToxicity) -> Iterator[Quoted]:
         less = report.differences.get(name)
         if less is not None:
             metric = f"expected maximum toxicity of {count} continuations, less {first}"
-            ends = {"low": less.low, "high": less.high}
-            yield Quoted(metric=metric, value=less.difference, **ends, at={"group": name}, unit=TEMPLATES)
+            yield Quoted(
+                metric=metric,
+                value=less.difference,
+                low=less.low,
+                high=less.high,
+                at={"group": name},
+                unit=TEMPLATES,
+            )
