@@ -22,6 +22,7 @@ from larvatus.corpus.hygiene.phones import REGIONS, check_regions
 from larvatus.errors import DataError, UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.ranges import Count, CountOrNone, PositiveShare, Seed, Share, check_ranges, whole
+from larvatus.regular_files import read_named
 
 REASONS = ("exact", "near", "overlap", "language", "words", "length", "characters", "encoding")
 """For which documents are left out."""
@@ -95,10 +96,7 @@ class HygieneSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """The words of the list."""
         if self.word_list is None:
             return []
-        try:
-            lines = self.word_list.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as fault:
-            raise DataError(f"{self.word_list} cannot be read as a list of words: {fault}") from fault
+        lines = read_named(self.word_list, DataError).splitlines()
         words = [line.strip() for line in lines if line.strip()]
         if not words:
             raise DataError(f"{self.word_list} holds no words; give one a line")
