@@ -83,12 +83,12 @@ KNOWN_FLAGS = {
         "--against --alpha --canaries --canary-digits --canary-format --canary-repeats --canary-seed --confidence "
         "--encoding --errors --filter --json --language --language-field --least-letters --least-words --licence "
         "--most-damaged --most-listed --most-words --near --on-bad --out --overlap-words --personal --quiet --ray "
-        "--sentences --shingle --sketch --split --text --text-field --tokenizer --word-list --workers"
+        "--region --sentences --shingle --sketch --split --text --text-field --tokenizer --word-list --workers"
     ),
     "larvatus corpus check": (
         "--against --confidence --encoding --errors --filter --json --language --language-field --least-letters "
         "--least-words --licence --most-damaged --most-listed --most-words --near --on-bad --out --overlap-words "
-        "--overwrite --quiet --ray --sentences --shingle --split --text --text-field --word-list --workers"
+        "--overwrite --quiet --ray --region --sentences --shingle --split --text --text-field --word-list --workers"
     ),
     "larvatus corpus contamination": "--json --words",
     "larvatus corpus show": "--alpha --json",

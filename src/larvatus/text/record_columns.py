@@ -17,6 +17,7 @@ from larvatus.errors import DataError
 from larvatus.files import as_text
 from larvatus.text.column_notes import note_column
 from larvatus.text.documents import ReadOptions
+from larvatus.text.growth import Growth, take_batch
 from larvatus.text.text_columns import SampledRows, chosen_column, document_column
 
 SAMPLE_RECORDS = 1_000
@@ -62,8 +63,8 @@ def _object(record: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def parquet_column(name: str, file: Any, options: ReadOptions) -> ReadOptions:
-    """Options that name the text column of a Parquet file."""
+def parquet_column(name: str, file: Any, options: ReadOptions, growth: Growth) -> ReadOptions:
+    """Options that name the text column of a Parquet file; rows that are looked at count as unpacked."""
     schema = file.schema_arrow
     if options.names_column:
         return options.with_text(chosen_column(as_text(name), schema.names, options.text_field))
@@ -73,6 +74,8 @@ def parquet_column(name: str, file: Any, options: ReadOptions) -> ReadOptions:
     if not strings:
         raise DataError(f"{as_text(name)}: no column holds text (it has {', '.join(schema.names)}); give another file")
     batch = next(file.iter_batches(batch_size=SAMPLE_ROWS, columns=strings), None)
+    if batch is not None:
+        take_batch(growth, batch)
     try:
         sample = [] if batch is None else batch.to_pylist()
     except UnicodeDecodeError as fault:
