@@ -17,8 +17,8 @@ from larvatus.metrics.clusters import (
     expanded_level,
     mean_of_sums,
     mean_rows,
-    t_quantile,
 )
+from larvatus.metrics.student_t import t_quantile
 
 LEVEL = 0.95
 

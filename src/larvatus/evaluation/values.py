@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from larvatus.metrics.student_t import NORMAL_95, t_95
+from larvatus.metrics.student_t import NORMAL_95, t_quantile
 
 Kind = Literal["count", "number", "share"]
 Better = Literal["lower", "higher"] | None
@@ -49,7 +49,7 @@ class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         ends = [] if self.low is None or self.high is None else [(self.low, self.high)]
         if self.deviation is not None:
-            half = t_95(self.seeds) * self.deviation / math.sqrt(self.seeds)
+            half = t_quantile(0.95, self.seeds - 1) * self.deviation / math.sqrt(self.seeds)
             ends.append((self.mean - half, self.mean + half))
         return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 

@@ -29,12 +29,11 @@ import numpy.typing as npt
 from larvatus.arrays import Doubles, Ints
 from larvatus.errors import DataError
 from larvatus.metrics.bootstrap import Interval, Of, Score, as_rows, percentiles, score_of_all, weighted_sums
+from larvatus.metrics.student_t import t_quantile
 from larvatus.rng import stream
 
 MOST_TIMES = 20
 """More samples than were asked for, at most."""
-MOST_DEGREES = 1_000
-"""Degrees of freedom from which t is taken for normal."""
 
 
 def mean_rows(values: npt.ArrayLike, *, scale: float = 1.0) -> Doubles:
@@ -105,32 +104,6 @@ def expanded_level(clusters: float, degrees: int, level: float = 0.95) -> float:
     """
     reach = math.sqrt(clusters / (clusters - 1)) * t_quantile(level, degrees)
     return 2 * NormalDist().cdf(reach) - 1
-
-
-def t_quantile(level: float, degrees: int) -> float:
-    """t with P(|T| < t) = level, by halving; Abramowitz & Stegun 26.7.3 and 26.7.4 give the probability.
-
-    >>> round(t_quantile(0.95, 5), 3), round(t_quantile(0.95, 38), 3)
-    (2.571, 2.024)
-    """
-    if degrees >= MOST_DEGREES:
-        return NormalDist().inv_cdf((1 + level) / 2)
-    low, high = 0.0, math.pi / 2  # of atan(t / √degrees)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, degrees) < level else (low, middle)
-    return math.sqrt(degrees) * math.tan(low)
-
-
-def _within(angle: float, degrees: int) -> float:
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = degrees % 2
-    term = cosine if odd else 1.0
-    total = 0.0
-    for power in range(1 + odd, degrees, 2):
-        total += term
-        term *= cosine * cosine * power / (power + 1)
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
 
 def _enough(samples: int, level: float) -> int:

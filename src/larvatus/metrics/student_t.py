@@ -1,4 +1,4 @@
-"""Student's interval of a mean over a few repetitions: mean ± t s / √n.
+"""Student's t: intervals of a mean over a few repetitions, mean ± t s / √n.
 
 >>> tuple(round(end, 3) for end in mean_interval([0.8, 0.9, 0.85]))
 (0.726, 0.974)
@@ -9,20 +9,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from statistics import NormalDist
 
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-        2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)  # fmt: skip
-"""The 97.5% quantile of Student's t for 1, 2, … degrees of freedom; above, the normal's is near."""
-NORMAL_95 = 1.960
-
-
-def t_95(count: int) -> float:
-    """The quantile for the mean of `count` values.
-
-    >>> t_95(3), t_95(1000)
-    (4.303, 1.96)
-    """
-    return T_95[count - 2] if count <= len(T_95) + 1 else NORMAL_95
+MOST_DEGREES = 1_000
+"""Degrees of freedom from which t is taken for normal."""
+NORMAL_95 = NormalDist().inv_cdf(0.975)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -30,5 +21,31 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     if len(values) < 2:
         return math.nan, math.nan
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
-    half = t_95(len(values)) * deviation / math.sqrt(len(values))
+    half = t_quantile(0.95, len(values) - 1) * deviation / math.sqrt(len(values))
     return mean - half, mean + half
+
+
+def t_quantile(level: float, degrees: int) -> float:
+    """t with P(|T| < t) = level, by halving; Abramowitz & Stegun 26.7.3 and 26.7.4 give the probability.
+
+    >>> round(t_quantile(0.95, 5), 3), round(t_quantile(0.95, 38), 3)
+    (2.571, 2.024)
+    """
+    if degrees >= MOST_DEGREES:
+        return NormalDist().inv_cdf((1 + level) / 2)
+    low, high = 0.0, math.pi / 2  # of atan(t / √degrees)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, degrees) < level else (low, middle)
+    return math.sqrt(degrees) * math.tan(low)
+
+
+def _within(angle: float, degrees: int) -> float:
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = degrees % 2
+    term = cosine if odd else 1.0
+    total = 0.0
+    for power in range(1 + odd, degrees, 2):
+        total += term
+        term *= cosine * cosine * power / (power + 1)
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
