@@ -11,6 +11,7 @@ import math
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def attended(case: Heads, qkv: Tensor) -> Tensor:
     """Attention in float64, one head of one sequence after the other."""
     edges = case.edges().tolist()
     out = torch.empty(len(qkv), case.heads, case.size, dtype=torch.float64)
-    for sequence, (start, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    for sequence, (start, end) in enumerate(pairwise(edges)):
         places = torch.arange(end - start)
         away = places[None, :] - places[:, None]
         seen = torch.ones_like(away, dtype=torch.bool)
