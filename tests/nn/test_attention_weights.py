@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.bundle.theirs import LIMIT, PROSE, TEXTS, their_directory
 from torch.testing import assert_close
 
 from larvatus.bundle.directory import load_bundle
@@ -17,6 +16,7 @@ from larvatus.probe.prune import zero_heads
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import ByteBPEConfig, UnigramConfig, WordPieceConfig, train_vocabulary
+from tests.bundle.theirs import LIMIT, PROSE, TEXTS, their_directory
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 20}
 THEIRS: dict[str, tuple[str, dict[str, Any]]] = {

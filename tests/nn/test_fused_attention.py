@@ -1,6 +1,7 @@
 """What can be held without a GPU of our attention kernels: who they serve, what a compiler is told, what is dropped.
 
-`benchmarks/attention_speed.py` holds the kernels themselves to float64, and to repeating bit for bit, on a GPU.
+`test_kernels.py` runs the kernels themselves in Triton's interpreter. `benchmarks/attention_speed.py` compares them
+with float64, and checks that they repeat bit for bit, on a GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from larvatus.nn.attention import fused
 from larvatus.nn.attention.layout import Packed
 from larvatus.nn.attention.sight import Sight
 from larvatus.nn.block import post_norm
-from larvatus.nn.dropout import hashed_keep
+from larvatus.nn.dropout import hashed, hashed_keep
 
 
 class Properties:
@@ -58,6 +59,26 @@ def test_hashed_dropout_keeps_its_share_and_nothing_shows_in_it(p) -> None:
         assert abs(shifted.mean()) < 5 / shifted.numel() ** 0.5
     largest = torch.linalg.matrix_norm(centred, 2) / rows**0.5
     assert largest == pytest.approx(1 + (columns / rows) ** 0.5, rel=0.02)  # Marchenko & Pastur 1967
+
+
+def naive_hash(x: int, first: int, second: int) -> int:
+    """In unsigned numbers of 32 bits, as its authors write it."""
+    mask = (1 << 32) - 1
+    x = ((x ^ first) * 0x9E3779B9) & mask
+    x = (((x ^ (x >> 16)) * 0x7FEB352D) & mask) ^ second
+    return ((x ^ (x >> 15)) * 0x846CA68B) & mask
+
+
+def test_the_hash_is_that_of_unsigned_numbers_and_takes_no_two_alike() -> None:
+    """With the sign shifted in, a number and its complement had the same hash, and half of all hashes never came."""
+    numbers = torch.randint(-(1 << 31), (1 << 31) - 1, (50_000,), generator=torch.manual_seed(0)).unique()
+    both = torch.cat([numbers, ~numbers]).unique().to(torch.int32)
+    first, second = torch.tensor([123_456_789, -987_654_321], dtype=torch.int32)
+    hashes = hashed(both, first, second)
+    assert len(hashes.unique()) == len(both)
+    signed = [int(number) for number in hashes[:200]]
+    seed = (int(first), int(second) & 0xFFFFFFFF)
+    assert [number & 0xFFFFFFFF for number in signed] == [naive_hash(int(x) & 0xFFFFFFFF, *seed) for x in both[:200]]
 
 
 def test_hashed_dropout_follows_the_seed() -> None:

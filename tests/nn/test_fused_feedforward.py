@@ -1,6 +1,6 @@
 """What can be held without a GPU of the fused feedforward layer: whom it serves, what a compiler is told, its Φ.
 
-The kernels themselves were held to float64 by Triton's interpreter and on a GPU (`benchmarks/feedforward_check.py`).
+The kernels run in Triton's interpreter (`test_kernels.py`), and on a GPU (`benchmarks/feedforward_check.py`).
 """
 
 from __future__ import annotations

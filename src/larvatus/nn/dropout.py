@@ -35,11 +35,21 @@ def hashed_keep(shape: torch.Size, p: float, device: torch.device) -> Tensor:
     random numbers take many times as many operations.
     """
     first, second = torch.randint(-(1 << 31), (1 << 31) - 1, (2, 1), device=device, dtype=torch.int32)
-    x = (torch.arange(shape.numel(), device=device, dtype=torch.int32) ^ first) * _FACTORS[0]
-    x = ((x ^ (x >> 16)) * _FACTORS[1]) ^ second
-    x = (x ^ (x >> 15)) * _FACTORS[2]
+    x = hashed(torch.arange(shape.numel(), device=device, dtype=torch.int32), first, second)
     keep: Tensor = x >= round(p * (1 << 32)) - (1 << 31)  # a signed number of 32 bits is below this with probability p
     return keep.view(shape)
+
+
+def hashed(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """Hash 32-bit integers with two numbers as the seed; different integers have different hashes."""
+    x = (x ^ first) * _FACTORS[0]
+    x = ((x ^ _logical_shift(x, 16)) * _FACTORS[1]) ^ second
+    return (x ^ _logical_shift(x, 15)) * _FACTORS[2]
+
+
+def _logical_shift(x: Tensor, bits: int) -> Tensor:
+    """Shift right and fill with zeros: `>>` fills with the sign, by which x and ~x would have the same hash."""
+    return (x >> bits) & ((1 << (32 - bits)) - 1)
 
 
 def draws(module: nn.Module) -> bool:
