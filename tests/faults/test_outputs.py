@@ -23,14 +23,19 @@ Larvatus = Callable[..., tuple[int, str]]
 CLASSES = ClassificationConfig(labels=("bad", "good"))
 
 FILES: dict[str, list[object]] = {
-    "predict": ["predict", "absent", "text", "--out", "OUT"],
+    "predict": ["predict", "absent", "text", "--out", "OUT.jsonl"],
     "map": ["map", "bank", "--model", "absent", "--corpus", "absent", "--out", "OUT"],
     "map --csv": ["map", "bank", "--model", "absent", "--corpus", "absent", "--csv", "OUT"],
     "map --png": ["map", "bank", "--model", "absent", "--corpus", "absent", "--png", "OUT"],
-    "attention": ["attention", "text", "--model", "absent", "--out", "OUT"],
+    "attention": ["attention", "text", "--model", "absent", "--out", "OUT.html"],
     "attention --png": ["attention", "text", "--model", "absent", "--png", "OUT"],
     "embed": ["embed", "absent", "--model", "absent", "--out", "OUT.npy"],
-    "score": ["score", "--pairs", "absent", "--model", "absent", "--out", "OUT"],
+    "score": ["score", "--pairs", "absent", "--model", "absent", "--out", "OUT.csv"],
+    "fill": ["fill", "text", "--model", "absent", "--out", "OUT.csv"],
+    "generate": ["generate", "text", "--model", "absent", "--out", "OUT.tsv"],
+    "similar": ["similar", "a *bank*", "the *bank*", "--model", "absent", "--out", "OUT.parquet"],
+    "senses tag": ["senses", "tag", "text", "--model", "absent", "--senses", "absent", "--out", "OUT.csv"],
+    "evaluate --out": ["evaluate", "absent", "--data", "absent", "--out", "OUT.csv"],
     "isotropy show": ["isotropy", "show", "--model", "absent", "--corpus", "absent", "--plot", "OUT.png"],
     "evaluate --plot": ["evaluate", "absent", "--data", "absent", "--plot", "OUT.png"],
     "evaluate --predictions": ["evaluate", "absent", "--data", "absent", "--predictions", "OUT"],

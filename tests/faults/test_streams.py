@@ -30,6 +30,10 @@ OUTPUTS = {
     "bench": "plot",
     "evaluate": "plot predictions out",
     "score": "out",
+    "fill": "out",
+    "generate": "out",
+    "similar words": "out",
+    "senses tag": "out",
     "map": "out png table",
     **dict.fromkeys((f"finetune {task}" for task in TASKS), "out"),
     "predict": "out",
@@ -51,8 +55,6 @@ OUTPUTS = {
 PRINTING = [
     *(
         "",
-        "fill",
-        "generate",
         "doctor",
         "recipes",
         "recipes show",
@@ -67,12 +69,11 @@ PRINTING = [
         "corpus verify",
         "isotropy",
         "similar",
-        "similar words",
         "similar evaluate",
         "attention",
         "senses",
     ),
-    *("senses tag", "senses evaluate", "senses show", "data", "data check", "finetune", "audit", "serve", "studio"),
+    *("senses evaluate", "senses show", "data", "data check", "finetune", "audit", "serve", "studio"),
 ]
 
 

@@ -52,8 +52,8 @@ class FillFiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError("standard input is read once; give - once")
         if self.text is not None and not self.file:
             raise UsageError("--text names a column of --file; leave it out")
-        check_row_file(self.out)
         check_outputs(self.out, overwrite=self.overwrite, inputs=[model, *self.file])
+        check_row_file(self.out)
 
 
 @from_structs

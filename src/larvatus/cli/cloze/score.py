@@ -81,8 +81,8 @@ def score(
 ) -> None:
     """Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon."""
     _check(texts, chosen)
-    check_row_file(chosen.out)
     check_outputs(chosen.out, overwrite=chosen.overwrite or chosen.resume, inputs=[model, *chosen.pairs, *chosen.file])
+    check_row_file(chosen.out)
     check_outputs(bulk.errors, overwrite=True, inputs=[model, *chosen.pairs, *chosen.file])
     loaded = machine.load(model)
     if chosen.pairs:

@@ -60,8 +60,8 @@ def generate(
         raise UsageError("--text names a column of --file; leave it out")
     if not (prompts or files.file):
         raise UsageError("nothing to go on with; give prompts, - for standard input, or --file")
-    check_row_file(files.out)
     check_outputs(files.out, overwrite=files.overwrite, inputs=[model, *files.file])
+    check_row_file(files.out)
     loaded = machine.load(model)
     count, name = 0, str(loaded.bundle.path)
     console = Console(soft_wrap=True, highlight=False)

@@ -135,9 +135,9 @@ def evaluate(
         measure_suite(asked.models, asked.data, machine, of_suite, overwrite=asked.overwrite, as_json=asked.as_json)
         return
     of_suite.refuse_alone()
-    check_row_file(of_suite.out)
     read: list[str | Path] = [*asked.models, *asked.data, *asked.transfer, *text.corpus]
     check_outputs(of_suite.out, overwrite=asked.overwrite, inputs=read)
+    check_row_file(of_suite.out)
     if asked.transfer:
         if asked.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer stands alone; leave out --data, --against, --glue, --plot, --corpus …")

@@ -102,8 +102,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
         if self.test is not None:
             self._check_submission(self.test)
             return
-        check_row_file(self.out, also=(".json",))
         check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
+        check_row_file(self.out, also=(".json",))
 
     @property
     def test(self) -> GlueTestSet | None:

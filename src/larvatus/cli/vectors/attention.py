@@ -105,7 +105,6 @@ def show(
     corpus, out, png, layer, head = chosen.corpus, chosen.out, chosen.png, chosen.layer, chosen.head
     if (sentence is None) == (not corpus):
         raise UsageError('give one of the two: a text such as "The cat sat on the mat.", or --corpus PATH')
-    check_row_file(out, also=PAGES)
     page = out is not None and out.suffix.lower() in PAGES
     if corpus and (page or png or layer is not None or head is not None):
         raise UsageError(
@@ -117,6 +116,7 @@ def show(
     if png:
         check_can_draw()
     check_outputs(out, png, overwrite=chosen.overwrite, inputs=[model])
+    check_row_file(out, also=PAGES)
     loaded = load(model, device=device)
     encoder = loaded.encoder
     if layer is not None and head is not None:

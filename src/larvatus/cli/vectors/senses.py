@@ -152,8 +152,8 @@ def tag(
     """The senses of all words of a text that WordNet knows. Of a test set: a line of id and sense key for each word."""
     if not texts and not file:
         raise UsageError('nothing to tag; give a text, - for standard input, or --file: larvatus senses tag "a bank" …')
-    check_row_file(out)
     check_outputs(out, overwrite=overwrite, inputs=[model, senses, *(file or ())])
+    check_row_file(out)
     tagger = _tagger(model, senses, wordnet, ladder.options, device)
     plain = [name for name in file or () if not _is_test_set(name)]
     seen = len(file or ()) - len(plain)

@@ -103,8 +103,8 @@ def words(
     marked = [instance(text, span, word=word) for text, span in zip(texts, spans, strict=True)]
     if where and len(marked) != 1:
         raise UsageError(f"--in searches for one word instance, and {len(marked)} texts are given; give one")
-    check_row_file(query.out)
     check_outputs(query.out, overwrite=query.overwrite, inputs=[model, *where])
+    check_row_file(query.out)
     loaded = load(model, device=device)
     options = vectors.options(loaded)
     if not where:

@@ -120,14 +120,14 @@ class SenseTagger:
         self.ladder = Ladder(inventory, wordnet, steps=self.options.backoff, standardise=self.options.standardise)
 
     @overload
-    def tag(self, texts: str, *, pos: Sequence[POS] | None = ...) -> list[TaggedWord]: ...  # type: ignore[overload-overlap]  # a text is a sequence of texts
+    def tag(self, texts: str, *, pos: Sequence[POS] | None = ...) -> ResultList[TaggedWord]: ...  # type: ignore[overload-overlap]  # a text is a sequence of texts
 
     @overload
-    def tag(self, texts: Sequence[str], *, pos: Sequence[POS] | None = ...) -> list[list[TaggedWord]]: ...
+    def tag(self, texts: Sequence[str], *, pos: Sequence[POS] | None = ...) -> ResultList[ResultList[TaggedWord]]: ...
 
     def tag(
         self, texts: str | Sequence[str], *, pos: Sequence[POS] | None = None
-    ) -> list[TaggedWord] | list[list[TaggedWord]]:
+    ) -> ResultList[TaggedWord] | ResultList[ResultList[TaggedWord]]:
         """The words of a running text that WordNet knows, each with its sense.
 
         Args:
