@@ -205,7 +205,7 @@ def test_where_nothing_is_left_the_first_fault_is_told(write):
 
 def test_regression_names_the_label_that_is_no_number(write):
     path = write("t.tsv", "text\tlabel\none\t1.5\ntwo\tnan\n")
-    with pytest.raises(DataError, match=r"t\.tsv:3: label 'nan' is no finite number"):
+    with pytest.raises(DataError, match=r"t\.tsv:3: the label is nan, a missing value"):
         read_texts(path, kind="regression")
 
 
