@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from larvatus.bundle.packaged import NAME as PACKAGED
 from larvatus.corpus.remote import is_address, mirrored
 from larvatus.embed.passages import PassageOptions
 from larvatus.engine.settings import (
@@ -167,8 +168,8 @@ class PretrainSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """field=value, such as model.layers=6."""
     valid: str | None = None
     """Held-out text; else every 50th document, or passages of few."""
-    start: Annotated[Path | None, Flag("--from")] = None
-    """Go on from this model directory, with its vocabulary (3 epochs)."""
+    start: Annotated[str | None, Flag("--from", metavar="DIR")] = None
+    """Adapt this model (a directory, or english, the packaged one), with its vocabulary (3 epochs)."""
     add_words: tuple[str, ...] = ()
     """With --from: learn so many new words from the text, or take those of a file; repeatable."""
     old: str | None = None
@@ -295,7 +296,9 @@ def _convert(settings: Mapping[str, Any], kind: type[S], of: str) -> S:
 
 
 def _plain(value: Any) -> Any:
-    """``{"model.layers": 6}`` as the command line writes it."""
+    """``{"model.layers": 6}`` as the command line writes it, and a path so that it is no model's name."""
+    if isinstance(value, Path):
+        return f"./{value}" if str(value) == PACKAGED else str(value)
     return [f"{name}={each}" for name, each in value.items()] if isinstance(value, Mapping) else value
 
 

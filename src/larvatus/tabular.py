@@ -46,8 +46,9 @@ class ResultList(list[T], Tabular):
     """Results of several texts, in their order: a list whose rows can be taken together."""
 
     def to_dicts(self) -> list[Row]:
-        """Rows of all results; `item` is the number of the text, from 0."""
-        return [{"item": item, **row} for item, result in enumerate(self) for row in result.to_dicts()]
+        """Rows of all results; `item` is the number of the text that a row is of, from 0."""
+        numbered = ((item, row) for item, result in enumerate(self) for row in result.to_dicts())
+        return [{"item": item, **{name: row[name] for name in row if name != "item"}} for item, row in numbered]
 
 
 def data_frame(rows: Sequence[Row]) -> Any:

@@ -136,6 +136,7 @@ def test_what_a_card_says_of_an_audit_is_not_believed(made: Path) -> None:
         ({"columns": {"out": "/tmp/x"}}, "'out' is no column"),
         ({"task": "os.system"}, "Invalid enum value"),
         ({"samples": -1}, "cannot be run again"),
+        ({"own_words": True}, "names no list of swaps"),
     ):
         settings = {"task": "crows_pairs", "category": "work", "samples": 20, **change}
         altered(model, label, settings=settings)

@@ -17,7 +17,7 @@ from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.energy import Draw, power
 from larvatus.bundle.figures import BEGIN, END, figures_of, rendered, with_figures, without_marks
 from larvatus.bundle.shelf import MissingData, Shelf
-from larvatus.errors import ArtefactError, DataError, LarvatusError
+from larvatus.errors import ArtefactError, DataError, LarvatusError, UsageError
 from tests import made_up
 
 Call = Callable[..., tuple[int, str, str]]
@@ -253,7 +253,8 @@ def test_converted_figures_go_with_the_weights_and_those_of_a_saved_copy_do_not(
         (lambda claims: claims[0].update(value=10**400), "a whole number of more than 18 digits"),
         (lambda claims: claims[0].update(low=10**400, high=10**401), "claim 1 is none"),
         (lambda claims: claims[0].update(value="x" * 501), "more than 500 characters"),
-        (lambda claims: claims.insert(0, claims[0] | {"value": 0.99}), "claims 1 and 2 are both of layers (model)"),
+        (lambda claims: claims[0].update(settings={"note": "\ud800"}), "surrogates not allowed"),
+        (lambda claims: claims[0].update(settings={"statistic": []}), "statistic is no word or whole number"),
         (lambda claims: claims[0].update(low=0.5), "an interval has two ends"),
         (lambda claims: claims[0].update(colour="red"), "unknown field `colour`"),
     ],
@@ -275,11 +276,6 @@ def test_claims_of_the_wrong_shape_are_one_line_and_the_model_still_loads(
         (set_claim("accuracy", settings={"options": {"samples": "many"}}), "settings: Expected `int`"),
         (set_claim("accuracy", data=[]), "names no data"),
         (set_claim("energy, kWh", settings={"watts": -1, "seconds": 1}), "watts = -1"),
-        (set_claim("steps", model="0" * 64), "of other weights: 000000000000…"),
-        (set_claim("accuracy", model="0" * 64), "of other weights: 000000000000…"),
-        (set_claim("accuracy", model=""), "does not say of which weights it is"),
-        (set_claim("steps", model=""), "does not say of which weights it is"),
-        (set_claim("accuracy", settings={"columns": {"colour": "red"}}), "'colour' is no column"),
         (set_claim("accuracy", settings={"columns": {"text": "nowhere"}}), "cannot be run again"),
         (set_claim("accuracy", settings={"options": {"samples": 10**400}}), "cannot be run again"),
         (set_claim("energy, kWh", settings={"watts": 10**400, "seconds": 1}), "cannot be run again"),
@@ -319,6 +315,47 @@ def test_nothing_that_a_card_names_is_read_from_outside_of_what_was_given(tmp_pa
     for name in (str(tmp_path / "secret"), "../secret", "a/../../secret", "", "\0", "..", ".", "./"):
         with pytest.raises(MissingData):
             shelf.paths(Data(name=name, sha256="0" * 64))
+
+
+def test_a_claim_without_a_checksum_is_refused_as_such(tuned: Path) -> None:
+    for metric in ("accuracy", "steps", "layers"):
+        edited(tuned / "model", set_claim(metric, model=""))
+    checked = lv.verify_card(tuned / "model", data=[tuned / "data"])
+    assert {outcome.claim.metric for outcome in checked.of("unsigned")} == {"accuracy", "steps", "layers"}
+    assert all("does not say of which weights it is" in outcome.line for outcome in checked.of("unsigned"))
+    assert not checked.ok
+
+
+def test_claims_of_other_weights_are_refused_before_they_are_run(tuned: Path) -> None:
+    for metric in ("accuracy", "steps", "layers"):
+        edited(tuned / "model", set_claim(metric, model="0" * 64))
+    checked = lv.verify_card(tuned / "model", data=[tuned / "data"])
+    assert {outcome.claim.metric for outcome in checked.of("other weights")} == {"accuracy", "steps", "layers"}
+    assert all("of other weights: 000000000000…" in outcome.line for outcome in checked.of("other weights"))
+
+
+def test_a_second_claim_of_a_figure_is_refused(tuned: Path, larvatus: Call) -> None:
+    """It once passed where it stood before the true one, and 0.99 was shown."""
+    edited(tuned / "model", lambda claims: claims.insert(0, claims[0] | {"value": 0.99}))
+    for words in (("--verify",), ()):
+        code, _, err = larvatus("card", tuned / "model", *words)
+        assert code == 5
+        assert "claims 1 and 2 are both of layers (model); remove the wrong one" in err
+
+
+def test_unknown_columns_of_a_claim_are_refused(tuned: Path) -> None:
+    edited(tuned / "model", set_claim("accuracy", settings={"columns": {"colour": "red"}}))
+    (failed,) = lv.verify_card(tuned / "model", data=[tuned / "data"]).of("failed")
+    assert "'colour' is no column" in failed.line
+
+
+def test_data_that_are_a_pipe_are_missing_and_not_waited_for(tuned: Path) -> None:
+    os.mkfifo(tuned / "data" / "pipe")
+    for kind in ("file", "files", "examples", "corpus"):
+        with pytest.raises(MissingData):
+            Shelf([tuned / "data"]).paths(Data(name="pipe", sha256="0" * 64, kind=kind))
+    with pytest.raises(UsageError, match="pipe is neither a file nor a directory"):
+        lv.verify_card(tuned / "model", data=[tuned / "data" / "pipe"])
 
 
 def test_claims_are_collected_wherever_a_result_carries_them() -> None:

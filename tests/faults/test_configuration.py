@@ -83,12 +83,12 @@ KNOWN_FLAGS = {
         "--against --alpha --canaries --canary-digits --canary-format --canary-repeats --canary-seed --confidence "
         "--encoding --errors --filter --json --language --language-field --least-letters --least-words --licence "
         "--most-damaged --most-listed --most-words --near --on-bad --out --overlap-words --personal --quiet --ray "
-        "--sentences --shingle --sketch --split --text --text-field --tokenizer --word-list --workers"
+        "--region --sentences --shingle --sketch --split --text --text-field --tokenizer --word-list --workers"
     ),
     "larvatus corpus check": (
         "--against --confidence --encoding --errors --filter --json --language --language-field --least-letters "
         "--least-words --licence --most-damaged --most-listed --most-words --near --on-bad --out --overlap-words "
-        "--overwrite --quiet --ray --sentences --shingle --split --text --text-field --word-list --workers"
+        "--overwrite --quiet --ray --region --sentences --shingle --split --text --text-field --word-list --workers"
     ),
     "larvatus corpus contamination": "--json --words",
     "larvatus corpus show": "--alpha --json",
@@ -133,18 +133,18 @@ KNOWN_FLAGS = {
         "--seed --separator --standardise --stereoset --swaps --templates --test --text --winobias"
     ),
     "larvatus audit leaks": (
-        "--canaries --device --documents --encoding --exact --held-out --json --language --masks --members --model "
-        "--on-bad --out --overwrite --quantise --quiet --reference --runtime --samples --seed --sentences --spans "
-        "--split --text --text-field --words"
+        "--canaries --device --documents --draws --encoding --exact --held-out --json --language --masks --members "
+        "--model --on-bad --out --overwrite --prefix --quantise --quiet --reference --runtime --samples --seed "
+        "--sentences --spans --split --suffix --text --text-field --words"
     ),
     "larvatus audit split": (
         "--encoding --json --language --on-bad --out --overwrite --quiet --seed --sentences --share --split --text "
         "--text-field"
     ),
     "larvatus audit toxicity": (
-        "--beside --corpus --device --document-words --documents --encoding --json --judge --label --language --masks "
-        "--model --on-bad --out --overwrite --pairs --prompts --quantise --quiet --runtime --seed --sentences --split "
-        "--text --text-field --top --words"
+        "--beside --corpus --device --document-words --documents --encoding --json --judge --label --language "
+        "--masks --max-tokens --model --on-bad --out --overwrite --pairs --prompts --quantise --quiet --runtime "
+        "--samples --seed --sentences --split --text --text-field --top --words"
     ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (

@@ -7,7 +7,9 @@ import pytest
 START = "/studio/api/learn/start"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8311", "127.0.0.1.evil.example", "", "[::1", "a b", "evil", "10.0.0.1"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8311", "127.0.0.1.evil.example", "", "[::1", "a b", "evil", "10.0.0.1"]
+)
 def test_a_name_that_is_not_ours_is_refused(studio, host):
     answer = studio.client.get("/studio/api/runs", headers={"Host": host})
     assert answer.status_code == 403

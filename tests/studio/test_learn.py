@@ -16,6 +16,7 @@ from larvatus.studio.learn_child import carry_out
 from larvatus.studio.learn_order import Choices, LearnOrder
 from larvatus.studio.replies import reply
 from larvatus.studio.run_metrics import read_records
+from tests.patience import WATCHDOG_S
 
 ROWS = [
     ("the river was wide", "wet"),
@@ -27,7 +28,7 @@ CSV = "text,label\n" + "".join(f"{text} {'and ' * n}.,{label}\n" for n in range(
 CONLL = "".join("the O\nriver B-PLACE\nbank I-PLACE\nwas O\nwide O\n\nplease O\nrun O\n\n" for _ in range(6))
 
 
-def wait(studio, *phases, seconds=150):
+def wait(studio, *phases, seconds=WATCHDOG_S):
     end = time.monotonic() + seconds
     while (state := studio.get("/learn").json())["phase"] not in phases:
         assert time.monotonic() < end, state
@@ -139,7 +140,7 @@ def test_training_tells_its_steps_scores_and_words_and_writes_a_curve(order, tmp
     assert lv.load(tmp_path / "out", device="cpu")("the river was deep").label in ("wet", "dry")
 
 
-def follow(learner, *phases, seconds=30):
+def follow(learner, *phases, seconds=WATCHDOG_S):
     end = time.monotonic() + seconds
     while (state := learner.state())["phase"] not in phases:
         assert time.monotonic() < end, state

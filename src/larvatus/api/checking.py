@@ -5,7 +5,7 @@ print(check_data("tickets.csv"))
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from larvatus.labelled.check import check
 from larvatus.labelled.in_memory import Examples, are_files
@@ -33,7 +33,7 @@ def check_data(train: Examples, dev: Examples | None = None, *, task: str | None
         >>> [(finding.name, finding.count) for finding in report.errors]
         [('no label', 1)]
     """
-    name = task or (task_of_file(names_of(train)[0]) if are_files(train) else "classify")
+    name = task or (task_of_file(names_of(cast(Any, train))[0]) if are_files(train) else "classify")
     reading, problems = reading_of(name, columns), Problems()
     examples = read_with_problems(name, train, reading, problems)
     held_out = None if dev is None else read_with_problems(name, dev, reading, problems, kind=examples.kind)

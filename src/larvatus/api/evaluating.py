@@ -33,7 +33,7 @@ from larvatus.model import Model, load
 from larvatus.nn.layer_mix import LearntMix
 from larvatus.pretraining.evaluation import HeldOut, perplexity
 from larvatus.settings import Corpus, TextSettings, structs_of, text_given
-from larvatus.tabular import Tabular, data_frame
+from larvatus.tabular import ResultList, Tabular, data_frame
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -190,7 +190,7 @@ def evaluate(
     other = against.bundle if isinstance(against, Model) else None if against is None else load_bundle(against)
     if glue is not None:
         named = glue_task(task) if task is not None else named_after(Path(loaded.bundle.path))
-        return list(score_glue(loaded.bundle, named, glue, chosen.options(device), against=other))
+        return ResultList(score_glue(loaded.bundle, named, glue, chosen.options(device), against=other))
     examples = read_for(loaded.bundle, data, columns, errors=errors)
     scores = score_examples(loaded.bundle, examples, chosen.options(device), against=other, columns=columns)
     return scores.comparison if scores.comparison is not None else scores.evaluation

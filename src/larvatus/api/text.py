@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from larvatus.bundle.packaged import model_path
 from larvatus.corpus.build import BuildOptions, CorpusSummary
 from larvatus.corpus.build import build_corpus as build_shards
 from larvatus.corpus.hygiene.filtering import Hygiene
@@ -81,7 +82,7 @@ def build_corpus(
         progress=watch.progress,
         notice=watch.notice,
     )
-    pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(Path(model_path(tokenizer)))
     way = "run the same command again: it goes on after the last finished shard"
     with resumable(way), errors_to(bulk.errors):
         return build_shards(text_given(corpus), pieces, Path(out), options)

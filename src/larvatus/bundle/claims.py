@@ -113,6 +113,9 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
             raise ArtefactError(f"claim {self.metric}: {self.value} is no figure")
         if isinstance(self.value, int) and abs(self.value) > LARGEST_COUNT:
             raise ArtefactError(f"claim {self.metric[:LONGEST]}: a whole number of more than 18 digits is no figure")
+        for name in (*CONDITIONS, STATISTIC):
+            if not isinstance(self.settings.get(name), str | int | None):
+                raise ArtefactError(f"claim {self.metric[:LONGEST]}: settings: {name} is no word or whole number")
         if max(len(self.metric), len(self.unit), len(self.value) if isinstance(self.value, str) else 0) > LONGEST:
             raise ArtefactError(f"claim {self.metric[:LONGEST]}: its words have more than {LONGEST} characters")
         if (self.low is None) != (self.high is None):
@@ -158,8 +161,9 @@ def read_claims(values: Sequence[Any], where: object, error: type[LarvatusError]
     claims = []
     for number, value in enumerate(values, 1):
         try:
+            msgspec.json.encode(value)  # what cannot be written cannot be compared: half a surrogate pair
             claims.append(msgspec.convert(_without_retired(value), Claim))
-        except (msgspec.ValidationError, ArtefactError) as fault:
+        except (msgspec.ValidationError, ArtefactError, UnicodeEncodeError, RecursionError) as fault:
             raise error(f"{where}: claim {number} is none: {printable(str(fault))}") from fault
     return tuple(claims)
 

@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 
 from larvatus.arrays import Floats
-from larvatus.client.connections import Connections, ServerError, refusal
+from larvatus.client.connections import Connections
+from larvatus.client.errors import ServerError, refusal, wrong_answer
+from larvatus.client.shapes import WHOLE as SHAPES
+from larvatus.client.shapes import ModelsAnswer, converted, results_of, vectors_of
 from larvatus.errors import UsageError
 from larvatus.given_texts import (
     CheckedInputs,
@@ -34,7 +37,8 @@ WHOLE = ("sentence", "document")
 class Client:
     """A server that `larvatus serve` started, from Python: connections are kept, and any thread may use it.
 
-    What the server refuses is a `LarvatusError` with the server's line and its `.status`. When the server is full
+    What the server refuses is a `ServerError` with the server's line and its `.status`; so is an answer that is too
+    large, late, or of another shape than a Larvatus server's, with the address. When the server is full
     (429), the request is sent again after the wait that it asks for. Of several inputs, a bad one fails alone: its
     result is `{"error": {"type": …, "message": …}}`; where it was the only one, or vectors were asked for, it is
     raised.
@@ -42,7 +46,7 @@ class Client:
     Args:
         address: Where it listens: `http://127.0.0.1:8311`. Proxies that the environment names are not used.
         key: A key of the server's `--key-file`, where it has one.
-        timeout: Seconds to wait for an answer, and at most before another try.
+        timeout: Seconds for a whole call, other tries included.
         retries: How often a request is sent again that found the server full.
 
     Example:
@@ -66,8 +70,7 @@ class Client:
             >>> "fill" in client.models()[0]["can"]
             True
         """
-        listed: list[dict[str, Any]] = self._connections.ask("GET", "/v1/models")["models"]
-        return listed
+        return converted(self._connections.ask("GET", "/v1/models"), ModelsAnswer, self._connections.address).models
 
     def fill(
         self,
@@ -129,9 +132,11 @@ class Client:
         options = {"layers": layers, "pool": pool, "normalise": normalise, "standardise": standardise}
         listed, single = checked_texts_or_words(texts)
         items = self._ask("embed", listed, {"model": model, "unit": unit, **options})
-        arrays = [_array(item, number, unit) for number, item in enumerate(items, start=1)]
+        arrays = [self._array(item, number, unit) for number, item in enumerate(items, start=1)]
         if single:
             return arrays[0]
+        if unit in WHOLE and len({array.shape for array in arrays}) > 1:
+            raise wrong_answer(self._connections.address, "vectors of several sizes")
         return np.stack(arrays) if unit in WHOLE else arrays
 
     def similar(
@@ -245,7 +250,8 @@ class Client:
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
                 raise UsageError(f"questions[{at}] is {type(pair).__name__}, not a question and its passage: give both")
         listed = [{"question": question, "passage": passage} for question, passage in pairs]
-        items = self._whole("answer", {"questions": listed, "model": model, "top": top})["results"]
+        given = self._whole("answer", {"questions": listed, "model": model, "top": top})
+        items = results_of(given, len(listed), self._connections.address)
         return _alone(items) if alone else items
 
     def score(self, texts: str | Iterable[str], *, model: str | None = None, method: str | None = None) -> Any:
@@ -273,7 +279,7 @@ class Client:
             model: The name of a served model; by default the first that has attention.
 
         Returns:
-            The server's answer: `tokens`, `weights` [layers][heads][T][T], and the `types` of heads.
+            The server's answer: `tokens`, `weights` as nested lists (layers × heads × T × T), `types` of heads.
 
         Example:
             >>> len(client.attention("the river")["tokens"])
@@ -316,16 +322,26 @@ class Client:
         """The whole answer; options that were not given are the server's to choose."""
         given = {name: value for name, value in body.items() if value is not None}
         answer: dict[str, Any] = self._connections.ask("POST", f"/v1/{route}", given)
+        if route in SHAPES:
+            converted(answer, SHAPES[route], self._connections.address)
         return answer
 
     def _ask(self, route: str, texts: list[Any], options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = self._whole(route, {"texts": texts, **options})["results"]
-        return items
+        return results_of(self._whole(route, {"texts": texts, **options}), len(texts), self._connections.address)
 
     def _each(self, route: str, texts: CheckedTexts | CheckedInputs, **options: Any) -> Any:
         listed, single = texts
         items = self._ask(route, listed, options)
         return _alone(items) if single else items
+
+    def _array(self, item: dict[str, Any], number: int, unit: str) -> Floats:
+        if "error" in item:
+            fault = refusal(item, 0, otherwise="the server could not read it")
+            raise ServerError(f"text {number}: {fault}", kind=fault.kind)
+        by_layer = vectors_of(item, self._connections.address)
+        if unit in WHOLE and by_layer.shape[-2] != 1:
+            raise wrong_answer(self._connections.address, f"{by_layer.shape[-2]:,} vectors of a {unit}")
+        return by_layer[..., 0, :] if unit in WHOLE else by_layer
 
 
 def _alone(items: list[dict[str, Any]]) -> dict[str, Any]:
@@ -333,16 +349,3 @@ def _alone(items: list[dict[str, Any]]) -> dict[str, Any]:
     if "error" in items[0]:
         raise refusal(items[0], 0, otherwise="the server could not read this input")
     return items[0]
-
-
-def _array(item: dict[str, Any], number: int, unit: str) -> Floats:
-    if "error" in item:
-        fault = refusal(item, 0, otherwise="the server could not read it")
-        raise ServerError(f"text {number}: {fault}", kind=fault.kind)
-    vectors = [each["vector"] for each in item["units"]]
-    shape = next((np.shape(vector) for vector in vectors if vector is not None), (0,))
-    blank = np.full(shape, np.nan, np.float32)
-    rows = [blank if vector is None else np.asarray(vector, np.float32) for vector in vectors]
-    whole = np.stack(rows) if rows else np.zeros((0, *shape), np.float32)
-    by_layer: Floats = whole.swapaxes(0, 1) if whole.ndim == 3 else whole  # of all layers: [layers + 1, U, D]
-    return by_layer[..., 0, :] if unit in WHOLE else by_layer

@@ -73,8 +73,8 @@ def glue_test_set(name: str) -> GlueTestSet:
     if plain == "mnli":
         raise UsageError("MNLI has several test sets; name one: mnli-m (test_matched), mnli-mm (test_mismatched) or ax")
     if plain not in TEST_SETS:
-        titles = [each.title for each in TEST_SETS.values()]
-        raise UsageError(f"{name!r:.60} is no test set of GLUE{did_you_mean(name, titles)}")
+        names = [each.title.lower() for each in TEST_SETS.values()]
+        raise UsageError(f"{name!r:.60} is no test set of GLUE{did_you_mean(name.lower(), names)}")
     return TEST_SETS[plain]
 
 
@@ -95,16 +95,16 @@ def read_test_rows(
 ) -> Iterator[TextExample]:
     """The rows of a test file, in their order; `id` is the index that the server knows a row by."""
     table = open_table(name, TableOptions(format="tsv") if ending(name) in ("", ".txt") else TableOptions())
-    found = find_columns(table, columns, labelled=False)
-    if (found.pair is not None) != test.task.pairs:
+    chosen = find_columns(table, columns, labelled=False)
+    if (chosen.pair is not None) != test.task.pairs:
         what = "pairs of texts" if test.task.pairs else "single texts"
-        raise DataError(f"{table.name}: {test.title} has {what}, but the file is {found.describe(table)}")
-    say(f"{table.name}: read as: {found.describe(table)}")
+        raise DataError(f"{table.name}: {test.title} has {what}, but the file is {chosen.describe(table)}")
+    say(f"{table.name}: read as: {chosen.describe(table)}")
     empty, seen = 0, set[str]()
     for number, (place, row) in enumerate(table.rows):
-        texts = [str(row.get(column) or "").strip() for column in (found.text, found.pair) if column is not None]
+        texts = [str(row.get(column) or "").strip() for column in (chosen.text, chosen.pair) if column is not None]
         empty += not all(texts)
-        index = _index(place, row.get(found.id)) if found.id is not None else str(number)
+        index = _index(place, row.get(chosen.id)) if chosen.id is not None else str(number)
         if index in seen:
             raise DataError(f"{place}: the index {index} occurs twice; the server wants each once")
         seen.add(index)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cache
 
 LONGEST = 2_000
 """Characters of a message: it may quote a name that a client made up."""
+TOP_FOLDERS = frozenset(os.listdir("/"))
+"""Read once: no request looks at the disk."""
 _PATH = re.compile(r"""(?<![\w/.])/([^\s/'"`<>|:;,()\[\]]+)/[^\s'"`<>|:;,()\[\]]*""")
 
 
@@ -25,12 +26,4 @@ def without_paths(message: str) -> str:
 
 
 def _last_part(match: re.Match[str]) -> str:
-    return match[0].rstrip("/").rpartition("/")[2] if match[1] in _top_folders() else match[0]
-
-
-@cache
-def _top_folders() -> frozenset[str]:
-    try:
-        return frozenset(os.listdir("/"))
-    except OSError:
-        return frozenset({"etc", "home", "root", "tmp", "usr", "var"})
+    return match[0].rstrip("/").rpartition("/")[2] if match[1] in TOP_FOLDERS else match[0]

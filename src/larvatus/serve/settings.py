@@ -41,8 +41,10 @@ class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Bytes of a request's body."""
     max_items: Annotated[Most, Flag("--max-items", panel=LIMITS)] = 256
     """Texts of a request."""
-    max_tokens: Annotated[Most, Flag("--max-tokens", panel=LIMITS)] = 65_536
-    """Tokens that are read for a request; a text to be scored is read once for each of its tokens."""
+    max_tokens: Annotated[Most, Flag("--max-tokens", panel=LIMITS)] = 32_768
+    """Tokens that are computed for a request; a text to be scored is read once for each of its tokens."""
+    max_numbers: Annotated[Most, Flag("--max-numbers", panel=LIMITS)] = 2**21
+    """Numbers of an answer: vectors of all units and layers, attention weights."""
     max_top: Annotated[Most, Flag("--max-top", panel=LIMITS)] = 100
     """Candidates that may be asked for."""
     queue: Annotated[Most, Flag("--queue", panel=LOAD)] = 256

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.errors import ArtefactError, DataError
-from larvatus.regular_files import open_regular
+from larvatus.regular_files import open_regular, walk
 from larvatus.serve.refusals import Refusal
 
 METRICS = "metrics.jsonl"
@@ -73,7 +73,7 @@ def find_runs(folder: Path) -> Found:
     """Folders with a `metrics.jsonl`, by their names below `folder`, newest first. Links are not followed."""
     runs: dict[str, Path] = {}
     looked = 0
-    for place, folders, names in os.walk(folder, followlinks=False):
+    for place, folders, names in walk(folder):
         looked += 1
         here = Path(place)
         if looked > MOST_FOLDERS:

@@ -23,7 +23,7 @@ _said: set[tuple[str, ...]] = set()
 
 @contextmanager
 def column_notes_to(sink: Callable[[str], None]) -> Iterator[None]:
-    """Notes go to `sink` meanwhile, of every thread, those made before included again."""
+    """Send notes of all threads to `sink` while this runs, each once, whatever was reported before."""
     before = set(_said)
     _said.clear()
     _sinks.append(sink)

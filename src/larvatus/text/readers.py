@@ -23,6 +23,7 @@ from typing import Literal
 
 import fsspec
 
+from larvatus import regular_files
 from larvatus.errors import DataError
 from larvatus.files import as_text
 from larvatus.text import records
@@ -98,7 +99,7 @@ def walk(folder: Path, skipped: Skipped) -> list[Path]:
         skipped.leave(os.fspath(fault.filename or folder), "unreadable folder")
 
     paths = []
-    for place, folders, names in os.walk(folder, onerror=refused):
+    for place, folders, names in regular_files.walk(folder, refused):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in folders:
             if (Path(place) / name).is_symlink():
@@ -124,7 +125,10 @@ def _matching(pattern: str, skipped: Skipped) -> list[Source]:
     if "**" in pattern:  # where `glob` passes over what it cannot open
         plain = takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts)
         walk(Path(*plain), skipped)
-    matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]
+    try:
+        matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]
+    except RecursionError as fault:
+        raise DataError(f"{pattern} leads through folders nested too deep; name the folder itself") from fault
     sources: list[Source] = []
     for path in matches:
         if path.is_dir():

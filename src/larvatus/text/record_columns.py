@@ -1,7 +1,7 @@
 """Which field of JSON records, or column of a Parquet file, holds the text where none was named.
 
-A field called text is taken, as ever. Where the first record has none, some records are looked at, the field is guessed
-as in a table (`text_columns.py`) and reported (`column_notes.py`).
+A field called text is taken. Where no record of the first ones has it, the field is guessed from them as in a table
+(`text_columns.py`) and reported (`column_notes.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from larvatus.errors import DataError
 from larvatus.files import as_text
 from larvatus.text.column_notes import note_column
 from larvatus.text.documents import ReadOptions
+from larvatus.text.growth import Growth, take_batch
 from larvatus.text.text_columns import SampledRows, chosen_column, document_column
 
 SAMPLE_RECORDS = 1_000
@@ -62,8 +63,8 @@ def _object(record: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def parquet_column(name: str, file: Any, options: ReadOptions) -> ReadOptions:
-    """Options that name the text column of a Parquet file."""
+def parquet_column(name: str, file: Any, options: ReadOptions, growth: Growth) -> ReadOptions:
+    """Options that name the text column of a Parquet file; rows that are looked at count as unpacked."""
     schema = file.schema_arrow
     if options.names_column:
         return options.with_text(chosen_column(as_text(name), schema.names, options.text_field))
@@ -73,7 +74,12 @@ def parquet_column(name: str, file: Any, options: ReadOptions) -> ReadOptions:
     if not strings:
         raise DataError(f"{as_text(name)}: no column holds text (it has {', '.join(schema.names)}); give another file")
     batch = next(file.iter_batches(batch_size=SAMPLE_ROWS, columns=strings), None)
-    sample = [] if batch is None else batch.to_pylist()
+    if batch is not None:
+        take_batch(growth, batch)
+    try:
+        sample = [] if batch is None else batch.to_pylist()
+    except UnicodeDecodeError as fault:
+        raise DataError(f"{as_text(name)}: a text of its first rows is not UTF-8; name the column: --text") from fault
     if not sample:
         return options.with_text(strings[0])
     text = document_column(SampledRows(as_text(name), tuple(strings), True, sample))

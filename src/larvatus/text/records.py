@@ -8,6 +8,7 @@ a file without a line break, or an archive that unpacks to terabytes, cannot fil
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -23,9 +24,11 @@ import pyarrow.parquet as pq
 
 from larvatus.errors import DataError, UsageError
 from larvatus.files import as_text
+from larvatus.regular_files import open_named
 from larvatus.text.archives import BROKEN, unpacked
 from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.encodings import HINT, UTF_8, recoded
+from larvatus.text.growth import parquet_growth, take_batch, text_columns
 from larvatus.text.json_records import json_records
 from larvatus.text.record_columns import guessed_field, parquet_column
 from larvatus.text.sentences import is_language
@@ -96,7 +99,7 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
         return
     try:
         with asking(name) if "://" in name else nullcontext():
-            raw = fsspec.open(name, "rb").open() if "://" in name else open(name, "rb")  # noqa: SIM115
+            raw = fsspec.open(name, "rb").open() if "://" in name else open_named(name, DataError)
     except (OSError, ValueError) as fault:
         raise DataError(f"{name} cannot be opened: {fault}") from fault
     with raw:
@@ -210,12 +213,14 @@ def read_parquet(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[
     faults = Faults(name, options, skipped)
     with open_seekable(name) as stream:
         try:
-            file = pq.ParquetFile(stream, memory_map=False)
-            options = parquet_column(name, file, options)
+            schema = pq.read_schema(stream)
+            file = pq.ParquetFile(stream, memory_map=False, read_dictionary=text_columns(schema))
+            row, growth = 0, parquet_growth(name, stream.seek(0, os.SEEK_END))
+            options = parquet_column(name, file, options, growth)
             wanted = [column for column in (options.text_field, options.language_field, options.label_field) if column]
-            _refuse_objects(name, file.schema_arrow, wanted)
-            row = 0
+            _refuse_objects(name, schema, wanted)
             for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
+                take_batch(growth, batch)
                 for index in range(batch.num_rows):
                     row += 1
                     document = None

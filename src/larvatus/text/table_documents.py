@@ -50,7 +50,7 @@ def read_delimited(format: str, name: str, options: ReadOptions, skipped: Skippe
     head, ended = _sampled(rows)
     if not head:
         return
-    header = has_header([row for _, row in head])
+    header = has_header([row for _, row in head]) or _is_named(options, head[0][1])
     columns = _columns(name, head[0], header=header)
     text = _text_column(name, options, columns, head, header=header, ended=ended)
     reading = _with_columns(name, options, columns, text)
@@ -63,6 +63,11 @@ def read_delimited(format: str, name: str, options: ReadOptions, skipped: Skippe
             document = document_of(dict(zip(columns, row, strict=True)), name, number, reading)
         if document:
             yield document
+
+
+def _is_named(options: ReadOptions, first: list[str]) -> bool:
+    """Whether the first row holds the column's name that the user gave: then it is a header, however it looks."""
+    return options.names_column and options.text_field in [cell.strip() for cell in first]
 
 
 def _decoded_lines(name: str, faults: Faults) -> Iterator[tuple[int, str]]:

@@ -68,7 +68,7 @@ class Evaluated(Struct, frozen=True, kw_only=True):
     """A model directory; several for GLUE. After --transfer FILE, more files: the shell may expand a pattern."""
     data: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Labelled examples, for a fine-tuned model; repeatable. With --suite, the folder of its files."""
-    against: Annotated[Path | None, Flag(metavar="DIR")] = None
+    against: Annotated[str | None, Flag(metavar="DIR")] = None
     """Another model to compare with."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""

@@ -42,8 +42,8 @@ def write_for_server(
     def answered() -> Iterator[tuple[str, str]]:
         for block in answering(blocks(examples)):
             for answer in block.answers:
-                found = answer.found.to_dict()
-                yield str(answer.example.id), prediction(test, found.get("label"), found.get("value"))
+                record = answer.found.to_dict()
+                yield str(answer.example.id), prediction(test, record.get("label"), record.get("value"))
 
     with saying_what_is_full(out):
         out.mkdir(parents=True, exist_ok=True)

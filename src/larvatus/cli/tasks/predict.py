@@ -36,7 +36,7 @@ from larvatus.labelled.records import QuestionPlace
 from larvatus.labelled.squad import unique_id
 from larvatus.labelled.squad_file import write_predictions
 from larvatus.labelled.unlabelled import TextFormat
-from larvatus.outputs import check_outputs
+from larvatus.outputs import check_directory, check_outputs
 from larvatus.scale.lines import LineJob
 from larvatus.scale.row_files import check_row_file, json_lines, row_file
 from larvatus.scale.set_aside import collecting, errors_to, set_aside
@@ -117,7 +117,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
             raise UsageError("--glue-submission writes a file of a known format; leave --resume, --json, --format out")
         if self.out.exists() and not self.out.is_dir():
             raise UsageError(f"{self.out} is a file, and --glue-submission writes {test.file} into a folder; name one")
-        check_outputs(self.out / test.file, overwrite=self.overwrite, inputs=[self.model, *self.file])
+        check_directory(self.out, (test.file,), overwrite=self.overwrite, inputs=[self.model, *self.file])
 
 
 INPUTS = tuple(dict.fromkeys(task.Inputs for task in TASKS.values()))

@@ -35,6 +35,7 @@ from larvatus.flags import Flag
 from larvatus.model import Model, load
 from larvatus.outputs import check_outputs
 from larvatus.ranges import ShareBetween, check_ranges, digits
+from larvatus.regular_files import read_named
 from larvatus.scale.row_files import check_row_file, row_file
 from larvatus.settings import keywords
 from larvatus.tabular import Row
@@ -264,7 +265,4 @@ def _wanted(word: list[str] | None, words: Path | None) -> str | list[str]:
         return ALL if word == [ALL] else word
     if words is None or word:
         raise UsageError("say which words to index: --word bank, --words FILE, or --word all")
-    try:
-        return words.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as fault:
-        raise DataError(f"{words} cannot be read as text: {fault}") from fault
+    return read_named(words, DataError).splitlines()

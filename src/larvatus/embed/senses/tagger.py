@@ -30,7 +30,7 @@ from larvatus.errors import UsageError, did_you_mean
 from larvatus.given_texts import checked_texts
 from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Weight, check_ranges
-from larvatus.tabular import Tabular
+from larvatus.tabular import ResultList, Tabular
 from larvatus.text.tokenizer import Tokenizer
 
 How = Literal[Rung, "only", "first-sense"]
@@ -138,13 +138,17 @@ class SenseTagger:
             Tagged words of one text; for several, a list of such.
         """
         listed, single = checked_texts(texts)
-        tagged = [self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in listed]
+        tagged: ResultList[Any] = ResultList(
+            self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in listed
+        )
         return tagged[0] if single else tagged
 
-    def tag_sentences(self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None) -> list[TaggedWord]:
+    def tag_sentences(
+        self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None
+    ) -> ResultList[TaggedWord]:
         """The instances of sentences, in order, each with its sense. `vectors`: what `embed` gives, if it is there."""
         words = self._words(sentences, self.embed(sentences) if vectors is None else vectors)
-        return [self._answer(word, scores) for word, scores in self._decided(words)]
+        return ResultList(self._answer(word, scores) for word, scores in self._decided(words))
 
     def embed(self, sentences: Sequence[Sentence]) -> list[Floats]:
         """The vectors [I, D] of the instances of each sentence, made as those of the senses were."""
