@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 from larvatus.cli.cloze.fill import fill
 from larvatus.errors import ArtefactError, UsageError
-from larvatus.model import load
+from larvatus.model import Model, load
 from larvatus.objectives import NextSentenceConfig
 
 Make = Callable[..., Any]
@@ -136,3 +137,12 @@ def test_loading_imports_neither_pickle_readers_nor_transformers_nor_training(di
         "assert not [name for name in sys.modules if name.startswith(tuple(f'larvatus.{room}' for room in rooms))]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_copy_shares_the_weights_and_loads_nothing(directory: Path) -> None:
+    model = load(directory, device="cpu")
+    copied = copy.copy(model)
+    assert copied is not model
+    assert copied.network is model.network
+    in_memory = copy.copy(Model(model.bundle, model.device))  # which could not be loaded again
+    assert in_memory.bundle is model.bundle

@@ -103,7 +103,11 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[lv.Client]:
     def echo(self: Connections, method: str, path: str, body: Any = None) -> Any:
         listed = body.get("texts") or body.get("questions") or [body.get("text")]
         vector = {"units": [{"vector": [1.0]}]} if path.endswith("embed") else {}
-        return {"results": [{"given": each, **vector} for each in listed]}
+        results = [{"given": each, **vector} for each in listed]
+        whole: dict[str, Any] = {
+            name: [] for name in ("instances", "cosines", "clusters", "nearest", "tokens", "weights")
+        }
+        return {**whole, "results": results}
 
     monkeypatch.setattr(Connections, "ask", echo)
     with lv.Client("http://127.0.0.1:1") as client:

@@ -159,7 +159,9 @@ def test_classes_are_numbered_by_size_or_alphabet(write):
     [
         ("t.tsv", b"text\tlabel\none\tx\ntwo\n", r"t\.tsv:3: 1 columns, but the first row has 2"),
         ("t.tsv", b"text\tlabel\none\tx\n  \ty\n", r"t\.tsv:3: text is empty"),
-        ("t.tsv", b"text\tlabel\none\tx\ntwo\t\n", r"t\.tsv:3: the label is empty"),
+        ("t.tsv", b"text\tlabel\none\tx\ntwo\t\n", r"t\.tsv:3: the label is empty \(column label\)"),
+        ("t.tsv", b"text\tlabel\none\tx\ntwo\tNaN\n", r"t\.tsv:3: the label is NaN, a missing value \(column label\)"),
+        ("t.tsv", b"text\tlabel\none\tx\n<NA>\ty\n", r"t\.tsv:3: text is <NA>, a missing value"),
         ("t.tsv", b"text\tlabel\none\tx\nt\xffo\ty\n", r"t\.tsv:3: byte 0xff at 2 is not UTF-8"),
         ("t.tsv", b"text\tlabel\none\tx\nt\0o\ty\n", r"t\.tsv:3: NUL byte at 2"),
         ("t.csv", b'text,label\none,x\n"two,y\nthree,x\n', r"t\.csv:3: broken quoting"),
@@ -203,7 +205,7 @@ def test_where_nothing_is_left_the_first_fault_is_told(write):
 
 def test_regression_names_the_label_that_is_no_number(write):
     path = write("t.tsv", "text\tlabel\none\t1.5\ntwo\tnan\n")
-    with pytest.raises(DataError, match=r"t\.tsv:3: label 'nan' is no finite number"):
+    with pytest.raises(DataError, match=r"t\.tsv:3: the label is nan, a missing value"):
         read_texts(path, kind="regression")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import torch
@@ -59,6 +59,12 @@ class EncoderModel:
         if self.origin is None:
             raise UsageError("a model that was made in memory cannot be sent to a cluster; save it, and load it")
         return loaded_elsewhere, (self.origin, self.fingerprint)
+
+    def __copy__(self) -> Self:
+        """A second object over the same weights; nothing is loaded."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
 
     @property
     def wanted_device(self) -> str:

@@ -73,6 +73,19 @@ def test_the_code_that_is_copied_teaches_too_and_a_training_can_be_stopped(studi
     page.get_by_role("heading", name="Stopped: rain").wait_for()
 
 
+def test_rows_without_text_or_label_are_skipped_by_a_box(studio: Guarded) -> None:
+    page = studio.open("learn", model="rivers")
+    give(studio, "holes.csv", table(16) + b",wet\nno label,\n")
+    box = page.get_by_label("Skip the 2 rows that cannot be used")
+    box.wait_for()
+    assert page.get_by_role("button", name="Learn", exact=True).count() == 0
+    box.check()
+    page.get_by_role("button", name="Learn", exact=True).wait_for()
+    assert 'errors="skip"' in studio.copied("Copy as Python")
+    box.uncheck()
+    page.locator(".notice-bad", has_text="Training would stop").wait_for()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
