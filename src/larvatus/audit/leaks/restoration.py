@@ -101,8 +101,8 @@ class Restoration:
             for kind, each in self.kinds.items()
         )
         columns = ("", "training", "restored", "95%", "held out", "restored", "95%", "difference", "95%")
-        notes = (resampled(self.unit),)
-        notes += tuple(f"one of the two sets has no {kind}s that stand once and can be spelt" for kind in self.absent)
+        absent = (f"one of the two sets has no {kind}s that stand once and can be spelt" for kind in self.absent)
+        notes = (resampled(self.unit), *absent)
         return Shown("masked names and numbers that are restored exactly", columns, rows, words=1, notes=notes)
 
 
