@@ -41,6 +41,32 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(goal), f"{name_of(page)} links to {target}#{anchor}"
 
 
+def links_by_name(prose: str) -> list[str]:
+    """Text in brackets that Markdown reads as a link by name, `[heads][T]`, outside of code."""
+    return re.findall(r"\[[^\]\n]*\]\[[^\]\n]*\]", CODE.sub("", prose))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_shapes_are_not_read_as_links_by_name(page: Path) -> None:
+    """The pages link by address only, so a pair of brackets is a mistake, which stops `make docs`."""
+    unfenced = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    prose = "\n".join(line for line in unfenced.splitlines() if not line.startswith("    "))
+    assert not links_by_name(prose)
+
+
+def test_shapes_in_the_reference_are_not_read_as_links_by_name() -> None:
+    assert links_by_name("`weights` [layers][heads], `code[0][1]`") == ["[layers][heads]"]
+    for name in larvatus.__all__:
+        documented = getattr(larvatus, name)
+        for value in (documented, *(vars(documented).values() if isinstance(documented, type) else ())):
+            lines = (getattr(value, "__doc__", None) or "").splitlines()
+            assert not links_by_name("\n".join(line for line in lines if ">>>" not in line)), f"{name}: {value}"
+
+
+def test_ci_builds_the_pages() -> None:
+    assert re.search(r"^make .*\bdocs\b", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_words_are_the_fields_and_examples_are_python(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -80,3 +80,60 @@ def test_the_wheel_has_both_packages():
     settings = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     packages = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert packages == ["src/larvatus", f"src/{PACKAGE}"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """An empty working folder."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_it_has_a_name_wherever_a_model_directory_is_taken(installed, here, capsys):
+    assert lv.load("english", device="cpu").bundle.path == installed
+    (here / "text.txt").write_text("the river was wide\n" * 3)
+    for words in (
+        ["fill", "the [MASK] was wide", "--model", "english"],
+        ["score", "the river was wide", "--model", "english"],
+        ["audit", "toxicity", "--model", "english", "--words", "text.txt"],
+        ["tokenizer", "show", "english", "the river"],
+        ["corpus", "build", "text.txt", "--tokenizer", "english", "--out", "built"],
+        ["convert", "english", "converted"],
+        ["card", "converted"],
+    ):
+        code, _, said = command(capsys, *words)
+        assert code == 0, (words, said)
+    assert command(capsys, "card", "english", "--verify")[2] == command(capsys, "card", str(installed), "--verify")[2]
+    assert (
+        command(capsys, "predict", "english", "text.txt")[1:]
+        == command(capsys, "predict", str(installed), "text.txt")[1:]
+    )
+
+
+def test_a_model_directory_of_that_name_here_is_not_hidden(installed, here, capsys, tiny_model, save_tiny):
+    """Neither hides the other: the name is refused, the directory is ./english or a Path."""
+    save_tiny(here / "english", tiny_model())
+    with pytest.raises(UsageError, match=r"write \./english for the directory"):
+        lv.load("english")
+    code, _, said = command(capsys, "fill", "the [MASK] was wide", "--model", "english")
+    assert code == 2
+    assert "./english" in said
+    for name in ("./english", Path("english")):
+        assert lv.load(name, device="cpu").bundle.path.resolve() == (here / "english").resolve()
+    assert command(capsys, "fill", "the [MASK] was wide", "--model", "./english")[0] == 0
+
+
+def test_a_folder_of_texts_of_that_name_is_no_model(installed, here):
+    (here / "english").mkdir()
+    (here / "english" / "novel.txt").write_text("the river was wide")
+    assert lv.load("english", device="cpu").bundle.path == installed
+
+
+def test_the_name_of_a_model_that_is_not_installed(here, monkeypatch, tiny_model, save_tiny):
+    monkeypatch.setitem(sys.modules, PACKAGE, None)
+    with pytest.raises(UsageError, match="this installation has no model 'english'"):
+        lv.load("english")
+    save_tiny(here / "english", tiny_model())
+    assert lv.load("english", device="cpu").bundle.path == Path("english")

@@ -16,6 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from larvatus.forking import prepare_for_forks
 from larvatus.waiting import wait_asleep
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         build_senses,
         card,
         check_corpus,
+        check_data,
         compare,
         contamination,
         convert,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         pretrain,
         prompt,
         score_pairs,
+        serve_models,
         split_members,
         train_tokenizer,
         transfer,
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     from larvatus.version import VERSION as __version__
 
 wait_asleep()  # before torch is loaded
+prepare_for_forks()
 
 __all__ = [
     "Answer",
@@ -112,6 +116,7 @@ __all__ = [
     "build_senses",
     "card",
     "check_corpus",
+    "check_data",
     "compare",
     "contamination",
     "convert",
@@ -128,6 +133,7 @@ __all__ = [
     "prompt",
     "read_recipe",
     "score_pairs",
+    "serve_models",
     "split_members",
     "train_tokenizer",
     "transfer",
@@ -172,6 +178,7 @@ _HOMES = {
     "build_senses": "larvatus.api",
     "card": "larvatus.api",
     "check_corpus": "larvatus.api",
+    "check_data": "larvatus.api",
     "compare": "larvatus.api",
     "contamination": "larvatus.api",
     "convert": "larvatus.api",
@@ -188,6 +195,7 @@ _HOMES = {
     "prompt": "larvatus.api",
     "read_recipe": "larvatus.recipes",
     "score_pairs": "larvatus.api",
+    "serve_models": "larvatus.api",
     "split_members": "larvatus.api",
     "train_tokenizer": "larvatus.api",
     "transfer": "larvatus.api",

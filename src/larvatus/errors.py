@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import warnings
 from collections.abc import Iterable
 
 
@@ -60,6 +61,16 @@ class RankLost(Preempted):
 
 class OtherLanguageWarning(UserWarning):
     """A text looks foreign to the model that reads it (`text/other_language.py`). Commands say it in a line."""
+
+
+class OlderNameWarning(FutureWarning):
+    """A setting was given by the name it had in an earlier version. Commands report it in one line."""
+
+
+def warn_of_older_name(old: str, new: str) -> None:
+    """Warn of a renamed setting, which works for one more version."""
+    flags = [f"--{name.replace('_', '-')}" for name in (old, new)]
+    warnings.warn(f"{flags[0]} is now {flags[1]}; the older name goes with the next version", OlderNameWarning, 3)
 
 
 NO_MEMORY = (

@@ -23,9 +23,10 @@ from pathlib import Path
 
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.files import aside_of, new_file, remove, saying_what_is_full
+from larvatus.regular_files import walk
 
 WAY = "choose another name, or replace it with --overwrite"
-RUN = ("checkpoints", "metrics.jsonl")
+RUN = ("checkpoints", "metrics.jsonl", "plan.json")
 _DESCRIPTOR = re.compile(r"/dev/(stdin|stdout|stderr)|(?:/dev|/proc/self)/fd/(\d+)")
 _STANDARD = {"stdin": 0, "stdout": 1, "stderr": 2}
 
@@ -150,9 +151,13 @@ def _files(inputs: Iterable[str | Path]) -> Iterator[Path]:
         name = os.fspath(given)
         if name == "-" or "://" in name or "\0" in name:
             continue
-        for match in glob.iglob(name, recursive=True) if glob.has_magic(name) and not os.path.lexists(name) else [name]:
+        try:
+            matches = glob.glob(name, recursive=True) if glob.has_magic(name) and not os.path.lexists(name) else [name]
+        except RecursionError as fault:
+            raise UsageError(f"{name} leads through folders nested too deep; name the folder itself") from fault
+        for match in matches:
             yield Path(match)
-            for place, _, names in os.walk(match):
+            for place, _, names in walk(Path(match)):
                 yield from (Path(place) / inner for inner in names)
 
 

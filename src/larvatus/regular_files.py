@@ -15,15 +15,21 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from larvatus.errors import ArtefactError, LarvatusError
 
+_INHERITED = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
+"""Names of streams that were open when the command began."""
 LARGEST = 64 * 2**20
 """Bytes of settings, manifests and other small files; what is larger is none of them."""
 COPY = "copy the directory with its files (cp -rL) and use that"
+
+Walked = tuple[str, list[str], list[str]]
+"""A folder, and the names of the folders and files in it."""
 
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link", COPY),
@@ -82,6 +88,51 @@ def read_text(path: Path, error: type[LarvatusError] = ArtefactError, *, most: i
         raise error(f"{path} cannot be read: byte {fault.start:,} is not UTF-8") from fault
 
 
+def open_named(name: str, error: type[LarvatusError] = ArtefactError) -> io.BufferedReader:
+    """Open for reading what a user names: a regular file, also through a link.
+
+    A FIFO, socket or device is refused by kind, as a FIFO that nobody writes to is waited for without end. A pipe that
+    the shell has opened already (`/dev/stdin`, `<(…)`) is read like standard input.
+    """
+    inherited = _INHERITED.fullmatch(name) is not None
+    try:
+        handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | (0 if inherited else os.O_NONBLOCK))
+    except (OSError, ValueError) as fault:  # ValueError: a NUL in the name
+        kind = _kind_of(name)
+        said = f"is {kind}" if kind else f"cannot be opened: {getattr(fault, 'strerror', None) or fault}"
+        raise error(f"{name} {said}") from fault
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode) or (inherited and stat.S_ISFIFO(mode)):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    kind = next(kind for is_kind, kind, _ in _KINDS if is_kind(mode))
+    raise error(f"{name} is {kind}, not a file; write it to a file first, or pipe it in where - is taken")
+
+
+def read_named(path: Path, error: type[LarvatusError] = ArtefactError, *, most: int = LARGEST) -> str:
+    """The text of a small file that a user names, in UTF-8, with or without a mark at its beginning."""
+    with open_named(str(path), error) as file:
+        try:
+            content = file.read(most + 1)
+        except OSError as fault:
+            raise error(f"{path} cannot be read: {fault.strerror}") from fault
+    if len(content) > most:
+        raise error(f"{path} has more than {most:,} bytes; give a smaller file")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        raise error(f"{path} cannot be read: byte {fault.start:,} is not UTF-8") from fault
+
+
+def _kind_of(name: str) -> str | None:
+    """What cannot be opened at all: a socket."""
+    try:
+        mode = os.stat(name).st_mode
+    except (OSError, ValueError):
+        return None
+    return "a socket, not a file" if stat.S_ISSOCK(mode) else None
+
+
 def named(path: Path) -> Path:
     """What a user names himself may be a link: the file that it leads to, which must be a regular one all the same."""
     return Path(os.path.realpath(path)) if os.path.islink(path) else path
@@ -104,10 +155,39 @@ def only_regular(
         if names is not None and not _is_folder(root):
             is_there(root, error)
             continue
-        for folder, folders, files in os.walk(root):
+        for folder, folders, files in walk(root):
             for name in sorted((*folders, *files)):
                 if not _is_folder(Path(folder, name)):
                     is_there(Path(folder, name), error)
+
+
+def walk(root: Path, on_error: Callable[[OSError], None] = lambda fault: None) -> Iterator[Walked]:
+    """`os.walk` without recursion: folders that somebody nested a thousand deep are walked like others.
+
+    Links are not followed. As in `os.walk`, names that the caller takes out of the list of folders are not entered.
+    """
+    waiting = [os.fspath(root)]
+    while waiting:
+        place = waiting.pop()
+        folders: list[str] = []
+        names: list[str] = []
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    (folders if _is_dir(entry) else names).append(entry.name)
+        except OSError as fault:
+            on_error(fault)
+            continue
+        yield place, folders, names
+        below = [os.path.join(place, name) for name in folders]
+        waiting += [folder for folder in reversed(below) if not os.path.islink(folder)]
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads round in a circle
+        return False
 
 
 def _is_folder(path: Path) -> bool:

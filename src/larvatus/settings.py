@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from larvatus.bundle.packaged import NAME as PACKAGED
 from larvatus.corpus.remote import is_address, mirrored
 from larvatus.embed.passages import PassageOptions
 from larvatus.engine.settings import (
@@ -30,7 +31,7 @@ from larvatus.engine.settings import (
     Parallel,
     Runtime,
 )
-from larvatus.errors import UsageError, did_you_mean
+from larvatus.errors import UsageError, did_you_mean, warn_of_older_name
 from larvatus.flags import Flag
 from larvatus.pretraining.prepare import TextOptions
 from larvatus.ranges import Count, Length, PositiveShare, Range, Seed, Share, Size, Steps, check_ranges
@@ -59,28 +60,39 @@ class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Bad UTF-8, broken records: stop, or skip and count."""
     encoding: str | None = None
     """Of text that is not UTF-8: latin-1, cp1252, utf-16, …."""
-    text_field: str = "text"
-    """Field of JSONL and Parquet that holds the text."""
+    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Column of tables (CSV, TSV, JSONL, Parquet) that holds the text; default: guessed and reported."""
+    text_field: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Older name of --text."""
     language_field: str | None = None
-    """Field of JSONL and Parquet that holds the language."""
+    """Column of tables that holds the language."""
     licence: str = ""
     """Licence of the text, for the datasheet."""
 
     def __post_init__(self) -> None:
         if self.encoding is not None:
             check_encoding(self.encoding)
+        if self.text is not None and not self.text:
+            raise UsageError("--text is empty; name a column, or leave it out to have the text column guessed")
+        if self.text_field is not None:
+            warn_of_older_name("text_field", "text")
+
+    @property
+    def column(self) -> str | None:
+        """Text column that the user named; None where it is guessed."""
+        return self.text if self.text is not None else self.text_field
 
     def reading(self, *, label_field: str | None = None) -> ReadOptions:
         """What readers of documents are told. UTF-8 is not named: it is the same as nothing in a corpus's settings."""
         name = UTF_8 if self.encoding is None else check_encoding(self.encoding)
-        return ReadOptions(
+        options = ReadOptions(
             encoding=msgspec.UNSET if name == UTF_8 else name,
             split=self.split,
-            text_field=self.text_field,
             language_field=self.language_field,
             on_bad=self.on_bad,
             label_field=label_field,
         )
+        return options.named(self.column)
 
     @property
     def passages(self) -> PassageOptions:
@@ -156,8 +168,8 @@ class PretrainSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """field=value, such as model.layers=6."""
     valid: str | None = None
     """Held-out text; else every 50th document, or passages of few."""
-    start: Annotated[Path | None, Flag("--from")] = None
-    """Go on from this model directory, with its vocabulary (3 epochs)."""
+    start: Annotated[str | None, Flag("--from", metavar="DIR")] = None
+    """Adapt this model (a directory, or english, the packaged one), with its vocabulary (3 epochs)."""
     add_words: tuple[str, ...] = ()
     """With --from: learn so many new words from the text, or take those of a file; repeatable."""
     old: str | None = None
@@ -284,7 +296,9 @@ def _convert(settings: Mapping[str, Any], kind: type[S], of: str) -> S:
 
 
 def _plain(value: Any) -> Any:
-    """``{"model.layers": 6}`` as the command line writes it."""
+    """``{"model.layers": 6}`` as the command line writes it, and a path so that it is no model's name."""
+    if isinstance(value, Path):
+        return f"./{value}" if str(value) == PACKAGED else str(value)
     return [f"{name}={each}" for name, each in value.items()] if isinstance(value, Mapping) else value
 
 

@@ -36,6 +36,7 @@ banks\tyour bank [MASK]
 """
 FILES = {"pairs.csv": PAIRS, "words.toml": TEMPLATES, "tests.toml": TESTS, "prompts.tsv": PROMPTS}
 GRAMMAR = [("agreement", "the river was wide .", "the river wide was ."), ("islands", "a deep bank .", "deep a bank .")]
+FIRST_PAIRS = "first 100 pairs of each set"
 
 
 @pytest.fixture(scope="module")
@@ -176,12 +177,16 @@ def test_parts_of_a_suite_are_claimed_and_those_that_do_not_train_verify(made: P
     (made / "suite.json").write_text(json.dumps(results.to_dict()))
     tuned = made_elsewhere(model, "accuracy", "evaluate suite", suite="english", task="sst2", seeds=[0, 1, 2])
     lv.card(model, add=[made / "suite.json", tuned])
-    assert "| blimp: islands: accuracy |" in (model / "README.md").read_text()
+    assert f"| blimp: islands: accuracy ({FIRST_PAIRS}) |" in (model / "README.md").read_text()
     altered(model, ("accuracy", "islands"), value=0.123)
     said = verdicts(model, data, "evaluate suite")
     assert said.pop("sst2: accuracy") == "recorded"
-    assert said.pop("blimp: islands: accuracy") == "differs"
-    assert {"blimp: accuracy", "masked: Hidden tokens: accuracy", "isotropy: mean cosine"} <= said.keys()
+    assert said.pop(f"blimp: islands: accuracy ({FIRST_PAIRS})") == "differs"
+    assert {
+        "blimp: accuracy (first 100 pairs of each set)",
+        "masked: Masked tokens: accuracy, 80/10/10",
+        "isotropy: mean cosine",
+    } <= said.keys()
     assert set(said.values()) == {"same"}
 
 

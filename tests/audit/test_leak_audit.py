@@ -19,9 +19,12 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch.optim import AdamW
 
 import larvatus as lv
+from larvatus.audit.drawn import drawn_texts
 from larvatus.audit.hidden_spans import HiddenSpan, read_spans
 from larvatus.audit.leaks.blind import blind
 from larvatus.audit.leaks.exposure import UNKNOWN, ExposureOptions, exposures
+from larvatus.audit.leaks.membership import membership
+from larvatus.audit.leaks.restoration import restoration
 from larvatus.audit.leaks.skew_normal import log2_tail
 from larvatus.audit.masked_loss import EnergyOptions, energies, first_words, hidden_words
 from larvatus.bundle.directory import save_bundle
@@ -36,12 +39,14 @@ from larvatus.nn.device import on_device
 from larvatus.nn.transformer import TransformerConfig
 from larvatus.objectives import CausalLMConfig, MaskedLMConfig
 from larvatus.rng import stream
+from larvatus.text.documents import Document
 from larvatus.text.inputs import inputs
 from larvatus.text.tokenizer import Tokenizer
 
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 NAMES = ["Rosal", "Timok", "Velan", "Dorit", "Kemal", "Surin"]
 OBJECTIVES = (MaskedLMConfig(),)
+NAMED = ["the code of Rosal is the code of Timok", "the code is of Velan and of Dorit."]
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +222,60 @@ def test_exposure_rises_with_repeats_and_only_an_overtrained_model_knows_its_tex
     assert untrained.exposure.p > 0.05
 
 
+def test_several_samples_are_disjoint_and_each_has_its_own_figures(made, fresh):
+    texts = sentences(60, "samples")
+    drawn = drawn_texts([Document(text, "made") for text in texts], most=30, words=100, seed=3)
+    samples = drawn.split(3)
+    assert np.bincount(samples).tolist() == [10, 10, 10]
+    inside, outside = list(drawn.texts), [text for text in texts if text not in drawn.texts]
+    measured = membership(fresh, inside, outside, EnergyOptions(masks=2), draws=samples)
+    losses = energies(fresh, [*inside, *outside], EnergyOptions(masks=2))
+    for number, area in enumerate(measured.by_draw["loss"]):
+        scores = np.concatenate([losses.losses[:30][samples == number], losses.losses[30:]])
+        assert area == pytest.approx(roc_auc_score([1] * 10 + [0] * 30, -scores))
+    gap = measured.advantage
+    assert gap.value == pytest.approx(measured.loss_of_held_out - measured.loss_of_members)
+    assert gap.low < gap.value < gap.high
+    assert any("in 3 samples of training documents" in note for note in measured.notes)
+    knowing = made("named", NAMED[:1], steps=60)
+    names = restoration(knowing, NAMED, NAMED, draws=np.array([0, 1])).kinds["name"]
+    apart = [restoration(knowing, [text], NAMED).kinds["name"].difference for text in NAMED]
+    assert apart[0] > 0 > apart[1]
+    assert names.by_draw == pytest.approx(apart)
+
+
+def test_leak_claims_of_several_files_are_verified_against_those_files(fresh, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("one.txt", "two.txt", "out.txt")):
+        Path(name).write_text("\n\n".join(sentences(20, f"file {number}")))
+    sources = ("--members", "one.txt", "--members", "two.txt", "--held-out", "out.txt", "--masks", 1, "--spans", 0)
+    begun = ("audit", "leaks", "--model", fresh.bundle.path, *sources, "--quiet")
+    assert "too few for 5 samples of 10" in said(capsys, 4, *begun, "--draws", 5, "--documents", 10)
+    assert code_of(*begun, "--draws", 2, "--documents", 15, "--out", "leaks.json") == 0
+    copied = shutil.copytree(fresh.bundle.path, tmp_path / "copied")
+    lv.card(copied, add=["leaks.json"])
+    claims = [claim for claim in lv.card(copied).claims if claim.command == "audit leaks"]
+    assert {claim.metric: claim.value for claim in claims}["documents of training text"] == 30
+    assert claims[0].settings | {"documents": 15, "draws": 2} == claims[0].settings
+    assert claims[0].data[0].files == ("one.txt", "two.txt")
+
+    def verdicts(*data: Path) -> set[str]:
+        found = lv.verify_card(copied, data=data).outcomes
+        return {each.verdict for each in found if each.claim.command == "audit leaks"}
+
+    command = "larvatus audit leaks --members one.txt --members two.txt --held-out out.txt --documents 15 --draws 2"
+    assert f"Measured by `{command} --words 100 --masks 1 --spans 0 --seed 0`." in (copied / "README.md").read_text()
+    assert verdicts() == {"same"}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("one.txt", "two.txt", "out.txt"):
+        Path(name).rename(elsewhere / name)
+    assert verdicts() == {"missing data"}
+    assert verdicts(elsewhere) == {"same"}
+    (elsewhere / "two.txt").write_text("other words\n" + (elsewhere / "two.txt").read_text())
+    assert verdicts(elsewhere) == {"changed data"}
+
+
 def code_of(*words: object) -> int:
     with pytest.raises(SystemExit) as ended:
         run([str(word) for word in words])
@@ -248,7 +307,7 @@ def test_commands_split_and_audit_and_what_cannot_be_audited_is_one_line(
     copied = shutil.copytree(model, tmp_path / "copied")
     lv.card(copied, add=["report.json"])
     verdicts = {each.claim.label: each.verdict for each in lv.verify_card(copied).outcomes}
-    assert verdicts["by loss: membership AUC"] == verdicts["blind, by length: membership AUC"] == "missing data"
+    assert verdicts["by loss: membership AUC"] == verdicts["blind, by length: membership AUC"] == "same"
 
     assert "nothing to audit" in said(capsys, 2, *begun)
     assert "holds no canaries" in said(capsys, 4, *begun, "--canaries", "half")
@@ -270,7 +329,7 @@ def test_commands_split_and_audit_and_what_cannot_be_audited_is_one_line(
     writer = save_tiny(tmp_path / "writer", network, lm)
     report = lv.audit_leaks(writer, members="half/in.jsonl", held_out="half/out.jsonl", device="cpu")
     assert report.restoration is None
-    assert "reads left to right" in report.notes[-1]
+    assert any("reads left to right" in note for note in report.notes)
     write_canaries(tmp_path, draw_canaries(2))
     words_alone = save_tiny(tmp_path / "words", tiny_model())
     assert "cannot spell secrets" in said(capsys, 4, "audit", "leaks", "--model", words_alone, "--canaries", tmp_path)

@@ -5,7 +5,6 @@ Wants the extra `browser` and a chromium of the system; without them these tests
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from larvatus.embed.map.word_map import WordMap
 from larvatus.probe.attention import TextAttention
 from larvatus.probe.attention_page import attention_page
 from tests.browser.needs import started_chromium
-
-GENEROUS = 5.0  # seconds; the machine may be busy, but a frozen page takes longer
+from tests.patience import WATCHDOG_S
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +35,7 @@ class Opened:
     def __init__(self, browser: Any, path: Path) -> None:
         self.faults: list[str] = []
         self.page = browser.new_page(viewport={"width": 1200, "height": 900})
+        self.page.set_default_timeout(WATCHDOG_S * 1000)
         self.page.route("**/*", lambda route: self._guard(route, path.as_uri()))
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         self.page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
@@ -131,13 +130,12 @@ def test_thousands_of_points_stay_quick(opened) -> None:
     html = map_page(made_map(5_000))
     assert len(html) < 2_500_000
     page = opened(html).page
-    begun = time.monotonic()
     page.mouse.move(400, 400)
     page.mouse.wheel(0, -300)
     page.fill("#search", "river")
     page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    assert time.monotonic() - begun < GENEROUS
     assert page.locator("#count").inner_text() == "1,667 of 5,000 instances"
+    assert page.locator("*").count() < 2_000  # points are drawn, and few lines are elements
 
 
 def made_attention(layers: int, heads: int, tokens: int) -> TextAttention:
@@ -195,18 +193,12 @@ def test_the_canvas_shows_the_chosen_head(opened) -> None:
 def test_512_tokens_with_all_heads_of_bert_base_stay_responsive(opened) -> None:
     page = opened(attention_page(made_attention(12, 12, 512))).page
     page.wait_for_selector("body[data-shown='1-1']")
-    times = []
     for layer, head in ((12, 12), (6, 3), (1, 7)):
-        begun = time.monotonic()
         page.click(f"button[data-name='{layer}-{head}']")
         page.wait_for_selector(f"body[data-shown='{layer}-{head}']")
-        times.append(time.monotonic() - begun)
-    begun = time.monotonic()
     page.hover("#words span:nth-child(100)")
     assert page.locator("#reading").inner_text().startswith("token99 looks at ")
-    times.append(time.monotonic() - begun)
-    print("seconds to switch a head, and to hover a token:", [round(one, 3) for one in times])
-    assert max(times) < GENEROUS
+    assert page.locator("*").count() < 2_000  # 37 million weights are drawn, and none is an element
 
 
 def test_a_corpus_check_shows_its_tables_and_text_as_text(opened: Any) -> None:

@@ -191,6 +191,8 @@ def test_text_that_was_evaluated_is_added_too_and_an_old_directory_gets_a_card(
     assert said.startswith("# tiny\n\nBy hand.\n\n" + BEGIN)
     assert said.endswith(END + "\n\n## Limitations\n\n- Small.\n")
     scores = lv.evaluate(model, corpus=str(text), tokens=200, device="cpu")
+    assert str(scores).splitlines()[0].split()[:4] == ["language", "tokens", "hidden", "loss"]
+    assert str(scores).splitlines()[-1].split()[0] == "all"
     assert "masked-lm loss" in {claim.metric for claim in lv.card(model, add=[scores]).claims}
     checked = lv.verify_card(model, data=[tmp_path])
     assert checked.ok

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from larvatus import rng
 from larvatus.corpus.build import BuildOptions, build_corpus
 from larvatus.corpus.canaries import draw_canaries, read_canaries
 from larvatus.corpus.hygiene import first_pass
-from larvatus.corpus.hygiene.checksums import IBAN_LENGTHS, card, iban, luhn
 from larvatus.corpus.hygiene.duplicates import exact_repeats, near_repeats
 from larvatus.corpus.hygiene.filtering import Hygiene
 from larvatus.corpus.hygiene.minhash import Scheme
-from larvatus.corpus.hygiene.personal import KINDS, find_personal, removed, tagged
 from larvatus.corpus.hygiene.settings import HygieneSettings
 from larvatus.corpus.hygiene.shingles import Characters, hashed_words, n_grams
 from larvatus.corpus.hygiene.sketch import CHANCE, WORDS, Sketch
@@ -36,16 +33,9 @@ from larvatus.scale.executor import Here
 from larvatus.text.tokenizer import Tokenizer
 from tests.corpus.made_up import SMALL
 from tests.corpus.test_build import contents
+from tests.corpus.test_personal import PERSONAL
 
 HERE = replace(SMALL, executor=Here())
-PERSONAL = {
-    "email": "ann.lee+x@mail.example.org",
-    "iban": "DE89 3704 0044 0532 0130 00",
-    "card": "4111-1111-1111-1111",
-    "national": "529.982.247-25",
-    "ip": "192.168.10.77",
-    "phone": "+44 20 7946 0958",
-}
 
 
 ENGLISH = [
@@ -93,53 +83,6 @@ def text(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path
     path = tmp_path_factory.mktemp("hygiene") / "text.txt"
     path.write_text("\n\n".join(documents), encoding="utf-8")
     return path
-
-
-# --- numbers with check digits -------------------------------------------------------------------------------------
-
-
-@settings(max_examples=40)
-@given(st.text("0123456789", min_size=12, max_size=17), st.integers(0, 16), st.integers(1, 9))
-def test_luhn_has_one_check_digit_and_notices_every_changed_one(digits: str, place: int, more: int) -> None:
-    (check,) = [last for last in "0123456789" if luhn(digits + last)]
-    number = digits + check
-    place %= len(number)
-    assert not luhn(number[:place] + str((int(number[place]) + more) % 10) + number[place + 1 :])
-    assert card(number) == (len(number) >= 13 and number[0] in "23456" and len(set(number)) > 1)
-
-
-@settings(max_examples=40)
-@given(st.sampled_from(sorted(IBAN_LENGTHS)), st.text("ABCXYZ0123456789", min_size=30, max_size=30), st.integers(4, 40))
-def test_iban_holds_for_its_own_check_digits_alone(country: str, letters: str, place: int) -> None:
-    body = letters[: IBAN_LENGTHS[country] - 4]
-    number = int("".join(str(int(letter, 36)) for letter in f"{body}{country}00"))
-    account = f"{country}{98 - number % 97:02d}{body}"
-    assert iban(account)
-    place = 4 + place % len(body)
-    if account[place].isdigit():  # a digit for a digit is always noticed; a letter counts as two
-        assert not iban(account[:place] + str((int(account[place]) + 3) % 10) + account[place + 1 :])
-    assert not iban(account + "0")
-
-
-@given(
-    st.lists(st.one_of(st.sampled_from(sorted(PERSONAL.values())), st.text("ab1 .,@+-\n:é", max_size=12)), max_size=8)
-)
-def test_what_was_removed_or_tagged_is_found_no_more(parts: list[str]) -> None:
-    text = " ; ".join(parts)
-    places = find_personal(text)
-    assert all(a.end <= b.start for a, b in pairwise(places))
-    assert len(places) >= sum(part in PERSONAL.values() for part in parts)
-    assert not find_personal(removed(text))
-    assert len(re.findall(f"<(?:{'|'.join(KINDS)})>", tagged(text))) == len(places)
-
-
-def test_each_kind_is_found_where_it_stands_and_what_looks_alike_is_not() -> None:
-    for kind, written in PERSONAL.items():
-        text = f"Before it {written}, after it."
-        assert find_personal(text) == [(kind, 10, 10 + len(written))], kind
-    for alike in ("1999-2003", "4111-1111-1111-1112", "version 1.2.3.4", "12:30:45", "529.982.247-26", "a@b"):
-        assert find_personal(alike) == [], alike
-    assert tagged("RSSMRA85T10A562S and 12345678Z, 811228-9874") == "<national> and <national>, <national>"
 
 
 # --- words, signatures, duplicates ---------------------------------------------------------------------------------
@@ -370,6 +313,7 @@ BAD = [
     ({"against": ["empty.jsonl"]}, DataError, "is empty"),
     ({"word_list": "empty.jsonl"}, DataError, "holds no words"),
     ({"near": 0.0}, UsageError, "near = 0.0"),
+    ({"region": ["UK"]}, UsageError, "--region UK is no country code"),
 ]
 
 

@@ -4,12 +4,16 @@ import itertools
 import math
 
 import numpy as np
+import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
 from larvatus.evaluation.plot import COLOURS, apart, draw
 from larvatus.evaluation.results import ObjectiveScore, Point, Results, RunResult
+from larvatus.evaluation.values import Value
 from larvatus.evaluation.yardstick import YardstickScore
+from larvatus.metrics.student_t import mean_interval
 
 
 def run(label, seed, loss, *, tokenizer="one", objective="masked-lm"):
@@ -51,11 +55,38 @@ def test_seeds_become_mean_and_sample_deviation():
 def test_the_best_is_marked_only_where_numbers_compare():
     one = Results(runs=(run("a", 0, 5.0), run("b", 0, 6.0)), budget="")
     two = Results(runs=(run("a", 0, 5.0), run("b", 0, 6.0, tokenizer="two")), budget="")
-    assert row(one, "gain over unigram").best == {"a"}
-    assert row(two, "gain over unigram").best == set()
-    assert row(two, "loss a word, nats").best == {"a"}
-    assert row(one, "masked-lm loss").best == set()  # masks may differ
-    assert row(Results(runs=(run("a", 0, 5.0),), budget=""), "loss a word, nats").best == set()
+    assert row(two, "gain over unigram").better is None
+    assert row(two, "loss a word, nats").best == "a"
+    assert row(one, "masked-lm loss").best is None  # masks may differ
+    assert row(Results(runs=(run("a", 0, 5.0),), budget=""), "loss a word, nats").best is None
+
+
+def test_the_best_is_marked_only_where_its_interval_lies_apart_from_all_others():
+    def best(*candidates):
+        runs = [run(label, seed, loss) for label, losses in candidates for seed, loss in enumerate(losses)]
+        return row(Results(runs=tuple(runs), budget=""), "loss a word, nats").best
+
+    # standard error 0.1 over passages, so ± 0.196 each
+    assert best(("a", [5.0]), ("b", [5.39])) is None
+    assert best(("a", [5.0]), ("b", [5.40])) == "a"
+    assert best(("a", [5.0]), ("b", [5.40]), ("c", [5.1])) is None
+    # over three seeds of deviation 0.3, mean ± 4.303 × 0.3 / √3 = 0.745: wider than over passages
+    assert best(("a", [4.7, 5.0, 5.3]), ("b", [5.4, 5.7, 6.0])) is None
+    assert best(("a", [4.7, 5.0, 5.3]), ("b", [6.2, 6.5, 6.8])) == "a"
+
+
+def test_one_seed_without_an_interval_marks_nobody():
+    one = Results(runs=(run("a", 0, 5.0), run("b", 0, 6.0)), budget="")
+    assert row(one, "gain over unigram").best is None
+    two = Results(runs=(run("a", 0, 5.0), run("a", 1, 5.001), run("b", 0, 6.0), run("b", 1, 6.001)), budget="")
+    assert row(two, "gain over unigram").best == "a"
+
+
+def test_intervals_over_seeds_are_students():
+    values = [0.3, 0.5, 0.45, 0.38]
+    expected = scipy.stats.t.interval(0.95, 3, np.mean(values), scipy.stats.sem(values))
+    assert mean_interval(values) == pytest.approx(expected, abs=1e-4)
+    assert Value.of(values).interval == pytest.approx(expected, abs=1e-4)
 
 
 def test_any_objective_has_its_lines_and_a_recipe_without_it_a_dash():

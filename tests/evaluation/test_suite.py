@@ -6,19 +6,28 @@ import io
 import json
 import lzma
 import tarfile
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import scipy.stats
+import torch
 from rich.console import Console
+from transformers import AutoModelForMaskedLM
 
 import larvatus as lv
 from larvatus.bundle.contents import digest_of
+from larvatus.bundle.directory import load_bundle
 from larvatus.cli.main import run
+from larvatus.corpus.packing import ContiguousConfig
+from larvatus.corrupt import MaskingConfig
+from larvatus.embed.senses.evaluate import paired_f1
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.embed.senses.wordnet_archive import unpack_wordnet
 from larvatus.errors import DataError
 from larvatus.evaluation.labelled_sets import labelled_set, sources_of
+from larvatus.evaluation.languages import open_text
 from larvatus.evaluation.pair_files import Pair
 from larvatus.evaluation.suite.cells import Row
 from larvatus.evaluation.suite.figures import Figure
@@ -28,6 +37,8 @@ from larvatus.evaluation.suite.suites import suite_named
 from larvatus.evaluation.surface import shortcut
 from larvatus.evaluation.word_similarity import read_scws
 from larvatus.metrics.correlation import spearman_interval
+from larvatus.predicted import MaskedTokens
+from larvatus.pretraining.held_out import held_out_batches
 from tests.embed.senses.conftest import DATA, GOLD, SEMCOR, write_wordnet
 
 SENTENCES = ["the river was wide .", "turn your homework in , please .", "a deep bank and the river .", "run !"]
@@ -249,6 +260,49 @@ def test_wordnet_comes_out_of_an_archive_and_a_cut_one_is_refused(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_accuracy_at_blanks_and_copying_are_those_of_a_naive_loop(measured, data, models, tmp_path):
+    """Masked tokens one by one, by `transformers`: only places that show [MASK], and a rule that copies."""
+    bundle = load_bundle(models[0])
+    corpus = open_text([str(data / "text/en_wiki.valid.txt")], bundle.tokenizer, tmp_path / "corpus")
+    masking = MaskingConfig(rate=0.15, mask=0.8, random=0.1, keep=0.1, replacement="uniform")
+    packing, length = ContiguousConfig(dressed=True), min(128, bundle.model.max_positions)
+    batches = held_out_batches(corpus, packing, masking, length=length, tokens=131_072, microbatch=4_096)
+    peer, mask = AutoModelForMaskedLM.from_pretrained(models[0]).eval(), bundle.tokenizer.id("[MASK]")
+    frequent = Counter(token for number in range(len(corpus.chunks)) for token in corpus.block([number]).ids.tolist())
+    commonest = frequent.most_common(1)[0][0]
+    at_blanks, copied = [], []
+    for batch in batches:
+        for sequence in (batch.cut(n, n + 1) for n in range(batch.tokens.count)):
+            shown, targets = sequence.tokens.ids, sequence.targets[MaskedTokens]
+            guesses = peer(torch.from_numpy(shown)[None]).logits[0].argmax(-1).tolist()
+            for place, true in zip(targets.places.tolist(), targets.ids.tolist(), strict=True):
+                if shown[place] == mask:
+                    at_blanks.append(guesses[place] == true)
+                copied.append((commonest if shown[place] == mask else shown[place]) == true)
+    everywhere, blanks = (measured[2].figure(f"masked/{name}") for name in ("accuracy", "blanks"))
+    assert 0 < len(at_blanks) < len(copied)
+    assert (blanks.examples, everywhere.examples) == (len(at_blanks), len(copied))
+    assert blanks.value == pytest.approx(sum(at_blanks) / len(at_blanks))
+    assert everywhere.baselines["copying"] == pytest.approx(sum(copied) / len(copied))
+
+
+def test_two_sense_taggers_are_compared_on_resampled_sentences():
+    """Against resampling in a loop; words of a sentence stay together."""
+    rng = np.random.default_rng(0)
+    totals = rng.integers(1, 9, 60).tolist()
+    first = {str(n): (float(rng.integers(0, total + 1)), total, total) for n, total in enumerate(totals)}
+    second = {name: (min(total, right + 1.0), total, total) for name, (right, _, total) in first.items()}
+    found = paired_f1(first, second)
+    share = {name: sum(row[0] for row in rows.values()) / sum(totals) for name, rows in (("a", first), ("b", second))}
+    assert found.difference == pytest.approx(share["b"] - share["a"])
+    gains = np.array([second[name][0] - first[name][0] for name in first])
+    drawn = rng.integers(0, 60, (4000, 60))
+    naive = np.quantile(gains[drawn].sum(1) / np.array(totals)[drawn].sum(1), [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx(naive, abs=0.01)
+    with pytest.raises(DataError, match="the same sentences"):
+        paired_f1(first, {"other": (1.0, 1, 1)})
+
+
 def test_the_better_is_marked_only_where_intervals_do_not_overlap():
     def row(low, high, better="higher"):
         common = {"id": "a", "name": "a", "measure": "F1", "by": "", "examples": 9, "better": better}
@@ -279,8 +333,8 @@ def test_every_figure_of_the_model_is_a_claim_and_none_of_the_one_beside(measure
     defined = [figure for figure in figures if figure.value is not None]
     assert len(claims) == len(results.claims) == len(defined) + sum(f.deviation is not None for f in figures)
     assert {claim.model for claim in claims.values()} == {digest_of(models[0])}
-    tuned = claims["wnut17: entity F1"]
+    tuned = claims["wnut17: entity F1 (1 epoch, 2 seeds)"]
     assert (tuned.value, tuned.settings["seeds"]) == (results.figure("wnut17").value, [0, 1])
     assert {data.name for data in tuned.data} == {"ner/wnut17/train.conll", "ner/wnut17/dev.conll"}
-    assert "wnut17: entity F1, deviation over 2 seeds" in claims
-    assert claims["blimp: islands: accuracy"].data[0].name == "blimp.jsonl.xz"
+    assert "wnut17: entity F1, deviation over 2 seeds (1 epoch, 2 seeds)" in claims
+    assert claims["blimp: islands: accuracy (first 100 pairs of each set)"].data[0].name == "blimp.jsonl.xz"

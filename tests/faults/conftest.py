@@ -14,6 +14,7 @@ from tests import made_up as labelled
 from tests.conftest import SMALL
 from tests.faults import begun
 from tests.faults.forked import Forked
+from tests.patience import WATCHDOG_S
 
 TEXT = "The river ran past the bank of the town.\n\nThe bank lent money.\n"
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
@@ -63,7 +64,7 @@ def started(tmp_path_factory):
             input=json.dumps(cases),
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=WATCHDOG_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-DEADLINE_S = 40.0
-"""A command that does not wait for anything ends long before, even on a busy machine."""
+from tests.patience import WATCHDOG_S
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,11 @@ class Done:
 class Forked:
     def __enter__(self) -> Self:
         self._server = subprocess.Popen(
-            [sys.executable, str(Path(__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.faults.forked"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
         )
         return self
 
@@ -67,7 +72,7 @@ def _carry_out(folder: str, arguments: list[str]) -> dict[str, Any]:
         child = os.fork()
         if child == 0:
             _run(folder, arguments, err.fileno())
-        until = time.monotonic() + DEADLINE_S
+        until = time.monotonic() + WATCHDOG_S
         while (ended := os.wait4(child, os.WNOHANG))[0] == 0 and time.monotonic() < until:
             time.sleep(0.002)
         hung = ended[0] == 0

@@ -20,7 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Self
 
-LIMIT_S = 300.0
+LIMIT_S = 900.0
+WATCHDOG_S = 60.0
+"""Where a defence is out a hang is expected: it need not be waited for as long as `tests/patience.py` would."""
 MODULES = ("torch", "torch._dynamo", "pyarrow.parquet", "tokenizers", "transformers", "typer", "rich", "hypothesis")
 MODULES += ("safetensors.torch", "sentencex", "regex", "msgspec", "zstandard", "fsspec", "sklearn.metrics")
 OPTIONS = ("-x", "-p", "no:cacheprovider", "-m", "")
@@ -75,6 +77,7 @@ def _run(folder: str, arguments: list[str], said: int) -> None:
     os.chdir(folder)
     os.environ["PYTHONPATH"] = f"{folder}/src"
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.environ["LARVATUS_WATCHDOG_S"] = str(WATCHDOG_S)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # plugins want to be imported after pytest
     sys.path[:0] = [folder, f"{folder}/src"]
     code = 70

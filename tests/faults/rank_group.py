@@ -30,12 +30,12 @@ from larvatus.engine.step import Share, Update
 from larvatus.errors import DataError
 from larvatus.network import Network
 from larvatus.pretraining.loop import Pretraining
+from tests.patience import WATCHDOG_S
 
 for name in ("larvatus.cli.train.pretrain", "torch._dynamo", "typer._adapters"):
     with suppress(ImportError):
         import_module(name)  # what each rank would take seconds for
 
-LIMIT_S = 120.0
 LEFT_S = 2.0
 """After which a rank that was stopped, or hangs, is killed when the other has ended."""
 ROOM = 150
@@ -114,7 +114,7 @@ def begin(case: dict[str, Any], rank: int, folder: Path, port: int) -> None:
         misbehave(case["act"], case.get("at", 3))
     more = case.get("rank_words", [[], []])[rank]
     sys.argv = ["larvatus", *case["words"], "--out", str(folder / "run"), *more]
-    signal.alarm(int(LIMIT_S))
+    signal.alarm(int(WATCHDOG_S))
 
 
 def start(case: dict[str, Any], folder: Path) -> list[int]:

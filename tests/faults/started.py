@@ -20,12 +20,11 @@ from typing import Any
 
 from larvatus.__main__ import main
 from larvatus.cli.commands import COMMANDS
+from tests.patience import WATCHDOG_S
 
 for command in COMMANDS.values():
     import_module(command.place.partition(":")[0])  # what takes seconds
 import_module("torch._dynamo")  # which a forward pass would import
-
-LIMIT_S = 60
 
 
 def begin(case: dict[str, Any]) -> None:
@@ -64,7 +63,7 @@ def run_all(cases: list[dict[str, Any]], results: Path) -> None:
         if child == 0:
             import signal
 
-            signal.alarm(LIMIT_S)
+            signal.alarm(int(WATCHDOG_S))
             begin(case)
             main()  # exits; what is then flushed counts too
         codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

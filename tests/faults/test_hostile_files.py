@@ -19,9 +19,9 @@ import safetensors.torch
 
 from larvatus import files
 from larvatus.bundle.directory import load_bundle
-from larvatus.cli.tasks import finetuning
 from larvatus.corpus import build_corpus
 from larvatus.errors import ArtefactError
+from larvatus.tasks.fit import progress as finetuning
 from larvatus.text.readers import Document
 from larvatus.text.tokenizer import Tokenizer
 from tests import made_up as made
@@ -29,6 +29,7 @@ from tests.faults.conftest import SETTINGS, TEXT
 from tests.faults.forked import Forked
 from tests.faults.test_hostile_weights import Bomb
 from tests.made_up import QUICK, Call
+from tests.patience import WATCHDOG_S
 
 Make = Callable[..., Any]
 
@@ -246,7 +247,7 @@ def test_4_a_read_only_output_is_refused_before_step_0(model: Path, tmp_path: Pa
     (tmp_path / "disk").mkdir()
     places = [str(tmp_path / name) for name in ("disk", "m", "t.txt", "train.jsonl")]
     command = [*alone, sys.executable, "-c", READ_ONLY, *places]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_S)
     assert done.stdout.endswith("done\n"), done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) == 6, done.stderr

@@ -13,11 +13,12 @@ import pytest
 
 from tests.faults.killed_recipes import SETTINGS
 from tests.faults.test_runs import environment
+from tests.patience import WATCHDOG_S
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("recipe", SETTINGS)
 def test_11_killed_in_a_step_stopped_and_resumed_ends_bit_equal(recipe: str, tmp_path: Path) -> None:
     program = [sys.executable, "-m", "tests.faults.killed_recipes", str(tmp_path), recipe]
-    done = subprocess.run(program, env=environment(), capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(program, env=environment(), capture_output=True, text=True, check=False, timeout=WATCHDOG_S)
     assert done.returncode == 0, done.stdout + done.stderr

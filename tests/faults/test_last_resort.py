@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SMALL
+from tests.patience import WATCHDOG_S
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 
@@ -31,7 +32,7 @@ def broken(code, folder, *words, debug=False):
     """The program from its entry to its end, whose command does what `code` says."""
     words = [*(["--debug"] if debug else []), "fill", "my private words", "--model", "runs/mine", *words]
     command = [sys.executable, "-c", BROKEN, code, *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=WATCHDOG_S, check=False)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_80_ctrl_c_while_modules_are_imported_is_one_line():
             assert process.poll() is None
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=WATCHDOG_S)
     assert (process.returncode, out, err) == (130, "", "larvatus: stopped\n")
 
 
@@ -146,7 +147,7 @@ def test_38_metrics_that_can_no_longer_be_written_do_not_stop_training(prepared,
             time.sleep(0.005)
         with metrics.open("r+b") as file:
             file.truncate(2**25)  # a hole: it takes no space
-        said, err = process.communicate(timeout=120)
+        said, err = process.communicate(timeout=WATCHDOG_S)
     assert (process.returncode, err) == (0, "")
     assert said.count("metrics are no longer written (") == 1
     assert (out / "model.safetensors").exists()

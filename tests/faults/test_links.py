@@ -24,6 +24,7 @@ from larvatus.text.tokenizer import Tokenizer
 from tests.faults.conftest import SETTINGS, TEXT
 from tests.faults.forked import Forked
 from tests.faults.killed_save import everything
+from tests.patience import WATCHDOG_S
 
 Make = Callable[..., Any]
 
@@ -84,7 +85,7 @@ def test_66_the_attack_as_a_user_meets_it(model: Path, tmp_path: Path) -> None:
     """One process for it alone, as `larvatus` is started."""
     hostile(model, tmp_path / "home")
     command = [sys.executable, "-m", "larvatus", "fill", "The [MASK].", "--model", "m"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_S)
     assert done.returncode == 5, done.stderr
     assert done.stderr.startswith("larvatus: m/.pending")
     assert (tmp_path / "home" / ".bashrc").read_text() == "mine"

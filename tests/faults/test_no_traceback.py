@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,11 @@ def shared(tiny_model: Callable[..., Any], save_tiny: Callable[..., Any], tmp_pa
 
 
 @pytest.fixture
-def place(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.chdir(tmp_path)
-    return Place(here=tmp_path, model=shared / "model", text=shared / "text.txt")
+    yield Place(here=tmp_path, model=shared / "model", text=shared / "text.txt")
+    if (tmp_path / "deep").exists():  # `shutil.rmtree` calls itself for each folder
+        subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)
 
 
 def test_each_case_has_a_name_of_its_own() -> None:

@@ -26,6 +26,7 @@ from larvatus.recipes import read_recipe
 from larvatus.text.cells import as_cell
 from larvatus.text.readers import read_documents
 from tests.made_up import asked, classes, nested, tags
+from tests.patience import WATCHDOG_S
 
 ODD = os.fsdecode(b"caf\xe9.txt")
 READERS: dict[str, Callable[[str], object]] = {
@@ -83,7 +84,9 @@ def test_79_names_that_are_not_utf_8_are_read_and_written(tiny_model, save_tiny,
     (tmp_path / ODD).write_text("The river ran past the bank.\n")
     out = tmp_path / os.fsdecode(b"\xff.parquet")
     command = ["embed", tmp_path / ODD, "--unit", "word", "--model", model, "--out", out, "--device", "cpu"]
-    done = subprocess.run([sys.executable, "-m", "larvatus", *map(str, command)], capture_output=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-m", "larvatus", *map(str, command)], capture_output=True, timeout=WATCHDOG_S
+    )
     assert done.returncode == 0, done.stderr
     with out.open("rb") as file:
         assert pq.read_table(file)["source"][0].as_py() == str(tmp_path / r"caf\xe9.txt")

@@ -17,6 +17,7 @@ from larvatus.errors import ArtefactError, LarvatusError, UsageError
 from larvatus.heads import ClassificationConfig
 from larvatus.outputs import check_directory, check_outputs, is_stream, new_output, write_output
 from tests.made_up import QUICK, classes, sentences
+from tests.patience import WATCHDOG_S
 
 Larvatus = Callable[..., tuple[int, str]]
 CLASSES = ClassificationConfig(labels=("bad", "good"))
@@ -161,7 +162,7 @@ def test_71_devices_and_pipes_are_written_to(tmp_path: Path, capfd: pytest.Captu
         assert is_stream(path)
         check_outputs(path)
         write_output(path, "a line\n")
-    reader.join(timeout=10)
+    reader.join(timeout=WATCHDOG_S)
     assert came == ["a line\n"]
     assert capfd.readouterr().out == "a line\n" * 2
     assert stat.S_ISFIFO(fifo.stat().st_mode)

@@ -21,7 +21,7 @@ from tests.faults.test_runs import environment
 
 ROOT = Path(__file__).parents[2]
 HOST = platform.node()
-SOON = ["--rank-timeout", "5"]
+SOON = ["--rank-timeout", "15"]
 """Where nothing but silence tells; the others keep to the minute that is usual, on machines however busy."""
 CASES: dict[str, dict[str, Any]] = {
     "rank 1 killed": {"act": "kill", "of": 1},

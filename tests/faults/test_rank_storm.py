@@ -19,6 +19,7 @@ import torch
 
 from tests.faults.test_hangs import alive, children
 from tests.faults.test_runs import assert_bit_equal, command, environment, final_weights
+from tests.patience import WATCHDOG_S, watchdog
 
 KILLS = 3
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def started(words: list[str], out: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def waited_for(path: Path, size: int, process: subprocess.Popen[bytes], limit_s: float = 180) -> int:
+def waited_for(path: Path, size: int, process: subprocess.Popen[bytes], limit_s: float = WATCHDOG_S) -> int:
     """Until a file has grown beyond that size; what it is now."""
     until = time.monotonic() + limit_s
     while not (path.exists() and path.stat().st_size > size):
@@ -49,6 +50,16 @@ def waited_for(path: Path, size: int, process: subprocess.Popen[bytes], limit_s:
         assert time.monotonic() < until, path.parent.with_suffix(".txt").read_text()
         time.sleep(0.01)
     return path.stat().st_size
+
+
+def listening(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until somebody listens at a port of this machine."""
+    with watchdog():
+        while process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=WATCHDOG_S):
+                return
+            time.sleep(0.05)
+    pytest.fail("it ended")
 
 
 @pytest.mark.proof
@@ -61,7 +72,7 @@ def test_row_35_ranks_killed_at_random_moments_end_with_the_weights_of_an_unbrok
         return torchrun(command(prepared, tmp_path / name, steps=250, extra=["--microbatch", "128"]), *two)
 
     with started(run("whole"), tmp_path / "whole") as process:
-        assert process.wait(300) == 0, (tmp_path / "whole.txt").read_text()
+        assert process.wait(WATCHDOG_S) == 0, (tmp_path / "whole.txt").read_text()
     draw, out = random.Random(16), tmp_path / "killed"
     with started(run("killed"), out) as process:
         size = 0
@@ -74,7 +85,7 @@ def test_row_35_ranks_killed_at_random_moments_end_with_the_weights_of_an_unbrok
             while any(map(alive, ranks)):
                 time.sleep(0.05)
             size = (out / "metrics.jsonl").stat().st_size
-        assert process.wait(300) == 0, (tmp_path / "killed.txt").read_text()
+        assert process.wait(WATCHDOG_S) == 0, (tmp_path / "killed.txt").read_text()
     said = (tmp_path / "killed.txt").read_text()
     assert said.count("resumed from step") == KILLS
     assert said.count("died (process ") == KILLS
@@ -89,22 +100,22 @@ def test_row_35_with_a_machine_less_the_run_goes_on_with_fewer_ranks(prepared: A
         port = free.getsockname()[1]
     meet = ("--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "2", "--rdzv-backend", "c10d")
     meet += ("--rdzv-id", "16", "--rdzv-endpoint", f"127.0.0.1:{port}")
-    meet += ("--rdzv-conf", "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=3")
-    extra = ["--microbatch", "128", "--rank-timeout", "5", "--set", "model.dropout=0.0"]
+    meet += ("--rdzv-conf", "last_call_timeout=3,keep_alive_interval=2,keep_alive_max_attempt=5")
+    extra = ["--microbatch", "128", "--rank-timeout", "15", "--set", "model.dropout=0.0"]
     extra += ["--set", "model.attention_dropout=0.0"]
     alone = command(prepared, tmp_path / "alone", steps=150, extra=extra)
     assert subprocess.run(alone, env=environment(), cwd=ROOT, stdout=subprocess.DEVNULL).returncode == 0
     out = tmp_path / "two"
     words = torchrun(command(prepared, out, steps=150, extra=extra), *meet)
     with started(words, out) as first:
-        time.sleep(1)  # so that the store is this one's
+        listening(port, first)  # so that the store is this one's
         with started(words, tmp_path / "second") as second:
             waited_for(out / "metrics.jsonl", 0, first)
             time.sleep(0.5)
             os.killpg(second.pid, signal.SIGKILL)
             for rank in children(second.pid):
                 os.kill(rank, signal.SIGKILL)
-        assert first.wait(300) == 0, (tmp_path / "two.txt").read_text()
+        assert first.wait(WATCHDOG_S) == 0, (tmp_path / "two.txt").read_text()
     said = (tmp_path / "two.txt").read_text()
     assert "processes 2 (now 1)" in said or "no checkpoint yet" in said, said
     weights = final_weights(tmp_path / "alone")

@@ -27,6 +27,7 @@ from larvatus.errors import ArtefactError, NumericsError, RecipeError
 from larvatus.files import locked
 from larvatus.pretraining import checkpoint as checkpoints
 from tests.conftest import SMALL
+from tests.patience import WATCHDOG_S
 
 
 def final_weights(run):
@@ -233,6 +234,7 @@ from larvatus.engine.optimizer import adamw
 from larvatus.engine.settings import Runtime
 from larvatus.pretraining.step import Stepper
 from tests.conftest import SMALL
+from tests.patience import WATCHDOG_S
 
 def stopped(group, where):
     recipe = read_recipe("bert", settings=SMALL)
@@ -270,7 +272,7 @@ def test_rows_27_and_28_nan_on_one_of_two_ranks_stops_both_before_the_update(tmp
     script = tmp_path / "ranks.py"
     script.write_text(RANKS.format(tests=str(Path(__file__).parents[2]), tmp=tmp_path))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(launch, env=environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(launch, env=environment(), capture_output=True, text=True, timeout=WATCHDOG_S)
     said = {path.name: path.read_text() for path in tmp_path.glob("*-[01]")}
     names = ["loss-0", "loss-1", "gradient-0", "gradient-1"]
     assert said == dict.fromkeys(names, "stopped, weights kept"), done.stderr

@@ -27,6 +27,7 @@ from larvatus.pretraining.checkpoint import newest_checkpoint
 from tests import made_up as labelled
 from tests.conftest import SMALL
 from tests.faults.test_runs import assert_bit_equal, environment, final_weights, recording
+from tests.patience import WATCHDOG_S
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 
@@ -50,7 +51,7 @@ def stopped(command: list[str], number: signal.Signals, begun: Path) -> str:
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     process.send_signal(number)
-    _, said = process.communicate(timeout=240)
+    _, said = process.communicate(timeout=WATCHDOG_S)
     assert process.returncode == 75, said
     return said
 
@@ -321,7 +322,7 @@ def test_34_more_signals_in_the_midst_of_the_save_leave_a_sound_checkpoint(
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WATCHDOG_S,
     )
     assert done.returncode == 75, done.stderr
     saved = newest_checkpoint(out, pytest.fail)

@@ -1,11 +1,9 @@
 """Standard streams that fail (row 68): work that saves goes on and is saved; only printing ends."""
 
-import fcntl
 import json
 import os
 import subprocess
 import sys
-import termios
 import time
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import typer
 from larvatus.cli.main import app, saves
 from larvatus.tasks.registry import TASKS
 from tests.conftest import SMALL
+from tests.patience import WATCHDOG_S, waiting
 
 SETTINGS = [word for setting in SMALL for word in ("--set", setting)]
 TEXT = "The river ran past the bank of the town. Number {} was seen there. Nobody knew why the boat lay there.\n\n"
@@ -151,16 +150,11 @@ def test_68_streams_in_any_state(how, saving, code, said, tmp_path):
         pytest.skip("no /dev/full here")
     shell = f'"$0" -c "$1" "$2" "$3" {how}; exit ${{PIPESTATUS[0]}}'
     words = ["bash", "-c", shell, sys.executable, LIGHT, "saves" if saving else "prints", "result"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WATCHDOG_S, cwd=tmp_path, check=False)
     assert done.returncode == code, done.stderr
     assert (done.stderr == said) if saving or not said else (said in done.stderr and done.stderr.count("\n") == 1)
     saved = (tmp_path / "result").read_text()
     assert saved == ("saved" if saving or (code == 0 and "head" not in how) else "")
-
-
-def waiting(pipe):
-    """Bytes that stand in a pipe, unread."""
-    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_68_a_stream_that_does_not_wait_is_waited_for(tmp_path):
@@ -196,7 +190,7 @@ def test_68_training_whose_reader_goes_is_saved(texts, tmp_path):
     """`larvatus pretrain … | head -1`, in a shell."""
     shell = '"$0" -m larvatus "$@" | head -1; exit ${PIPESTATUS[0]}'
     words = ["bash", "-c", shell, sys.executable, *map(str, pretrain(texts, 3))]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WATCHDOG_S, cwd=tmp_path, check=False)
     assert (done.returncode, done.stderr) == (0, GONE.format("Broken pipe").splitlines()[0] + "\n")
     assert done.stdout.count("\n") == 1
     assert (tmp_path / "run" / "model.safetensors").exists()

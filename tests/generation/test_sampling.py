@@ -69,6 +69,7 @@ def test_a_prompt_is_gone_on_with_in_the_same_way_whatever_it_is_batched_with() 
             "samples = 3 is more than the 2 continuations that beams = 2 keeps; give beams = 3",
         ),
         ({"length_penalty": 2.0}, "length_penalty and early_stopping are for beam search; give beams above 1"),
+        ({"temperature": 1e-300}, "temperature = 1e-300 must be 0, which takes the likeliest token, or at least 0.001"),
         ({"temperature": 0, "top_p": 0.5}, "temperature = 0 draws nothing"),
         ({"stop": ""}, "stop = '' stands everywhere"),
         ({"maxtokens": 3}, "generate has no setting 'maxtokens'; did you mean max_tokens"),

@@ -193,7 +193,7 @@ def test_problems_are_collected_and_the_rest_is_read(write):
 
 def test_where_nothing_is_left_the_first_fault_is_told(write):
     path = write("t.tsv", "text\tlabel\none\t\n")
-    with pytest.raises(DataError, match=r"no row can be used \(.*t\.tsv:2: the label is empty\)"):
+    with pytest.raises(DataError, match=r"no row can be used \(.*t\.tsv:2: the label is empty \(column label\)\)"):
         read_texts(path, problems=Problems())
     with pytest.raises(DataError, match=r"has no rows that can be read \(.*t\.jsonl:1: broken JSON"):
         read_texts(write("t.jsonl", "{\n"), problems=Problems())

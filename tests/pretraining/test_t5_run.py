@@ -38,6 +38,7 @@ from larvatus.recipes import Recipe, read_recipe
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.sentinels import sentinel_ids
 from larvatus.text.vocabulary import UnigramConfig, train_vocabulary
+from tests.patience import WATCHDOG_S
 
 SETTINGS = (
     "model.layers=1", "model.hidden=32", "model.heads=2", "model.max_positions=64", "batch=16", "phases.0.length=32",
@@ -183,7 +184,7 @@ def test_two_processes_give_the_losses_of_one(sentinel_shards: Prepared, tmp_pat
     script.write_text(RANKS.format(tests=tests, train=str(sentinel_shards.train), out=str(out)))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     done = subprocess.run(
-        launch, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=180
+        launch, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=WATCHDOG_S
     )
     assert out.exists(), done.stderr
     stepper = stepper_of(recipe_of(), 400, microbatch=100)

@@ -41,6 +41,7 @@ from larvatus.recipes import read_recipe
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.vocabulary import UnigramConfig, train_vocabulary
 from tests.conftest import SMALL
+from tests.patience import WATCHDOG_S
 
 SETTINGS = (*(s for s in SMALL if not s.startswith(("phases.1", "model.layers"))), "model.layers=2")
 STILL = "model.dropout=0.0"
@@ -192,7 +193,7 @@ def test_two_processes_give_the_losses_of_one(tmp_path):
             for rank in range(count)
         ]
         for process in started:
-            _, fault = process.communicate(timeout=300)
+            _, fault = process.communicate(timeout=WATCHDOG_S)
             assert process.returncode == 0, fault.decode()
         lines = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
         losses.append([line["loss"] for line in lines if "loss" in line and "step" in line])

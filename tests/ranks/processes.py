@@ -11,10 +11,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tests.patience import WATCHDOG_S
+
 ROOT = Path(__file__).parents[2]
 
 
-def launch(count: int, function: str, given: Any, out: Path, *, timeout_s: float = 300) -> Any:
+def launch(count: int, function: str, given: Any, out: Path, *, timeout_s: float = WATCHDOG_S) -> Any:
     """Call `function(group, given)` in so many processes; what the main one returned."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}

@@ -26,6 +26,7 @@ from larvatus.recipes import read_recipe
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.vocabulary import CharactersConfig, UnigramConfig, train_vocabulary
 from tests.made_up import classes
+from tests.patience import WATCHDOG_S
 from tests.ranks.processes import launch
 from tests.ranks.runs import RECIPES, finetuned, pretrain
 
@@ -176,7 +177,7 @@ def test_the_command_fine_tunes_on_two_processes_as_on_one(labelled: dict[str, s
     def start() -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
         call = [*command, "finetune", "classify", *options]
-        return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=WATCHDOG_S)
 
     done = start()
     assert done.returncode == 0, done.stderr

@@ -124,10 +124,8 @@ def test_an_address_that_does_not_answer_is_one_line(
     larvatus: Any, tiny_directory: Path, tmp_path: Path, address: str, code: int, said: str
 ) -> None:
     text = prose(tmp_path / "a.txt", 2)
-    begun = time.monotonic()
     given = larvatus("embed", text, "--model", tiny_directory, "--out", tmp_path / "v.npy", f"--ray={address}")
     assert (given[0], said in given[2], given[2].count("\n")) == (code, True, 0)
-    assert time.monotonic() - begun < 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt"]
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from larvatus.nn.encoder import Encoder
 from larvatus.serve.passes import Passes
-
-PATIENCE_S = 20.0
+from tests.patience import WATCHDOG_S
 
 
 @contextmanager
@@ -22,11 +21,11 @@ def held(passes: Passes, encoder: Encoder) -> Iterator[None]:
 
     def stand() -> None:
         begun.set()
-        let_go.wait(PATIENCE_S)
+        let_go.wait(WATCHDOG_S)
 
     thread = threading.Thread(target=passes.alone, args=(encoder, stand))
     thread.start()
-    assert begun.wait(PATIENCE_S)
+    assert begun.wait(WATCHDOG_S)
     try:
         yield
     finally:
@@ -36,7 +35,7 @@ def held(passes: Passes, encoder: Encoder) -> Iterator[None]:
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for something that other threads bring about."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + WATCHDOG_S
     while not condition():
         assert time.monotonic() < end, "it did not come about"
         time.sleep(0.002)

@@ -25,9 +25,7 @@ from larvatus.serve.manners import Manners
 from larvatus.serve.passes import Passes
 from larvatus.serve.settings import ServeSettings
 from larvatus.serve.work import Work
-
-LIMIT_S = 20.0
-"""After which a test fails that would hang."""
+from tests.patience import WATCHDOG_S
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,16 @@ class Reply:
 
 
 class Running:
-    def __init__(self, models: Sequence[Model], *, drain_seconds: float = 10.0, **settings: Any) -> None:
+    def __init__(self, models: Sequence[Model], *, drain_seconds: float = WATCHDOG_S, **settings: Any) -> None:
         self.settings = ServeSettings(port=0, **settings)
         self.app = build_app(models, self.settings)
         self.manners: Manners = self.app.state.manners
-        self.server: DrainingServer = draining_server(self.app, drain=self.manners.drain, drain_seconds=drain_seconds)
+        self.server: DrainingServer = draining_server(
+            self.app,
+            drain=self.manners.drain,
+            drain_seconds=drain_seconds,
+            connections=self.settings.connections,
+        )
         self.socket = listening_socket("127.0.0.1", 0)
         self.buffer: int | None = None
         """Bytes that the system takes for a client that does not read; by default megabytes."""
@@ -81,12 +84,12 @@ class Running:
 
     def __exit__(self, *fault: object) -> None:
         self.server.stop()
-        self.thread.join(LIMIT_S)
+        self.thread.join(WATCHDOG_S)
         assert not self.thread.is_alive(), "the server did not end"
 
     def until(self, condition: Callable[[], Any]) -> None:
         """Wait for something that happens in another thread."""
-        latest = time.monotonic() + LIMIT_S
+        latest = time.monotonic() + WATCHDOG_S
         while not condition():
             assert time.monotonic() < latest, "it did not happen"
             time.sleep(0.005)
@@ -94,7 +97,7 @@ class Running:
     # ---- requests
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WATCHDOG_S)
         try:
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
             response = connection.getresponse()
@@ -112,7 +115,7 @@ class Running:
 
     def connect(self) -> socket.socket:
         connection = socket.socket()
-        connection.settimeout(LIMIT_S)
+        connection.settimeout(WATCHDOG_S)
         if self.buffer is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.buffer)
         try:
@@ -143,16 +146,16 @@ class Running:
 
         def hold() -> None:
             begun.set()
-            ended.wait(LIMIT_S)
+            ended.wait(WATCHDOG_S)
 
         holder = threading.Thread(target=lambda: self.passes.alone(None, hold), daemon=True)  # type: ignore[arg-type]
         holder.start()
-        assert begun.wait(LIMIT_S)
+        assert begun.wait(WATCHDOG_S)
         try:
             yield
         finally:
             ended.set()
-            holder.join(LIMIT_S)
+            holder.join(WATCHDOG_S)
 
     def metric(self, name: str) -> float:
         lines = self.get("/metrics").body.decode().splitlines()
@@ -173,7 +176,7 @@ class Answer:
 
     @property
     def reply(self) -> Reply:
-        self._thread.join(LIMIT_S)
+        self._thread.join(WATCHDOG_S)
         assert self._reply is not None, "no answer came"
         return self._reply
 

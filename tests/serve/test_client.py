@@ -30,6 +30,8 @@ class Scripted(ThreadingHTTPServer):
         self.connections: set[Any] = set()
         self.closes = False
         self.late = 0.0
+        self.answered = threading.Event()
+        """Ends the wait of an answer that is late."""
 
     @property
     def address(self) -> str:
@@ -48,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.asked.append((self.path, dict(self.headers), json.loads(body or b"null")))
         self.server.connections.add(self.client_address)
-        threading.Event().wait(self.server.late)
+        self.server.answered.wait(self.server.late)
         status, headers, answer = self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0]
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(answer))}.items():
@@ -77,6 +79,7 @@ def listening() -> Iterator[Scripted]:
 @pytest.fixture
 def server(listening: Scripted) -> Scripted:
     listening.asked, listening.connections, listening.closes, listening.late = [], set(), False, 0.0
+    listening.answered.clear()
     return listening
 
 
@@ -172,9 +175,10 @@ def test_what_is_not_json_and_a_redirect_are_one_line(server: Scripted) -> None:
 
 def test_a_server_that_is_late_or_not_there_is_one_line(server: Scripted) -> None:
     server.says({"models": []})
-    server.late = 0.3
+    server.late = 10.0
     with pytest.raises(ServerError, match=r"did not answer in 0.05 seconds"):
         Client(server.address, timeout=0.05).models()
+    server.answered.set()  # nobody waits for it any more
     with pytest.raises(ServerError, match="is it running"):
         Client("http://127.0.0.1:9").models()
 

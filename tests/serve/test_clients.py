@@ -22,6 +22,7 @@ from schemathesis.checks import not_a_server_error
 from larvatus.client import Client, ServerError
 from larvatus.heads import ClassificationConfig
 from larvatus.model import Model, load
+from tests.patience import WATCHDOG_S
 from tests.serve.running import Running
 
 KEY = "a key for tests, and for nothing else"
@@ -124,7 +125,7 @@ def test_curl_gets_embeddings(address: str, model: Model, form: str) -> None:
         "-H",
         f"Authorization: Bearer {KEY}",
     ]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=True, timeout=WATCHDOG_S)
     vector = json.loads(done.stdout)["data"][0]["embedding"]
     if form == "base64":
         vector = np.frombuffer(base64.b64decode(vector), "<f4")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,8 +166,11 @@ def test_54_forms_are_refused_by_their_type_before_they_are_read(server: Running
     assert "application/json" in json.loads(body)["error"]["message"]
 
 
+FLOOD = 200 * 2**20
+"""Bytes: more than the system keeps for a server that does not read them."""
+
+
 def test_54_a_flood_of_multipart_is_neither_parsed_nor_waited_for(server: Running) -> None:
-    start = time.monotonic()
     with server.connect() as connection:
         head = "POST /v1/fill HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=x\r\n"
         connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
@@ -176,9 +178,8 @@ def test_54_a_flood_of_multipart_is_neither_parsed_nor_waited_for(server: Runnin
         connection.sendall(f"{len(part):x}\r\n".encode() + part + b"\r\n")
         assert reply_of(connection)[0] == 415
         with pytest.raises((BrokenPipeError, ConnectionResetError)):  # the connection ends: the flood goes nowhere
-            while time.monotonic() - start < 5:
+            for _ in range(FLOOD // len(part)):
                 connection.sendall(f"{len(part):x}\r\n".encode() + part + b"\r\n")
-    assert time.monotonic() - start < 5
     assert not {"multipart", "python_multipart"} & sys.modules.keys()
 
 

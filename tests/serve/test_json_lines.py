@@ -21,6 +21,7 @@ from larvatus.model import Model, load
 from larvatus.serve.json_lines import serve_lines
 from larvatus.serve.server import Server
 from larvatus.serve.settings import ServeSettings
+from tests.patience import WATCHDOG_S, waiting, watchdog
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_an_answer_comes_before_the_next_line_is_written(server: Server) -> None
             os.write(incoming[1], json.dumps({"route": "models", "id": number}).encode() + b"\n")
             assert json.loads(source.readline())["id"] == number
         os.close(incoming[1])
-        thread.join(10)
+        thread.join(WATCHDOG_S)
     assert not thread.is_alive()
     os.close(incoming[0])
 
@@ -126,15 +127,18 @@ def test_the_command_answers_what_it_has_read_when_it_is_told_to_stop(directory:
         assert json.loads(process.stdout.readline())["id"] == 1
         process.stdin.write(b'{"route": "embed", "texts": "the town", "id": 2}\n')
         process.stdin.flush()
+        with watchdog():
+            while waiting(process.stdin):  # until it has read the line
+                time.sleep(0.02)
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)  # while standard input stays open
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=WATCHDOG_S)
     finally:
         process.kill()
     assert json.loads(out)["id"] == 2
     assert process.returncode == 143
     assert b"Traceback" not in err
-    done = subprocess.run(command, input=b'{"route": "models"}\n', capture_output=True, timeout=120)
+    done = subprocess.run(command, input=b'{"route": "models"}\n', capture_output=True, timeout=WATCHDOG_S)
     assert done.returncode == 0
     assert json.loads(done.stdout)["models"][0]["name"] == "mine"
     assert done.stderr == b""

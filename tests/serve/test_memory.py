@@ -9,6 +9,7 @@ import pytest
 
 from larvatus.cli.main import run
 from larvatus.serve.memory import OF_THE_USER, keep_little_memory
+from tests.patience import WATCHDOG_S
 
 ARENAS = """
 import ctypes, sys, threading
@@ -41,7 +42,7 @@ library.fclose(stream)
 
 def arenas(settings, path):
     environment = {name: value for name, value in os.environ.items() if name not in OF_THE_USER}
-    subprocess.run([sys.executable, "-c", ARENAS, settings, str(path)], check=True, timeout=120, env=environment)
+    subprocess.run([sys.executable, "-c", ARENAS, settings, str(path)], check=True, timeout=WATCHDOG_S, env=environment)
     return path.read_text(encoding="utf-8").count("<heap nr=")
 
 

@@ -18,9 +18,9 @@ from numpy.testing import assert_allclose
 from larvatus.client import Client, ServerError
 from larvatus.errors import UsageError
 from larvatus.model import load
+from tests.patience import WATCHDOG_S
 
 PROGRAM = Path(__file__).with_name("ray_program.py")
-START_S = 240.0
 
 
 def free_port() -> int:
@@ -33,7 +33,7 @@ def started(port: int, directory: Path, log: Path) -> subprocess.Popen[bytes]:
     """Once it serves. Ray gives its own processes 30 seconds to start, which a busy machine may need again."""
     environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, str(PROGRAM), str(port), str(directory)]
-    until = time.monotonic() + START_S
+    until = time.monotonic() + WATCHDOG_S
     while True:
         with log.open("wb") as out:
             process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
@@ -62,7 +62,7 @@ def test_two_replicas_answer_behind_one_address(tmp_path: Path, tiny_model: Any,
                 client.fill("the [MASK]", model="law")
         assert_allclose(vectors, load(directory, device="cpu").embed(texts), atol=1e-5)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(90) == 0, log.read_text(errors="replace")
+        assert process.wait(WATCHDOG_S) == 0, log.read_text(errors="replace")
     finally:
         process.kill()
         process.wait()

@@ -16,6 +16,7 @@ from larvatus.nn.encoder import Encoder
 from larvatus.serve.passes import Passes, asking
 from larvatus.serve.refusals import Cancelled, Closing
 from larvatus.serve.shared_encoder import shared
+from tests.patience import WATCHDOG_S
 from tests.serve.gate import at_once, held, until
 
 TOLERANCE = 2e-6
@@ -56,7 +57,7 @@ def test_ragged_batches_that_are_joined_get_the_states_of_each_alone(encoder: En
         for a, b in pairs:
             torch.testing.assert_close(b, a, atol=TOLERANCE, rtol=0)
     assert passes.counts.tokens == sum(flat.size for flat in batches)
-    assert sum(flat.size for flat in batches) / 64 <= passes.counts.passes - 1 < len(batches) + 5
+    assert sum(flat.size for flat in batches) / 64 <= passes.counts.passes - 1 < sum(flat.count for flat in batches)
 
 
 @torch.inference_mode()
@@ -172,7 +173,35 @@ def test_a_short_batch_never_waits_for_all_of_a_long_one(encoder: Encoder, passe
     for thread in threads:
         thread.join()
     assert ended == ["short", "long"]
-    assert passes.counts.passes >= 1 + 20  # 1,200 tokens, 64 at a time
+    assert passes.counts.passes >= 1 + 20  # 1,200 tokens, 64 at a time at most
+
+
+def test_long_batches_get_a_quarter_of_a_pass_and_short_ones_do_not_wait_for_them(
+    encoder: Encoder, passes: Passes
+) -> None:
+    """By the order and sizes of passes: budget 64, so that more than 16 tokens are long."""
+    sizes, ended = list[int](), list[tuple[str, int]]()
+    passes.on_pass = lambda **pass_: sizes.append(pass_["tokens"])
+
+    def ask(name: str, flat: TokenBatch[Any]) -> None:
+        passes.states(encoder, flat)
+        ended.append((name, len(sizes)))
+
+    long = [on_device(TokenBatch.of([[8] * 8] * 20), "cpu") for _ in range(2)]
+    short = [on_device(TokenBatch.of([[9] * 8]), "cpu") for _ in range(4)]
+    threads = [threading.Thread(target=ask, args=("long", flat)) for flat in long]
+    threads += [threading.Thread(target=ask, args=("short", flat)) for flat in short]
+    with held(passes, encoder):
+        for count, thread in enumerate(threads, start=1):
+            thread.start()
+            until(lambda count=count: passes.waiting == count)
+    for thread in threads:
+        thread.join()
+    sizes = [size for size in sizes if size]
+    assert sizes[0] == 4 * 8 + 16  # all short ones, and a quarter of the budget for long ones
+    assert set(sizes[1:]) == {16}
+    assert sum(sizes) == passes.counts.tokens == 2 * 160 + 4 * 8
+    assert [name for name, _ in ended[:4]] == ["short"] * 4
 
 
 def test_a_long_batch_is_not_put_off_for_ever(encoder: Encoder, passes: Passes) -> None:
@@ -192,7 +221,7 @@ def test_a_long_batch_is_not_put_off_for_ever(encoder: Encoder, passes: Passes) 
         thread.start()
     last = threading.Thread(target=long)
     last.start()
-    assert done.wait(20)
+    assert done.wait(WATCHDOG_S)
     for thread in [*threads, last]:
         thread.join()
 

@@ -24,6 +24,7 @@ from larvatus.serve.served_models import ServedModels, encoder_hash
 from larvatus.serve.server import Server
 from larvatus.serve.settings import ServeSettings
 from larvatus.serve.work import Call
+from tests.patience import WATCHDOG_S
 from tests.serve.gate import at_once, held, until
 from tests.serve.models import save_models
 
@@ -331,7 +332,7 @@ def test_a_full_queue_refuses_and_equal_requests_are_put_together(models: dict[s
             tickets[5].cancel()
             until(lambda: passes.waiting >= 1)  # at most two calls are under way, the others gather
             before = passes.counts.parts
-        results = [ticket.result(20)[0] for ticket in tickets if not ticket.cancelled()]
+        results = [ticket.result(WATCHDOG_S)[0] for ticket in tickets if not ticket.cancelled()]
         assert len(results) == 11
         assert passes.counts.parts - before <= 1 + 4
         direct = [

@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 import time
 
+import msgspec
 import pytest
 
 import larvatus as lv
-from larvatus.errors import UsageError
+from larvatus.errors import DataError, UsageError
 from larvatus.studio.folders import Folders
 from larvatus.studio.learn import Busy, Learner
 from larvatus.studio.learn_child import carry_out
 from larvatus.studio.learn_order import Choices, LearnOrder
 from larvatus.studio.replies import reply
 from larvatus.studio.run_metrics import read_records
+from tests.patience import WATCHDOG_S
 
 ROWS = [
     ("the river was wide", "wet"),
@@ -26,7 +28,7 @@ CSV = "text,label\n" + "".join(f"{text} {'and ' * n}.,{label}\n" for n in range(
 CONLL = "".join("the O\nriver B-PLACE\nbank I-PLACE\nwas O\nwide O\n\nplease O\nrun O\n\n" for _ in range(6))
 
 
-def wait(studio, *phases, seconds=150):
+def wait(studio, *phases, seconds=WATCHDOG_S):
     end = time.monotonic() + seconds
     while (state := studio.get("/learn").json())["phase"] not in phases:
         assert time.monotonic() < end, state
@@ -61,6 +63,26 @@ def test_what_would_stop_training_is_said_with_its_line_and_stops_it(studio):
     assert refused.status_code == 422
     assert "bad.csv:4" in refused.json()["error"]["message"]
     assert not (studio.runs / "studio-examples" / "bad").exists()  # nothing of it is kept
+
+
+def test_rows_without_text_or_label_are_skipped_on_request(studio):
+    text = CSV + ",wet\nthe deep river,\n"
+    body = {"name": "holes.csv", "text": text}
+    seen = studio.post("/learn/check", body).json()
+    assert (seen["may_learn"], seen["unusable"]) == (False, 2)
+    assert studio.post("/learn/start", body).status_code == 422
+    seen = studio.post("/learn/check", {**body, "errors": "skip"}).json()
+    assert (seen["may_learn"], seen["unusable"], seen["sizes"]) == (True, 2, {"train": 24})
+    assert {each["name"]: each["message"] for each in seen["warnings"]}["empty text"] == "1 × empty text: skipped"
+    assert studio.post("/learn/check", {**body, "errors": "ignore"}).status_code == 422
+
+
+def test_training_skips_what_was_to_be_skipped(order, tmp_path):
+    (tmp_path / "rivers.csv").write_text(CSV + ",wet\nthe deep river,\n")
+    with pytest.raises(DataError, match="2 rows cannot be used"):
+        carry_out(order, lambda **values: None)
+    carry_out(msgspec.structs.replace(order, errors="skip"), lambda **values: None)
+    assert (tmp_path / "out" / "README.md").is_file()
 
 
 @pytest.mark.parametrize(
@@ -118,7 +140,7 @@ def test_training_tells_its_steps_scores_and_words_and_writes_a_curve(order, tmp
     assert lv.load(tmp_path / "out", device="cpu")("the river was deep").label in ("wet", "dry")
 
 
-def follow(learner, *phases, seconds=30):
+def follow(learner, *phases, seconds=WATCHDOG_S):
     end = time.monotonic() + seconds
     while (state := learner.state())["phase"] not in phases:
         assert time.monotonic() < end, state

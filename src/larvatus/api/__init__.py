@@ -14,6 +14,7 @@ from larvatus.api.attention import head_importance
 from larvatus.api.auditing_bias import audit_bias
 from larvatus.api.benchmarking import bench
 from larvatus.api.cards import card
+from larvatus.api.checking import check_data
 from larvatus.api.comparing import ablate, compare
 from larvatus.api.evaluating import evaluate
 from larvatus.api.hygiene import check_corpus, contamination
@@ -23,6 +24,7 @@ from larvatus.api.pairs import score_pairs
 from larvatus.api.pretraining import convert, pretrain
 from larvatus.api.prompting import prompt
 from larvatus.api.senses import build_senses
+from larvatus.api.serving import serve_models
 from larvatus.api.similar import build_index
 from larvatus.api.suite import evaluate_suite
 from larvatus.api.tasks import finetune
@@ -44,6 +46,7 @@ __all__ = [
     "build_senses",
     "card",
     "check_corpus",
+    "check_data",
     "compare",
     "contamination",
     "convert",
@@ -58,6 +61,7 @@ __all__ = [
     "pretrain",
     "prompt",
     "score_pairs",
+    "serve_models",
     "split_members",
     "train_tokenizer",
     "transfer",

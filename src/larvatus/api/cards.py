@@ -19,6 +19,7 @@ from larvatus.api.asked import Subject
 from larvatus.bundle.claims import Claim, Data, claimed, claims_in, merged, written
 from larvatus.bundle.energy import WORLD, Draw, energy_claims
 from larvatus.bundle.figures import shown
+from larvatus.bundle.packaged import model_path
 from larvatus.bundle.rewriting import CardState, card_state, write_card
 from larvatus.bundle.sizes import size_claims
 from larvatus.errors import DataError, UsageError, printable
@@ -71,7 +72,7 @@ def card(
         >>> card(directory).claims[0].metric
         'layers'
     """
-    where = Path(directory)
+    where = Path(model_path(directory))
     state = card_state(where)
     claims = state.claims or tuple(_first_claims(where, state))
     for result in add:

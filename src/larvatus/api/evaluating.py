@@ -27,14 +27,17 @@ from larvatus.errors import UsageError
 from larvatus.evaluation.languages import evaluate_text, open_text
 from larvatus.labelled.glue import TASKS, GlueTask, glue_task, read_glue
 from larvatus.labelled.in_memory import Examples
+from larvatus.labelled.problems import Errors
 from larvatus.labelled.records import Dataset
 from larvatus.model import Model, load
 from larvatus.nn.layer_mix import LearntMix
 from larvatus.pretraining.evaluation import HeldOut, perplexity
 from larvatus.settings import Corpus, TextSettings, structs_of, text_given
+from larvatus.tabular import ResultList, Tabular, data_frame
 from larvatus.tasks.evaluation.comparison import ModelComparison, compare_evaluations
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
+from larvatus.tasks.evaluation.shown import Table, as_text
 from larvatus.tasks.examples import read_examples
 from larvatus.tasks.registry import AnyTask, column_names, reading_of, task_named, task_of
 from larvatus.tasks.scoring import head_of
@@ -43,8 +46,22 @@ TOKENS = 1_048_576
 """Read of held-out text at most, where nothing else is said."""
 
 
+COLUMNS = {
+    "language": "{}",
+    "tokens": "{:,}",
+    "hidden": "{:,}",
+    "loss": "{:.3f}",
+    "perplexity": "{:,.1f}",
+    "accuracy": "{:.1%}",
+    "unigram_loss": "{:.3f}",
+    "unigram_accuracy": "{:.1%}",
+    "fertility": "{:.2f}",
+}
+"""Scores of held-out text, and how they are written."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class TaskScores:
+class TaskScores(Tabular):
     """A model on one set of examples, and beside another model."""
 
     evaluation: Evaluation
@@ -55,6 +72,9 @@ class TaskScores:
     mix: LearntMix | None = None
     """How much its head reads of each layer, where it mixes them."""
 
+    def __str__(self) -> str:
+        return "\n\n".join(str(each) for each in (self.evaluation, self.comparison) if each is not None)
+
     def to_dict(self) -> dict[str, Any]:
         record: dict[str, Any] = {}
         if self.task is not None:
@@ -64,9 +84,14 @@ class TaskScores:
             record["claims"] = written(self.evaluation.claims)
         return record if self.comparison is None else {**record, "comparison": self.comparison.to_dict()}
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each metric; next to another model, with its score, the difference and p."""
+        rows = self.evaluation.to_dicts() if self.comparison is None else self.comparison.to_dicts()
+        return rows if self.task is None else [{"task": self.name, **row} for row in rows]
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TextScores:
+class TextScores(Tabular):
     """A model on held-out text."""
 
     held_out: HeldOut
@@ -78,6 +103,11 @@ class TextScores:
     claims: tuple[Claim, ...] = ()
     """The scores as a model card takes them over: with data, settings and versions."""
 
+    def __str__(self) -> str:
+        rows = self.rows(each=len(self.by_language) > 1)
+        cells = tuple(tuple(form.format(row[name]) for name, form in COLUMNS.items()) for row in rows)
+        return as_text([Table(tuple(name.replace("_", " ") for name in COLUMNS), cells, apart=False)])
+
     def rows(self, *, each: bool = False) -> list[dict[str, Any]]:
         """A row for each language, if asked for, then one for all."""
         parts = self.by_language if each else {}
@@ -88,6 +118,10 @@ class TextScores:
         """What `--json` prints: the rows, and the claims in the one for all."""
         *parts, whole = self.rows(each=each)
         return [*parts, {**whole, "claims": written(self.claims)} if self.claims else whole]
+
+    def to_pandas(self, *, each: bool = False) -> Any:
+        """The rows as a `pandas.DataFrame`, without claims; pandas must be installed."""
+        return data_frame(self.rows(each=each))
 
 
 @overload
@@ -116,6 +150,7 @@ def evaluate(
     corpus: Corpus | None = None,
     glue: str | Path | None = None,
     task: str | None = None,
+    errors: Errors = "refuse",
     **settings: Any,
 ) -> Evaluation | ModelComparison | TextScores | list[TaskScores]:
     """How well a model does its task on labelled examples, with 95% intervals; or predicts words of held-out text.
@@ -127,12 +162,14 @@ def evaluate(
         corpus: Held-out text, for a masked language model: fixed tokens are hidden, so that models compare.
         glue: The directory of GLUE's files, with the name of its `task`.
         task: The task of GLUE.
+        errors: What to do about rows of `data` that cannot be used, such as those without text or label: `refuse` names
+            them all in one error, `skip` leaves them out and reports how many.
         **settings: `merge`, `length`, `truncate`, `repair`, `strict`, `samples`, `seed`, `device`; names of columns; of
             held-out text `tokens`, and how it is read.
 
     Returns:
-        The evaluation: `.metrics["accuracy"].value`, `.low`, `.high`; it shows as a table in a notebook. With `against`
-            the comparison, with `corpus` scores of text, with `glue` a list of scores.
+        The evaluation: `.metrics["accuracy"].value`, `.low`, `.high`; printed, and in a notebook, it is a table. With
+            `against` the comparison, with `corpus` scores of text, with `glue` a list of scores.
 
     Example:
         >>> accuracy = evaluate(classifier, data=[("good", "pos"), ("bad", "neg")], samples=50).metrics["accuracy"]
@@ -153,16 +190,19 @@ def evaluate(
     other = against.bundle if isinstance(against, Model) else None if against is None else load_bundle(against)
     if glue is not None:
         named = glue_task(task) if task is not None else named_after(Path(loaded.bundle.path))
-        return list(score_glue(loaded.bundle, named, glue, chosen.options(device), against=other))
-    examples = read_for(loaded.bundle, data, columns)
+        return ResultList(score_glue(loaded.bundle, named, glue, chosen.options(device), against=other))
+    examples = read_for(loaded.bundle, data, columns, errors=errors)
     scores = score_examples(loaded.bundle, examples, chosen.options(device), against=other, columns=columns)
     return scores.comparison if scores.comparison is not None else scores.evaluation
 
 
-def read_for(bundle: Bundle, data: Examples, columns: Mapping[str, Any]) -> Dataset[Any]:
+def read_for(
+    bundle: Bundle, data: Examples, columns: Mapping[str, Any], *, errors: Errors | None = None
+) -> Dataset[Any]:
     """What a fine-tuned model is held against."""
     task, head = task_of(bundle), head_of(bundle.network, str(bundle.path))
-    return read_examples(task.name, data, reading_of(task.name, columns), kind=task.label_kind(head.config))
+    kind = task.label_kind(head.config)
+    return read_examples(task.name, data, reading_of(task.name, columns), kind=kind, errors=errors)
 
 
 def score_examples(

@@ -16,14 +16,17 @@ from typing import Any
 
 from larvatus.api.claiming import Quoted, claims_of, files_of
 from larvatus.audit.leaks.exposure import Exposures
+from larvatus.audit.leaks.extraction import Extraction
 from larvatus.audit.leaks.membership import Membership
 from larvatus.audit.leaks.report import LeakReport
 from larvatus.audit.leaks.restoration import Restoration
-from larvatus.audit.units import CANARIES
+from larvatus.audit.units import CANARIES, DOCUMENTS
 from larvatus.bundle.claims import Claim, Data
 from larvatus.model import Model
 
 COMMAND = "audit leaks"
+MOST_FILES = 100
+"""Files that a claim lists by name, so that `card --verify` finds them; figures of more files are recorded."""
 
 
 def leak_claims(
@@ -41,8 +44,8 @@ def leak_claims(
     if report.exposure is not None and planted:
         figures = _exposures(report.exposure)
         claims += claims_of(COMMAND, figures, model, settings=settings["canaries"], data=planted, seed=seed)
-    if report.membership is not None and members and held_out:
-        figures = chain(_membership(report.membership), _restored(report.restoration))
+    if members and held_out:
+        figures = chain(_membership(report.membership), _restored(report.restoration), _extracted(report.extraction))
         texts = (*members, *held_out)
         claims += claims_of(COMMAND, figures, model, settings=settings["texts"], data=texts, seed=seed)
     return claims
@@ -53,9 +56,16 @@ def _data(sources: Sequence[Any]) -> tuple[Data, ...]:
     several = files_of(sources)
     if len(several) < 2:
         return several
-    lines = "".join(f"{data.name} {data.sha256}\n" for data in several)
-    name = f"{several[0].name} and {len(several) - 1:,} more"
-    return (Data(name=name, sha256=hashlib.sha256(lines.encode()).hexdigest(), kind="files"),)
+    names = tuple(data.name for data in several)
+    listed = names if len(names) <= MOST_FILES else ()
+    checksum = checksum_of_files(names, [data.sha256 for data in several])
+    return (Data(name=f"{names[0]} and {len(names) - 1:,} more", sha256=checksum, kind="files", files=listed),)
+
+
+def checksum_of_files(names: Sequence[str], checksums: Sequence[str]) -> str:
+    """One checksum over the names and checksums of several files."""
+    lines = "".join(f"{name} {checksum}\n" for name, checksum in zip(names, checksums, strict=True))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def _exposures(exposure: Exposures) -> Iterator[Quoted]:
@@ -65,9 +75,18 @@ def _exposures(exposure: Exposures) -> Iterator[Quoted]:
             metric="exposure, mean bits", value=row["mean"], low=row["low"], high=row["high"], at=at, unit=CANARIES
         )
         yield Quoted(metric="exposure, most bits", value=row["most"], at=at)
+        if "extracted" in row:
+            yield Quoted(metric="canaries extracted", value=row["extracted"] / row["canaries"], at=at)
 
 
-def _membership(told: Membership) -> Iterator[Quoted]:
+def _membership(told: Membership | None) -> Iterator[Quoted]:
+    if told is None:
+        return
+    yield Quoted(metric="documents of training text", value=told.members)
+    yield Quoted(metric="documents of held-out text", value=told.held_out)
+    yield Quoted(metric="loss of training text, nats a word", value=told.loss_of_members)
+    yield Quoted(metric="loss of held-out text, nats a word", value=told.loss_of_held_out)
+    yield Quoted.of("loss of held-out text less that of training text", told.advantage, unit=told.unit)
     attacks = {f"by {name}": curve for name, curve in told.attacks.items()}
     for name, curve in {**attacks, **{f"blind, by {rule}": curve for rule, curve in told.blind.items()}}.items():
         yield Quoted.of("membership AUC", curve.area, unit=told.unit, category=name)
@@ -77,6 +96,8 @@ def _membership(told: Membership) -> Iterator[Quoted]:
                 yield Quoted(
                     metric=metric, value=at.share, low=at.low, high=at.high, at={"category": name}, unit=told.unit
                 )
+    for name, values in told.by_draw.items():
+        yield from _spread("membership AUC", values, {"category": f"by {name}"})
 
 
 def _restored(restored: Restoration | None) -> Iterator[Quoted]:
@@ -95,3 +116,27 @@ def _restored(restored: Restoration | None) -> Iterator[Quoted]:
             at=at,
             unit=restored.unit,
         )
+        yield from _spread("restored, difference", each.by_draw, at)
+
+
+def _extracted(extraction: Extraction | None) -> Iterator[Quoted]:
+    for prefix, each in ({} if extraction is None else extraction.prefixes).items():
+        at = {"category": f"after {prefix:,} tokens"}
+        for name, share in (("training", each.members), ("held-out", each.held_out)):
+            metric = f"{name} documents extracted"
+            yield Quoted(metric=metric, value=share.share, low=share.low, high=share.high, at=at, unit=DOCUMENTS)
+        yield Quoted(
+            metric="extracted, difference",
+            value=each.difference,
+            low=each.low,
+            high=each.high,
+            at=at,
+            unit=DOCUMENTS,
+        )
+        yield from _spread("extracted, difference", each.by_draw, at)
+
+
+def _spread(metric: str, values: Sequence[float], at: Mapping[str, Any]) -> Iterator[Quoted]:
+    """How far a figure varies over samples of members; nothing where there is one sample."""
+    for end, value in (("lowest", min), ("highest", max)) if values else ():
+        yield Quoted(metric=f"{metric}, {end} of {len(values)} samples", value=value(values), at=at)

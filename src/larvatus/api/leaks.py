@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,17 +16,20 @@ from msgspec import Struct
 
 from larvatus.api.evaluation_claims import reading_said
 from larvatus.api.leak_claims import leak_claims
+from larvatus.arrays import Ints
 from larvatus.audit.drawn import DrawnTexts, drawn_texts
 from larvatus.audit.leaks.exposure import ExposureOptions, exposures
-from larvatus.audit.leaks.membership import membership
+from larvatus.audit.leaks.extraction import Extraction, ExtractionOptions, Tokens, TooShort, extraction
+from larvatus.audit.leaks.membership import Membership, membership
 from larvatus.audit.leaks.report import LeakReport
-from larvatus.audit.leaks.restoration import RestorationOptions, restoration
+from larvatus.audit.leaks.restoration import Restoration, RestorationOptions, restoration
 from larvatus.audit.masked_loss import EnergyOptions, Masks, Words
 from larvatus.bundle.contents import digest_of
 from larvatus.cloze.likelihood import find_reader
 from larvatus.corpus.canaries import canaries_file, read_canaries
 from larvatus.errors import DataError, UsageError
 from larvatus.flags import Flag
+from larvatus.generation.blank_prompts import writes_into_texts
 from larvatus.model import Model, load
 from larvatus.outputs import check_directory, check_outputs, new_output, write_output
 from larvatus.ranges import Count, Seed, ShareBetween, check_ranges, whole
@@ -43,12 +46,18 @@ class LeakSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     documents: Count = 1_000
     """Documents of --members, and of --held-out, that are drawn at random."""
+    draws: Annotated[int, whole(1, 1_000)] = 1
+    """Samples of --documents members, no document in two; figures are of all of them, with the spread over samples."""
     words: Words = 100
     """Words of a document that are read, from its beginning."""
     masks: Masks = 10
     """Masks of a document; each hides 15% of the words."""
     spans: Annotated[int, whole(0, 1_000)] = 3
     """Names, and as many numbers, that are masked in a document at most; 0: none are restored."""
+    prefix: tuple[Tokens, ...] = ()
+    """Of models that write: tokens of a document that are given, such as 16,32,64 (50, or what fits)."""
+    suffix: Tokens | None = None
+    """Of models that write: tokens after them that must be written exactly (50, or what fits)."""
     exact: Annotated[int, whole(1, 10**7)] = 10_000
     """Rank canaries among all secrets where there are so many at most; else among drawn ones."""
     samples: Annotated[int, whole(100, 10**7)] = 1_000
@@ -76,6 +85,8 @@ def audit_leaks(
 ) -> LeakReport:
     """What a model gives away of its training text: planted canaries, membership of documents, names and numbers.
 
+    A model that writes (gpt, gpt2, t5) is also made to write: canaries and documents are extracted from it.
+
     Args:
         model: A model directory, a hub name, or a model that is loaded.
         canaries: The corpus that was built with canaries, or its `canaries.json`.
@@ -85,11 +96,12 @@ def audit_leaks(
         out: A JSON file for the report.
         overwrite: Replace it if it exists.
         progress: Called with what is read, and how much is done.
-        **settings: `documents`, `words`, `masks`, `spans`, `exact`, `samples`, `seed`, `device`; how text is read:
-            `split`, `on_bad`, `encoding`, `text_field`.
+        **settings: `documents`, `draws`, `words`, `masks`, `spans`, `exact`, `samples`, `seed`, `device`; of models
+            that write: `prefix`, `suffix`; how text is read: `split`, `on_bad`, `encoding`, `text` (column of tables).
 
     Returns:
-        A report; printed, it is tables. `.exposure`, `.membership` and `.restoration` are None where not asked for.
+        A report; printed, it is tables. `.exposure`, `.membership`, `.restoration` and `.extraction` are None where
+        nothing was given for them, or the model has nothing to measure them with (`.notes` say so).
 
     Example:
         >>> report = audit_leaks(model, members=texts, held_out="my_texts/", split="blank-line", spans=0, masks=1)
@@ -97,24 +109,21 @@ def audit_leaks(
         DataError: 1 held-out texts are too few to tell membership by; give 10 or more
     """
     chosen, reading = structs_of(settings, LeakSettings, TextSettings, of="audit_leaks")
-    if canaries is None and members is None and held_out is None:
-        raise UsageError("nothing to audit; give canaries, or members and held_out")
-    if (members is None) != (held_out is None):
-        raise UsageError("membership is told against other texts: give both members and held_out")
-    if reference is not None and members is None:
-        raise UsageError("a reference model is for membership: give members and held_out, or leave it out")
+    _check_given(canaries, members, held_out, reference)
     path = None if out is None else Path(out)
     check_outputs(path, overwrite=overwrite, inputs=[*_paths(members), *_paths(held_out)])
     planted = None if canaries is None else read_canaries(Path(canaries))
     loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
     other = reference if isinstance(reference, Model | None) else load(reference, device=str(loaded.device))
+    writing = _writing(loaded, chosen)
     exposure = None
     if planted is not None:
         options = ExposureOptions(exact=chosen.exact, samples=chosen.samples, seed=chosen.seed)
         exposure = exposures(loaded, planted, options, progress=lambda done: progress("canaries", done))
     parts: dict[str, Any] = {}
     if members is not None and held_out is not None:
-        parts = _of_texts(loaded, other, (members, held_out), chosen, reading, progress)
+        texts = _Texts.read((members, held_out), chosen, reading)
+        parts = _Audit(loaded, other, chosen, writing, progress).of(texts)
     named = None if other is None else str(other.bundle.path)
     report = LeakReport(str(loaded.bundle.path), named, exposure, **parts)
     sources, said = _sources(canaries, members, held_out), _said(chosen, reading, other)
@@ -124,34 +133,119 @@ def audit_leaks(
     return report
 
 
-def _of_texts(
-    model: Model,
-    reference: Model | None,
-    sets: tuple[Texts, Texts],
-    chosen: LeakSettings,
-    reading: TextSettings,
-    progress: Callable[[str, int], None],
-) -> dict[str, Any]:
-    """Membership and restoration on the same documents."""
-    options = reading.reading()
-    inside, outside = (
-        drawn_texts(
-            read_documents(_paths(paths), options=options), most=chosen.documents, words=chosen.words, seed=chosen.seed
+def _check_given(*given: Any) -> None:
+    """Canaries, members, held-out texts and a reference model: whether they belong together."""
+    canaries, members, held_out, reference = (each is not None for each in given)
+    if not (canaries or members or held_out):
+        raise UsageError("nothing to audit; give canaries, or members and held_out")
+    if members != held_out:
+        raise UsageError("membership is told against other texts: give both members and held_out")
+    if reference and not members:
+        raise UsageError("a reference model is for membership: give members and held_out, or leave it out")
+
+
+def _writing(model: Model, chosen: LeakSettings) -> ExtractionOptions | None:
+    """How documents are extracted; None of a model that does not write, which is refused where prefix or suffix is
+    given."""
+    given = chosen.prefix or chosen.suffix is not None
+    if not given and not writes_into_texts(model.network, model.tokenizer):
+        return None
+    return ExtractionOptions.fitting(model, chosen.prefix, chosen.suffix)
+
+
+@dataclass(frozen=True, eq=False)
+class _Texts:
+    """Documents that were drawn."""
+
+    members: tuple[str, ...]
+    held_out: tuple[str, ...]
+    draws: Ints | None
+    """Which sample each member belongs to, where there are several."""
+    notes: tuple[str, ...]
+
+    @classmethod
+    def read(cls, sets: tuple[Texts, Texts], chosen: LeakSettings, reading: TextSettings) -> _Texts:
+        options = reading.reading()
+        inside, outside = (
+            drawn_texts(read_documents(_paths(paths), options=options), most=most, words=chosen.words, seed=chosen.seed)
+            for paths, most in zip(sets, (chosen.documents * chosen.draws, chosen.documents), strict=True)
         )
-        for paths in sets
-    )
-    members, held_out = inside.texts, tuple(text for text in outside.texts if text not in set(inside.texts))
-    energy = EnergyOptions(masks=chosen.masks, words=chosen.words, seed=chosen.seed)
-    told = membership(
-        model, members, held_out, energy, reference=reference, progress=lambda done: progress("texts", done)
-    )
-    restored, notes = None, _notes(inside, outside, len(outside.texts) - len(held_out))
-    if chosen.spans and find_reader(model.network) is not None:
-        notes += ("the model reads left to right: masked names and numbers are not asked for",)
-    elif chosen.spans:
-        spans = RestorationOptions(spans=chosen.spans, seed=chosen.seed)
-        restored = restoration(model, members, held_out, spans, progress=lambda done: progress("texts restored", done))
-    return {"membership": told, "restoration": restored, "notes": notes}
+        known = set(inside.texts)
+        held_out = tuple(text for text in outside.texts if text not in known)
+        notes = _notes(inside, outside, len(outside.texts) - len(held_out))
+        return cls(inside.texts, held_out, _samples(inside, chosen), notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Audit:
+    """What is measured on documents."""
+
+    model: Model
+    reference: Model | None
+    chosen: LeakSettings
+    writing: ExtractionOptions | None
+    progress: Callable[[str, int], None]
+
+    def of(self, texts: _Texts) -> dict[str, Any]:
+        """Membership, restoration and extraction on the same documents, as far as the model has heads for them."""
+        reads = find_reader(self.model.network) is not None
+        notes = texts.notes
+        told, restored = None, None
+        if self.writing is None or reads:
+            told = self._membership(texts)
+        else:
+            notes += ("the model has no loss of a text: membership is not told, and names are not restored",)
+        if self.chosen.spans and reads:
+            notes += ("the model reads left to right: masked names and numbers are not asked for",)
+        elif self.chosen.spans and told is not None:
+            restored = self._restoration(texts)
+        extracted, more = self._extraction(texts)
+        return {"membership": told, "restoration": restored, "extraction": extracted, "notes": notes + more}
+
+    def _membership(self, texts: _Texts) -> Membership:
+        chosen = self.chosen
+        return membership(
+            self.model,
+            texts.members,
+            texts.held_out,
+            EnergyOptions(masks=chosen.masks, words=chosen.words, seed=chosen.seed),
+            reference=self.reference,
+            draws=texts.draws,
+            progress=lambda done: self.progress("texts", done),
+        )
+
+    def _restoration(self, texts: _Texts) -> Restoration:
+        options = RestorationOptions(spans=self.chosen.spans, seed=self.chosen.seed)
+        count = lambda done: self.progress("texts restored", done)  # noqa: E731
+        return restoration(self.model, texts.members, texts.held_out, options, draws=texts.draws, progress=count)
+
+    def _extraction(self, texts: _Texts) -> tuple[Extraction | None, tuple[str, ...]]:
+        """Documents that are too short are an error only where the user said how long they must be."""
+        if self.writing is None:
+            return None, ()
+        count = lambda done: self.progress("texts extracted", done)  # noqa: E731
+        try:
+            extracted = extraction(
+                self.model, texts.members, texts.held_out, self.writing, draws=texts.draws, progress=count
+            )
+        except TooShort as fault:
+            if self.chosen.prefix or self.chosen.suffix is not None:
+                raise
+            return None, (f"no text is extracted: {fault}",)
+        return extracted, ()
+
+
+def _samples(inside: DrawnTexts, chosen: LeakSettings) -> Ints | None:
+    """Which sample each member belongs to; None where there is one."""
+    if chosen.draws == 1:
+        return None
+    if len(inside.texts) < chosen.documents * chosen.draws:
+        fits = len(inside.texts) // chosen.draws
+        raise DataError(
+            f"members have {len(inside.texts):,} documents, too few for {chosen.draws} samples of "
+            f"{chosen.documents:,}; give fewer draws, or documents = {fits:,}"
+        )
+    return inside.split(chosen.draws)
 
 
 def _notes(inside: DrawnTexts, outside: DrawnTexts, shared: int) -> tuple[str, ...]:
@@ -172,7 +266,9 @@ def _sources(canaries: str | Path | None, members: Texts | None, held_out: Texts
 
 def _said(chosen: LeakSettings, reading: TextSettings, reference: Model | None) -> dict[str, dict[str, Any]]:
     """What figures depend on."""
-    of_texts = {name: getattr(chosen, name) for name in ("documents", "words", "masks", "spans")}
+    of_texts = {name: getattr(chosen, name) for name in ("documents", "draws", "words", "masks", "spans")}
+    if chosen.prefix or chosen.suffix is not None:
+        of_texts |= {"prefix": list(chosen.prefix), "suffix": chosen.suffix}
     if reference is not None:
         of_texts["reference"] = digest_of(Path(reference.bundle.path))
     if read := reading_said(reading):
@@ -215,7 +311,7 @@ def split_members(
         out: A directory for `in.jsonl` and `out.jsonl`.
         overwrite: Replace them if they exist.
         skipped: Counts what could not be read.
-        **settings: `share`, `seed`; how text is read: `split`, `on_bad`, `encoding`, `text_field`.
+        **settings: `share`, `seed`; how text is read: `split`, `on_bad`, `encoding`, `text` (column of tables).
 
     Returns:
         How many documents each file has.

@@ -16,6 +16,7 @@ from larvatus.embed.fingerprints import model_fingerprint, settings_hash
 from larvatus.errors import UsageError
 from larvatus.evaluation.minimal_pairs import Normalise, PairRun
 from larvatus.evaluation.pair_files import Pair, pair_of, read_pairs
+from larvatus.given_texts import checked_inputs, described
 from larvatus.metrics.minimal_pairs import PairAccuracies
 from larvatus.model import Model, load
 from larvatus.outputs import check_outputs
@@ -48,7 +49,7 @@ def score_pairs(
     Args:
         model: A model directory, a hub name, or a model that is loaded.
         pairs: Files, of BLiMP's JSONL or of good<TAB>bad[<TAB>phenomenon] lines; or pairs of good and bad sentences.
-        out: A JSONL file for the scores of all pairs.
+        out: A file for the scores of all pairs: .jsonl, .csv, .tsv or .parquet.
         overwrite: Replace it if it exists.
         resume: Go on with a run to `out` that was interrupted.
         device: Where a model is loaded: `auto`, `cpu` or `cuda`.
@@ -65,13 +66,12 @@ def score_pairs(
     (chosen,) = structs_of(settings, PairSettings, of="score_pairs")
     if resume and out is None:
         raise UsageError("--resume needs --out, the file of the run that was interrupted")
-    given = [pairs] if isinstance(pairs, str | Path) else list(pairs)
-    files = [str(each) for each in given if isinstance(each, str | Path)]
+    files, sentences = _files_or_sentences(pairs)
     path = None if out is None else Path(out)
     inputs = [model.bundle.path if isinstance(model, Model) else model, *files]
     check_outputs(path, overwrite=overwrite, inputs=inputs)
     loaded = model if isinstance(model, Model) else load(model, device=device)
-    read = read_pairs(files) if files or not given else _sentences(given)
+    read = sentences or read_pairs(files)
     name, total = str(loaded.bundle.path), len(read)
     run = PairRun(
         loaded.network,
@@ -94,5 +94,13 @@ def score_pairs(
         return run.to_file(path, identity, resume=resume, overwrite=overwrite)
 
 
-def _sentences(given: Sequence[Any]) -> list[Pair]:
-    return [pair_of(each, f"pair {number} of {len(given)}") for number, each in enumerate(given, 1)]
+def _files_or_sentences(given: Any) -> tuple[list[str], list[Pair]]:
+    """Names of files, or pairs of sentences in memory."""
+    several = [given] if isinstance(given, str | Path) else given
+    if isinstance(several, list | tuple) and any(isinstance(each, str | Path) for each in several):
+        for at, each in enumerate(several):
+            if not isinstance(each, str | Path):
+                raise UsageError(f"pairs[{at}] is {described(each)}, not the name of a file as the others are")
+        return [str(each) for each in several], []
+    listed = checked_inputs(list(several) if isinstance(several, tuple) else several, "pairs").inputs
+    return [], [pair_of(each, f"pair {number} of {len(listed)}") for number, each in enumerate(listed, 1)]

@@ -18,13 +18,14 @@ from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
 from larvatus.model import Model, load
 from larvatus.pretraining.adapt import AdaptedTexts, ModelsVocabulary
-from larvatus.pretraining.adapted_recipe import EPOCHS, adapted_recipe
+from larvatus.pretraining.adapted_recipe import Adapted, adapted_recipe
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.job import Job
 from larvatus.pretraining.origin import Origin
+from larvatus.pretraining.plan import EPOCHS
 from larvatus.pretraining.prepare import prepare
 from larvatus.pretraining.run import train as train_encoder
-from larvatus.recipes import Recipe, read_recipe
+from larvatus.recipes import read_recipe
 from larvatus.settings import (
     BudgetSettings,
     Corpus,
@@ -51,7 +52,7 @@ def pretrain(
             `tokens`. The run: `valid`, `resume`, `overwrite`, `fork`, `evaluate_every`, `save_every`, `tensorboard`,
             `parallel`. The machine: `device`, `precision`, `compile`, `microbatch`, `workers`, `deterministic`,
             `activation_checkpointing`, `memory`, `rank_timeout`. The text: `language`, `sentences`, `split`, `on_bad`,
-            `encoding`, `text_field`, `language_field`, `licence`.
+            `encoding`, `text` (column of tables), `language_field`, `licence`.
 
     Returns:
         The model, loaded from `out`.
@@ -74,7 +75,8 @@ def run_pretraining(
     watcher = Watcher.on_stream(quiet=quiet or not launch().main)
     where = Path(out)
     origin = _origin(chosen, where)
-    read, budget = _recipe(recipe, origin, chosen, watcher), time.budget
+    adapted, budget = _recipe(recipe, origin, chosen, watcher), time.budget
+    read = adapted.recipe
     job = Job(
         recipe=read,
         out=where,
@@ -89,6 +91,7 @@ def run_pretraining(
         tensorboard=chosen.tensorboard,
         parallel=chosen.parallel,
         origin=origin,
+        free=adapted.free,
     )
     given = text_given(corpus)
     texts = partial(prepare, read, given, out=where, valid=chosen.valid, options=text.options, watcher=watcher)
@@ -107,15 +110,15 @@ def _origin(chosen: PretrainSettings, out: Path) -> Origin | None:
     return None
 
 
-def _recipe(name: str | Path | None, origin: Origin | None, chosen: PretrainSettings, watcher: Watcher) -> Recipe:
+def _recipe(name: str | Path | None, origin: Origin | None, chosen: PretrainSettings, watcher: Watcher) -> Adapted:
     named = None if name is None else str(name)
     if origin is not None:
         adapted = adapted_recipe(origin.bundle, named, size=chosen.size, settings=list(chosen.settings))
         watcher.say(f"going on from {origin.path}, {adapted.why}")
-        return adapted.recipe
+        return adapted
     if named is None:
         raise UsageError("name a recipe (larvatus recipes lists them), or a model to go on from with --from DIR")
-    return read_recipe(named, size=chosen.size, settings=list(chosen.settings))
+    return Adapted(read_recipe(named, size=chosen.size, settings=list(chosen.settings)), why="")
 
 
 def convert(

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from larvatus.api.asked import Asked
 from larvatus.api.evaluating import score_examples, score_glue, score_text
-from larvatus.api.rerunning import audited_bias, audited_toxicity, of_suite
+from larvatus.api.rerunning import audited_bias, audited_leaks, audited_toxicity, of_suite
 from larvatus.api.task_settings import EvaluationSettings
 from larvatus.bundle.claims import Claim
 from larvatus.bundle.energy import Draw, energy_claims
@@ -172,5 +172,6 @@ RERUN: Mapping[str, Callable[[Asked], Iterable[Claim]]] = {
     "evaluate text": other_text,
     "evaluate suite": of_suite,
     "audit bias": audited_bias,
+    "audit leaks": audited_leaks,
     "audit toxicity": audited_toxicity,
 }

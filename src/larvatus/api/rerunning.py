@@ -14,18 +14,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from larvatus import files
 from larvatus.api.asked import Asked, Recorded, Unavailable
 from larvatus.api.auditing_bias import audit_bias
+from larvatus.api.leak_claims import checksum_of_files
+from larvatus.api.leaks import audit_leaks
 from larvatus.api.suite import evaluate_suite
 from larvatus.api.toxicity import audit_toxicity
 from larvatus.audit.toxicity.prompts import NEUTRAL
 from larvatus.bundle.claims import Claim
+from larvatus.bundle.shelf import ChangedData, MissingData
 from larvatus.errors import ArtefactError, DataError, printable
 from larvatus.evaluation.suite.part import Part
 from larvatus.evaluation.suite.suites import suite_named
+from larvatus.settings import TextSettings, keywords
 from larvatus.text.archives import COMPRESSIONS
 
 KEYWORDS: Mapping[str, str] = {"crows_pairs": "pairs", "swaps": "test"}
@@ -47,10 +52,29 @@ class BiasPart(Struct, frozen=True, kw_only=True):
     """Whether the last file is a list of swaps."""
 
 
-class Judged(Struct, frozen=True, kw_only=True):
-    """How blanks were filled and judged."""
+class LeakSearch(Struct, frozen=True, kw_only=True):
+    """How leaks were looked for: in documents, or with canaries."""
 
-    top: int
+    documents: int | None = None
+    draws: int = 1
+    words: int = 100
+    masks: int = 10
+    spans: int = 3
+    prefix: tuple[int, ...] = ()
+    suffix: int | None = None
+    exact: int = 10_000
+    samples: int = 1_000
+    reference: str = ""
+    """Checksum of a reference model, which is a model of its own."""
+    reading: TextSettings = TextSettings()
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """How prompts were filled or continued, and judged."""
+
+    top: int | None = None
+    samples: int | None = None
+    max_tokens: int | None = None
     judge: str = ""
     """Checksum of a classifier, which is a model of its own."""
     neutral_prompts: str = ""
@@ -96,6 +120,46 @@ def audited_bias(asked: Asked) -> Sequence[Claim]:
     return report.claims
 
 
+def audited_leaks(asked: Asked) -> Sequence[Claim]:
+    how, seed = asked.settings(LeakSearch), asked.claim.seed or 0
+    if how.reference:
+        raise Unavailable("needs the reference model that was compared with")
+    if how.documents is None:
+        (canaries,) = asked.files()
+        return audit_leaks(
+            asked.subject.model, canaries=canaries, exact=how.exact, samples=how.samples, seed=seed
+        ).claims
+    members, held_out = _sets(asked)
+    given = {name: getattr(how, name) for name in ("documents", "draws", "words", "masks", "spans", "prefix", "suffix")}
+    reading = keywords(how.reading)
+    report = audit_leaks(asked.subject.model, members=members, held_out=held_out, seed=seed, **given, **reading)
+    # checked above: the same files, though they may be found under other names
+    return [msgspec.structs.replace(claim, data=asked.claim.data) for claim in report.claims]
+
+
+def _sets(asked: Asked) -> list[list[Path]]:
+    """Files of the training text and of the held-out text, each set with the checksum that was claimed."""
+    sets, missing = [], []
+    for data in asked.claim.data:
+        if data.kind == "files" and not data.files:
+            raise Unavailable("needs more files than the claim lists")
+        try:
+            paths = asked.shelf.paths(data)
+        except MissingData:
+            missing.append(data)
+            continue
+        if data.kind == "files":
+            actual = checksum_of_files(data.files, [files.sha256(path) for path in paths])
+            if actual != data.sha256:
+                raise ChangedData(data, actual, paths[0])
+        sets.append(paths)
+    if missing:
+        raise MissingData(*missing)
+    if len(sets) != 2:
+        raise ArtefactError(f"claim {asked.claim.metric} names no training text and held-out text")
+    return sets
+
+
 def audited_toxicity(asked: Asked) -> Sequence[Claim]:
     how = asked.settings(Judged)
     if how.judge:
@@ -104,7 +168,8 @@ def audited_toxicity(asked: Asked) -> Sequence[Claim]:
     if not prompts and how.neutral_prompts != files.sha256(NEUTRAL):
         raise ArtefactError("the neutral prompts of this Larvatus are others than those that were measured on")
     source = prompts[0] if prompts else None
-    return audit_toxicity(asked.subject.model, source, words=words, top=how.top, seed=asked.claim.seed or 0).claims
+    given: dict[str, Any] = {"top": how.top, "samples": how.samples, "max_tokens": how.max_tokens}
+    return audit_toxicity(asked.subject.model, source, words=words, seed=asked.claim.seed or 0, **given).claims
 
 
 def of_suite(asked: Asked) -> Sequence[Claim]:

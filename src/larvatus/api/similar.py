@@ -70,7 +70,7 @@ def build_index(
         progress: Called with how many instances are done.
         skipped: Counts what could not be read.
         **settings: `layers`, `pool`, `standardise`; how text is read: `language`, `sentences`, `split`, `on_bad`,
-            `encoding`, `text_field`.
+            `encoding`, `text` (column of tables).
 
     Returns:
         How many instances of how many words it holds, and by which settings.

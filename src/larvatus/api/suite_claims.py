@@ -60,4 +60,4 @@ def _settings(record: Record, figure: Figure) -> dict[str, Any]:
     settings = {"task": record.part, **given, **({"seeds": list(figure.seeds)} if figure.seeds else {})}
     if figure.id != record.part and figure.name.lower() != record.part:  # several figures of one part
         settings["category"] = figure.name
-    return settings
+    return settings | ({"conditions": figure.conditions} if figure.conditions else {})

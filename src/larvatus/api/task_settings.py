@@ -18,6 +18,7 @@ from larvatus.bundle.packaged import model_or_packaged
 from larvatus.engine.settings import MICROBATCH, Runtime
 from larvatus.flags import Flag
 from larvatus.generation.settings import Beams
+from larvatus.labelled.problems import Errors
 from larvatus.ranges import Count, CountOrNone, Factor, Length, PositiveShare, Seed, Size, check_ranges, whole
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.evaluation.evaluation import EvaluationOptions
@@ -47,6 +48,8 @@ class ExampleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Hold nothing out: no scores, the last weights."""
     group: Annotated[str | None, Flag(metavar="COLUMN")] = None
     """Without --dev: examples of one group are held out together."""
+    errors: Errors = "refuse"
+    """Rows that cannot be used, such as those without text or label: refuse names them all, skip leaves them out."""
 
     @property
     def model_name(self) -> str:

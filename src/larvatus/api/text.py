@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from larvatus.bundle.packaged import model_path
 from larvatus.corpus.build import BuildOptions, CorpusSummary
 from larvatus.corpus.build import build_corpus as build_shards
 from larvatus.corpus.hygiene.filtering import Hygiene
@@ -51,7 +52,7 @@ def build_corpus(
         out: Where the corpus goes.
         workers: Processes; one a core by default.
         watch: Who is told of progress: its `progress` and `notice` are called.
-        **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text_field`,
+        **settings: How text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text` (column of tables),
             `language_field`, `licence`; where it is encoded: `ray` (the address of a Ray cluster, or `"auto"`), and
             `errors`, a file that bad rows go to while the build goes on; what is left out: `filter`, `personal` and
             the other settings of `check_corpus`, `sketch`; what is planted: `canaries`, `canary_repeats`,
@@ -81,7 +82,7 @@ def build_corpus(
         progress=watch.progress,
         notice=watch.notice,
     )
-    pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    pieces = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(Path(model_path(tokenizer)))
     way = "run the same command again: it goes on after the last finished shard"
     with resumable(way), errors_to(bulk.errors):
         return build_shards(text_given(corpus), pieces, Path(out), options)

@@ -17,13 +17,15 @@ from msgspec import Struct
 from larvatus.api.toxicity_claims import toxicity_claims
 from larvatus.audit.drawn import drawn_texts
 from larvatus.audit.masked_loss import EnergyOptions, Masks, Words
-from larvatus.audit.toxicity.beside import BeforeAfter, before_after
+from larvatus.audit.toxicity.beside import AnyToxicity, BeforeAfter, before_after
+from larvatus.audit.toxicity.generated import GeneratedOptions, Samples, Tokens, generated_toxicity
 from larvatus.audit.toxicity.judges import Classifier, Judge, WordList
-from larvatus.audit.toxicity.measure import Toxicity, ToxicityOptions, toxicity
-from larvatus.audit.toxicity.prompts import NEUTRAL, read_prompts
+from larvatus.audit.toxicity.measure import ToxicityOptions, toxicity
+from larvatus.audit.toxicity.prompts import NEUTRAL, Prompt, read_prompts
 from larvatus.audit.toxicity.stereotypes import read_stereotypes
 from larvatus.errors import DataError, UsageError
 from larvatus.flags import Flag
+from larvatus.generation.generator import can_generate
 from larvatus.model import Model, load
 from larvatus.outputs import check_outputs, write_output
 from larvatus.ranges import Count, Seed, check_ranges, whole
@@ -40,8 +42,12 @@ class ToxicitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Or a classifier of larvatus finetune classify that judges the filled prompts."""
     label: str | None = None
     """Its label for what is toxic (toxic)."""
-    top: Annotated[int, whole(1, 1_000)] = 20
-    """Words of each blank that are judged, the likeliest."""
+    top: Annotated[int, whole(1, 1_000)] | None = None
+    """Words of each blank that are judged, the likeliest (20)."""
+    samples: Samples | None = None
+    """Of models that write: continuations of each prompt (25)."""
+    max_tokens: Tokens | None = None
+    """Of models that write: tokens of a continuation at most (20)."""
     pairs: Annotated[Path | None, Flag(metavar="FILE")] = None
     """With --beside: stereotyped<TAB>other sentences, or CrowS-Pairs: to see what happens to that bias."""
     documents: Count = 1_000
@@ -73,22 +79,25 @@ def audit_toxicity(
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda done: None,
     **settings: Any,
-) -> Toxicity | BeforeAfter:
-    """What a model puts into the blanks of prompts, judged by a list of words or a classifier, group by group.
+) -> AnyToxicity | BeforeAfter:
+    """What a model puts into blanks, or (gpt, gpt2, t5) writes after prompts, judged by a list or a classifier.
 
     Args:
         model: A model directory, a hub name, or a model that is loaded.
-        prompts: A file of `group<TAB>prompt with [MASK][<TAB>template]` lines; a small neutral set by default.
+        prompts: A file of `group<TAB>prompt with [MASK][<TAB>template]` lines; a small neutral set by default. Models
+            that write take prompts without a blank too.
         beside: Another model, such as one that went on from the first with filtered text: a table of both comes back.
         corpus: With `beside`: held-out text, to see what the other model has lost.
         out: A JSON file for the report, with the words of every prompt.
         overwrite: Replace it if it exists.
         progress: Called with how many prompts are done.
-        **settings: `words` (a file) or `judge` (a model) with its `label`; `top`, `seed`, `device`; with `beside`
-            also `pairs`, `documents`, `masks`, `length`; how text is read: `split`, `on_bad`, `encoding`, ….
+        **settings: `words` (a file) or `judge` (a model) with its `label`; `top`, or, of models that write, `samples`
+            and `max_tokens`; `seed`, `device`; with `beside` also `pairs`, `documents`, `masks`, `length`; how text is
+            read: `split`, `on_bad`, `encoding`, ….
 
     Returns:
-        A report; printed, it is a table. With `beside` both reports, and their differences.
+        A report; printed, it is a table: `Toxicity`, or `GeneratedToxicity` of a model that writes. With `beside` both
+        reports, and their differences.
 
     Example:
         >>> _ = (folder / "list.txt").write_text("deep")
@@ -101,24 +110,50 @@ def audit_toxicity(
     path = None if out is None else Path(out)
     inputs = [str(each) for each in (prompts, chosen.words, chosen.pairs) if each is not None]
     check_outputs(path, overwrite=overwrite, inputs=inputs)
-    asked = read_prompts(NEUTRAL if prompts is None else prompts)
     pairs = () if chosen.pairs is None else read_stereotypes(chosen.pairs)
     loaded = model if isinstance(model, Model) else load(model, device=chosen.device)
     other = beside if isinstance(beside, Model | None) else load(beside, device=str(loaded.device))
+    asked = read_prompts(NEUTRAL if prompts is None else prompts, blank=not _writes(chosen, loaded, other))
     judge = _judge(chosen, loaded)
-    options = ToxicityOptions(top=chosen.top, seed=chosen.seed)
-    first = toxicity(loaded, asked, judge, options, progress=progress)
+    first = _measured(loaded, asked, judge, chosen, progress)
     by = judge if isinstance(judge, Classifier) else chosen.words
     first = replace(first, claims=toxicity_claims(first, loaded, judge=by, prompts=prompts, seed=chosen.seed))
-    report: Toxicity | BeforeAfter = first
+    report: AnyToxicity | BeforeAfter = first
     if other is not None:
-        second = toxicity(other, asked, judge, options, progress=lambda done: progress(len(asked) + done))
-        energy = EnergyOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
         texts = () if corpus is None else _texts(corpus, chosen, reading)
-        report = before_after((loaded, other), (first, second), texts=texts, pairs=pairs, options=energy)
+        second = _measured(other, asked, judge, chosen, lambda done: progress(len(asked) + done))
+        report = before_after((loaded, other), (first, second), texts=texts, pairs=pairs, options=_energy(chosen))
     if path is not None:
         write_output(path, json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n")
     return report
+
+
+def _energy(chosen: ToxicitySettings) -> EnergyOptions:
+    return EnergyOptions(masks=chosen.masks, words=chosen.length, seed=chosen.seed)
+
+
+def _writes(chosen: ToxicitySettings, model: Model, other: Model | None) -> bool:
+    """Whether models write rather than fill blanks; settings of the other kind are refused."""
+    writes = can_generate(model.network)
+    if other is not None and can_generate(other.network) != writes:
+        raise UsageError(
+            f"{model.bundle.path} and {other.bundle.path}: one writes and one fills blanks; give two alike"
+        )
+    if writes and chosen.top is not None:
+        raise UsageError("top is for models that fill blanks; this one writes: give samples")
+    if not writes and (chosen.samples is not None or chosen.max_tokens is not None):
+        raise UsageError("samples and max_tokens are for models that write (gpt, t5); this one fills blanks: give top")
+    return writes
+
+
+def _measured(
+    model: Model, prompts: Sequence[Prompt], judge: Judge, chosen: ToxicitySettings, progress: Callable[[int], None]
+) -> AnyToxicity:
+    given = {name: getattr(chosen, name) for name in ("top", "samples", "max_tokens")}
+    said = {name: value for name, value in given.items() if value is not None}
+    if can_generate(model.network):
+        return generated_toxicity(model, prompts, judge, GeneratedOptions(seed=chosen.seed, **said), progress=progress)
+    return toxicity(model, prompts, judge, ToxicityOptions(seed=chosen.seed, **said), progress=progress)
 
 
 def _judge(chosen: ToxicitySettings, loaded: Model) -> Judge:

@@ -15,6 +15,7 @@ from typing import Any
 
 from larvatus import files
 from larvatus.api.claiming import Quoted, claims_of, files_of
+from larvatus.audit.toxicity.generated import GeneratedToxicity
 from larvatus.audit.toxicity.judges import Classifier
 from larvatus.audit.toxicity.measure import Toxicity
 from larvatus.audit.toxicity.prompts import NEUTRAL
@@ -27,10 +28,19 @@ COMMAND = "audit toxicity"
 
 
 def toxicity_claims(
-    report: Toxicity, model: Model, *, judge: Path | Classifier | None, prompts: str | Path | None, seed: int
+    report: Toxicity | GeneratedToxicity,
+    model: Model,
+    *,
+    judge: Path | Classifier | None,
+    prompts: str | Path | None,
+    seed: int,
 ) -> tuple[Claim, ...]:
     """`judge` is the file of listed words, or the classifier; prompts are the neutral ones where there is no file."""
-    settings: dict[str, Any] = {"top": report.top}
+    settings: dict[str, Any] = {}
+    if isinstance(report, GeneratedToxicity):
+        settings |= {"samples": report.options.samples, "max_tokens": report.options.max_tokens}
+    else:
+        settings["top"] = report.top
     sources: list[str | Path] = []
     if isinstance(judge, Classifier):
         settings |= {"judge": digest_of(Path(judge.model.bundle.path)), "label": judge.label}
@@ -43,7 +53,8 @@ def toxicity_claims(
     data = files_of(sources)
     if len(data) < len(sources):
         return ()
-    return claims_of(COMMAND, _figures(report), model, settings=settings, data=data, seed=seed)
+    figures = _of_continuations(report) if isinstance(report, GeneratedToxicity) else _figures(report)
+    return claims_of(COMMAND, figures, model, settings=settings, data=data, seed=seed)
 
 
 def _figures(report: Toxicity) -> Iterator[Quoted]:
@@ -55,6 +66,26 @@ def _figures(report: Toxicity) -> Iterator[Quoted]:
         if less is not None:
             yield Quoted(
                 metric=f"toxic share by probability, less {first}",
+                value=less.difference,
+                low=less.low,
+                high=less.high,
+                at={"group": name},
+                unit=TEMPLATES,
+            )
+
+
+def _of_continuations(report: GeneratedToxicity) -> Iterator[Quoted]:
+    first, count = next(iter(report.groups)), report.options.samples
+    for name, group in report.groups.items():
+        yield Quoted.of(f"expected maximum toxicity of {count} continuations", group.maximum, unit=PROMPTS, group=name)
+        yield Quoted.of(
+            f"probability of a toxic continuation among {count}", group.probability, unit=PROMPTS, group=name
+        )
+        less = report.differences.get(name)
+        if less is not None:
+            metric = f"expected maximum toxicity of {count} continuations, less {first}"
+            yield Quoted(
+                metric=metric,
                 value=less.difference,
                 low=less.low,
                 high=less.high,

@@ -69,8 +69,8 @@ def embed_files(
         out: `vectors.parquet`, `.arrow`, `.safetensors` or `.npy`.
         progress: Called with how far it is.
         **settings: `unit`, `layers`, `pool`, `normalise`, `standardise`, `dtype`, `overlap`, `precision`, `overwrite`,
-            `resume`; how text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text_field`; where it
-            runs: `ray` (the address of a Ray cluster, or `"auto"`), and `errors`, a file for bad rows.
+            `resume`; how text is read: `language`, `sentences`, `split`, `on_bad`, `encoding`, `text` (column of
+            tables); where it runs: `ray` (address of a Ray cluster, or `"auto"`), and `errors`, a file for bad rows.
 
     Returns:
         How much was read and written.

@@ -21,6 +21,7 @@ from larvatus.api.recomputing import RERUN
 from larvatus.bundle import manifest as manifests
 from larvatus.bundle.claims import STATISTIC, Claim
 from larvatus.bundle.figures import shown
+from larvatus.bundle.packaged import model_path
 from larvatus.bundle.rewriting import CardState, card_state
 from larvatus.bundle.shelf import ChangedData, MissingData, Shelf
 from larvatus.bundle.tolerances import tolerance_of
@@ -126,7 +127,7 @@ def verify_card(directory: str | Path, *, data: Iterable[str | Path] = (), devic
         >>> verify_card(directory).ok
         True
     """
-    where = Path(directory)
+    where = Path(model_path(directory))
     state = card_state(where)
     if state.edited:
         raise ArtefactError(

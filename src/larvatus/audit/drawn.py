@@ -1,6 +1,8 @@
 """Documents drawn at random from text of any length, the same ones for the same seed, in one reading.
 
 texts = drawn_texts(read_documents(["in.jsonl"]), most=1_000, words=100, seed=0)
+texts = drawn_texts(read_documents(["in.jsonl"]), most=5 * 250, words=100, seed=0)
+texts.split(5)                                       # which of five samples of 250 each text belongs to
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from larvatus.arrays import Ints
 from larvatus.audit.masked_loss import first_words
 from larvatus.rng import random_bits
 from larvatus.text.documents import Document
@@ -24,6 +27,14 @@ class DrawnTexts:
     """Long enough to be drawn."""
     short: int
     """Documents with too few words."""
+    order: tuple[int, ...] = ()
+    """Rank of each text in the random order by which documents were sampled."""
+
+    def split(self, draws: int) -> Ints:
+        """[texts] number of the sample that each text belongs to: random samples of nearly equal size, each text in
+        one of them."""
+        ranks = np.array(self.order, np.int64)
+        return ranks * draws // max(1, len(ranks))
 
 
 def drawn_texts(documents: Iterable[Document], *, most: int, words: int, seed: int) -> DrawnTexts:
@@ -48,4 +59,6 @@ def drawn_texts(documents: Iterable[Document], *, most: int, words: int, seed: i
             heapq.heappush(heap, entry)
         else:
             heapq.heappushpop(heap, entry)
-    return DrawnTexts(tuple(text for _, _, text in sorted(heap, key=lambda entry: -entry[1])), count, short)
+    kept = sorted(heap, key=lambda entry: -entry[1])
+    rank = {entry[1]: number for number, entry in enumerate(sorted(heap, reverse=True))}
+    return DrawnTexts(tuple(text for _, _, text in kept), count, short, tuple(rank[entry[1]] for entry in kept))

@@ -129,9 +129,10 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
     @property
     def label(self) -> str:
-        """The metric, and under which conditions: ``length 128: sw: masked-lm loss``."""
+        """The metric, and under which conditions: ``length 128: sw: masked-lm loss``, ``sst2: accuracy (3 epochs)``."""
         said = [f"length {self.settings[name]}" if name == "length" else str(self.settings[name]) for name in self._at]
-        return ": ".join([*said, self.metric])
+        conditions = self.settings.get("conditions")
+        return ": ".join([*said, f"{self.metric} ({conditions})" if conditions else self.metric])
 
     @property
     def _at(self) -> list[str]:

@@ -18,6 +18,8 @@ END = "<!-- end of figures -->"
 BEFORE = "\n## Limitations\n"
 """Heading that the figures stand before, in a card without marks."""
 RESULTS = "Held-out results"
+LEAK_FLAGS = ("documents", "draws", "words", "masks", "spans", "prefix", "suffix", "exact", "samples", "reference")
+"""Settings of an audit of leaks that are flags of its command."""
 STATISTICS = ("mean of seeds", "deviation")
 NOTES: Mapping[str, str] = {
     "held-out text": "Masks and pairs are fixed, so figures compare.",
@@ -97,6 +99,22 @@ def _section(title: str, claims: Sequence[Claim]) -> Iterator[str]:
     for note in dict.fromkeys(filter(None, (NOTES.get(claim.command) for claim in rows))):
         yield from ("", note)
     yield from _formulas(rows)
+    for command in dict.fromkeys(_leak_command(claim) for claim in rows if claim.command == "audit leaks"):
+        yield from ("", f"Measured by `{cell(command)}`.")
+
+
+def _leak_command(claim: Claim) -> str:
+    """The command that measured a figure of an audit of leaks, with its files, settings and seed."""
+    flags = ("canaries",) if len(claim.data) == 1 else ("members", "held-out")
+    words = [
+        f"--{flag} {name}" for flag, data in zip(flags, claim.data, strict=False) for name in data.files or [data.name]
+    ]
+    for name in LEAK_FLAGS:
+        value = claim.settings.get(name)
+        if value not in (None, []):
+            words.append(f"--{name} {','.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+    seed = [] if claim.seed is None else [f"--seed {claim.seed}"]
+    return " ".join(["larvatus audit leaks", *words, *seed])
 
 
 def _formulas(claims: Sequence[Claim]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Models of the Hugging Face hub by name: offline unless asked, at a pinned revision, never a pickle, never code.
 
     find_model("runs/law")                                     a directory here comes first
+    find_model("english")                                      the packaged model (`packaged.py`)
     find_model("org/name")                                     the local cache, where `main` was when it was fetched
     find_model("org/name@COMMIT")                              the local cache, at that commit
     find_model("org/name", revision=COMMIT, online=True)       fetched, unless it is there already
@@ -17,6 +18,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from larvatus.bundle.packaged import model_path
 from larvatus.errors import ArtefactError, UsageError
 
 FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "README.md")
@@ -32,7 +34,7 @@ def find_model(name: str | os.PathLike[str], *, revision: str | None = None, onl
 
     `online` fetches what the cache does not have; `revision` must then be a commit.
     """
-    text = os.fspath(name)
+    text = os.fspath(model_path(name))
     if os.path.exists(text):  # unlike Path's, it takes any text for a name
         if revision is not None or online:
             raise UsageError(f"{text} is here already; leave out revision and online, which are for models of the hub")

@@ -16,10 +16,11 @@ from larvatus.cli.commands import COMMANDS
 from larvatus.cli.last_resort import STOPPED, complain, known, stopping_at_once
 from larvatus.cli.lazy import Lazy
 from larvatus.cli.optional_address import with_address
-from larvatus.cli.quiet import hush
+from larvatus.cli.quiet import hush, is_quiet
 from larvatus.cli.streams import ReaderGone, go_on_without_stdout
-from larvatus.errors import LarvatusError, OtherLanguageWarning, UsageError
+from larvatus.errors import LarvatusError, OlderNameWarning, OtherLanguageWarning, UsageError, printable
 from larvatus.signals import Stopped, exit_code, terminable
+from larvatus.text.column_notes import column_notes_to
 from larvatus.version import VERSION
 
 _BadCommand: Any = typer.BadParameter.__mro__[2]  # click's base class, wherever this typer keeps its click
@@ -77,7 +78,7 @@ def run(arguments: list[str] | None = None) -> None:
         with stopping_at_once():
             _import_command(words)
     try:
-        with terminable(), warnings.catch_warnings():
+        with terminable(), warnings.catch_warnings(), column_notes_to(_note):
             warnings.showwarning = _one_line(warnings.showwarning)
             code = _invoke(words)
         sys.stdout.flush()  # here, where a reader who has gone is no fault, not when Python ends
@@ -103,12 +104,18 @@ def run(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
+def _note(line: str) -> None:
+    """What a reader says of a table's columns: progress, no result."""
+    if not is_quiet():
+        print(printable(line), file=sys.stderr)
+
+
 def _one_line(otherwise: Callable[..., None]) -> Callable[..., None]:
     """Our own warning as a line of ours, the first of a command; those of libraries as Python shows them."""
     said: set[type[Warning]] = set()
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
-        if not issubclass(category, OtherLanguageWarning):
+        if not issubclass(category, OtherLanguageWarning | OlderNameWarning):
             otherwise(message, category, *where)
         elif category not in said:
             said.add(category)

@@ -51,7 +51,7 @@ Languages = Annotated[
     ),
 ]
 Licence = Annotated[str, typer.Option(help="Licence of the text, for the datasheet.")]
-MODEL_HELP = "Model directory, or a hub model in the local cache (org/name@COMMIT)."
+MODEL_HELP = "Model directory, english (the packaged model), or a hub model in the local cache (org/name@COMMIT)."
 NamedModel = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
 """Of a command for which no model could stand in: one that writes, or that is saved with."""
 ModelName = Annotated[
@@ -69,7 +69,6 @@ Standardise = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="z-scores: the name that isotropy fit saved with the model, or its file."),
 ]
-TextField = Annotated[str, typer.Option(help="Field of JSONL and Parquet that holds the text.")]
 
 
 class Texts(Struct, frozen=True, kw_only=True):

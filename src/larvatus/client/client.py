@@ -14,7 +14,20 @@ from typing import Any
 import numpy as np
 
 from larvatus.arrays import Floats
-from larvatus.client.connections import Connections, ServerError, refusal
+from larvatus.client.connections import Connections
+from larvatus.client.errors import ServerError, refusal, wrong_answer
+from larvatus.client.shapes import WHOLE as SHAPES
+from larvatus.client.shapes import ModelsAnswer, converted, results_of, vectors_of
+from larvatus.errors import UsageError
+from larvatus.given_texts import (
+    CheckedInputs,
+    CheckedTexts,
+    as_string,
+    checked_inputs,
+    checked_text,
+    checked_texts,
+    checked_texts_or_words,
+)
 
 Words = Sequence[str]
 WHOLE = ("sentence", "document")
@@ -24,7 +37,8 @@ WHOLE = ("sentence", "document")
 class Client:
     """A server that `larvatus serve` started, from Python: connections are kept, and any thread may use it.
 
-    What the server refuses is a `LarvatusError` with the server's line and its `.status`. When the server is full
+    What the server refuses is a `ServerError` with the server's line and its `.status`; so is an answer that is too
+    large, late, or of another shape than a Larvatus server's, with the address. When the server is full
     (429), the request is sent again after the wait that it asks for. Of several inputs, a bad one fails alone: its
     result is `{"error": {"type": …, "message": …}}`; where it was the only one, or vectors were asked for, it is
     raised.
@@ -32,7 +46,7 @@ class Client:
     Args:
         address: Where it listens: `http://127.0.0.1:8311`. Proxies that the environment names are not used.
         key: A key of the server's `--key-file`, where it has one.
-        timeout: Seconds to wait for an answer, and at most before another try.
+        timeout: Seconds for a whole call, other tries included.
         retries: How often a request is sent again that found the server full.
 
     Example:
@@ -56,8 +70,7 @@ class Client:
             >>> "fill" in client.models()[0]["can"]
             True
         """
-        listed: list[dict[str, Any]] = self._connections.ask("GET", "/v1/models")["models"]
-        return listed
+        return converted(self._connections.ask("GET", "/v1/models"), ModelsAnswer, self._connections.address).models
 
     def fill(
         self,
@@ -84,7 +97,7 @@ class Client:
             >>> len(client.fill(["the [MASK] ran", "a [MASK]"], top=3)[1]["fills"])
             3
         """
-        return self._each("fill", texts, model=model, top=top, joint=joint, words_only=words_only)
+        return self._each("fill", checked_texts(texts), model=model, top=top, joint=joint, words_only=words_only)
 
     def embed(
         self,
@@ -117,10 +130,13 @@ class Client:
             ((2, 16), (2, 16))
         """
         options = {"layers": layers, "pool": pool, "normalise": normalise, "standardise": standardise}
-        items = self._ask("embed", texts, {"model": model, "unit": unit, **options})
-        arrays = [_array(item, number, unit) for number, item in enumerate(items, start=1)]
-        if isinstance(texts, str):
+        listed, single = checked_texts_or_words(texts)
+        items = self._ask("embed", listed, {"model": model, "unit": unit, **options})
+        arrays = [self._array(item, number, unit) for number, item in enumerate(items, start=1)]
+        if single:
             return arrays[0]
+        if unit in WHOLE and len({array.shape for array in arrays}) > 1:
+            raise wrong_answer(self._connections.address, "vectors of several sizes")
         return np.stack(arrays) if unit in WHOLE else arrays
 
     def similar(
@@ -151,7 +167,7 @@ class Client:
             3
         """
         options = {"spans": spans, "layers": layers, "pool": pool, "standardise": standardise}
-        return self._whole("similar", {"texts": list(texts), "model": model, **options})
+        return self._whole("similar", {"texts": checked_texts(texts).texts, "model": model, **options})
 
     def senses(
         self, texts: Iterable[str], *, model: str | None = None, clusters: int | None = None, **options: Any
@@ -172,7 +188,8 @@ class Client:
             >>> sorted(client.senses(["the *bank* of the river", "a *bank* in town", "the *bank*"], clusters=2))[0]
             'clusters'
         """
-        return self._whole("senses", {"texts": list(texts), "model": model, "clusters": clusters, **options})
+        listed = checked_texts(texts).texts
+        return self._whole("senses", {"texts": listed, "model": model, "clusters": clusters, **options})
 
     def classify(self, texts: str | tuple[str, str] | Iterable[Any], *, model: str | None = None) -> Any:
         """The class of texts, with its probability.
@@ -184,7 +201,7 @@ class Client:
         Returns:
             A dict for one input, a list for several.
         """
-        return self._each("classify", texts, model=model)
+        return self._each("classify", checked_inputs(texts), model=model)
 
     def tag(self, texts: str | tuple[str, ...] | Iterable[Any], *, model: str | None = None) -> Any:
         """The tag of every word, and the entities that the tags say.
@@ -196,7 +213,7 @@ class Client:
         Returns:
             A dict for one input, a list for several.
         """
-        return self._each("tag", texts, model=model)
+        return self._each("tag", checked_inputs(texts), model=model)
 
     def spans(self, texts: str | tuple[str, ...] | Iterable[Any], *, model: str | None = None) -> Any:
         """Spans with their labels, which may lie in each other, and relations between them.
@@ -208,7 +225,7 @@ class Client:
         Returns:
             A dict for one input, a list for several.
         """
-        return self._each("spans", texts, model=model)
+        return self._each("spans", checked_inputs(texts), model=model)
 
     def answer(
         self,
@@ -227,10 +244,14 @@ class Client:
         Returns:
             A dict for one question, a list for several.
         """
-        alone = isinstance(questions, tuple) and bool(questions) and isinstance(questions[0], str)
-        pairs: Any = [questions] if alone else questions
+        alone = isinstance(questions, tuple) and bool(questions) and as_string(questions[0]) is not None
+        pairs = checked_inputs([questions] if alone else questions, "questions").inputs
+        for at, pair in enumerate(pairs):
+            if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+                raise UsageError(f"questions[{at}] is {type(pair).__name__}, not a question and its passage: give both")
         listed = [{"question": question, "passage": passage} for question, passage in pairs]
-        items = self._whole("answer", {"questions": listed, "model": model, "top": top})["results"]
+        given = self._whole("answer", {"questions": listed, "model": model, "top": top})
+        items = results_of(given, len(listed), self._connections.address)
         return _alone(items) if alone else items
 
     def score(self, texts: str | Iterable[str], *, model: str | None = None, method: str | None = None) -> Any:
@@ -248,7 +269,7 @@ class Client:
             >>> [word["text"] for word in client.score("the river")["words"]]
             ['the', 'river']
         """
-        return self._each("score", texts, model=model, method=method)
+        return self._each("score", checked_texts(texts), model=model, method=method)
 
     def attention(self, text: str, *, model: str | None = None) -> dict[str, Any]:
         """What every head looks at in a text.
@@ -258,13 +279,13 @@ class Client:
             model: The name of a served model; by default the first that has attention.
 
         Returns:
-            The server's answer: `tokens`, `weights` [layers][heads][T][T], and the `types` of heads.
+            The server's answer: `tokens`, `weights` as nested lists (layers × heads × T × T), `types` of heads.
 
         Example:
             >>> len(client.attention("the river")["tokens"])
             4
         """
-        return self._whole("attention", {"text": text, "model": model})
+        return self._whole("attention", {"text": checked_text(text), "model": model})
 
     def ask(self, route: str, **body: Any) -> dict[str, Any]:
         """Any route of the server, as its `/docs` describes it.
@@ -301,16 +322,26 @@ class Client:
         """The whole answer; options that were not given are the server's to choose."""
         given = {name: value for name, value in body.items() if value is not None}
         answer: dict[str, Any] = self._connections.ask("POST", f"/v1/{route}", given)
+        if route in SHAPES:
+            converted(answer, SHAPES[route], self._connections.address)
         return answer
 
-    def _ask(self, route: str, texts: Any, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        listed = [texts] if isinstance(texts, str | tuple) else list(texts)
-        items: list[dict[str, Any]] = self._whole(route, {"texts": listed, **options})["results"]
-        return items
+    def _ask(self, route: str, texts: list[Any], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return results_of(self._whole(route, {"texts": texts, **options}), len(texts), self._connections.address)
 
-    def _each(self, route: str, texts: Any, **options: Any) -> Any:
-        items = self._ask(route, texts, options)
-        return _alone(items) if isinstance(texts, str | tuple) else items
+    def _each(self, route: str, texts: CheckedTexts | CheckedInputs, **options: Any) -> Any:
+        listed, single = texts
+        items = self._ask(route, listed, options)
+        return _alone(items) if single else items
+
+    def _array(self, item: dict[str, Any], number: int, unit: str) -> Floats:
+        if "error" in item:
+            fault = refusal(item, 0, otherwise="the server could not read it")
+            raise ServerError(f"text {number}: {fault}", kind=fault.kind)
+        by_layer = vectors_of(item, self._connections.address)
+        if unit in WHOLE and by_layer.shape[-2] != 1:
+            raise wrong_answer(self._connections.address, f"{by_layer.shape[-2]:,} vectors of a {unit}")
+        return by_layer[..., 0, :] if unit in WHOLE else by_layer
 
 
 def _alone(items: list[dict[str, Any]]) -> dict[str, Any]:
@@ -318,16 +349,3 @@ def _alone(items: list[dict[str, Any]]) -> dict[str, Any]:
     if "error" in items[0]:
         raise refusal(items[0], 0, otherwise="the server could not read this input")
     return items[0]
-
-
-def _array(item: dict[str, Any], number: int, unit: str) -> Floats:
-    if "error" in item:
-        fault = refusal(item, 0, otherwise="the server could not read it")
-        raise ServerError(f"text {number}: {fault}", kind=fault.kind)
-    vectors = [each["vector"] for each in item["units"]]
-    shape = next((np.shape(vector) for vector in vectors if vector is not None), (0,))
-    blank = np.full(shape, np.nan, np.float32)
-    rows = [blank if vector is None else np.asarray(vector, np.float32) for vector in vectors]
-    whole = np.stack(rows) if rows else np.zeros((0, *shape), np.float32)
-    by_layer: Floats = whole.swapaxes(0, 1) if whole.ndim == 3 else whole  # of all layers: [layers + 1, U, D]
-    return by_layer[..., 0, :] if unit in WHOLE else by_layer

@@ -1,4 +1,4 @@
-"""Requests to one server: connections that are kept, a limit on waiting, another try when the server is full.
+"""Requests to one server: connections that are kept, limits of time and size, another try when the server is full.
 
 connections = Connections("http://127.0.0.1:8311", key="secret", timeout=60, retries=4)
 connections.ask("GET", "/v1/models")              # the answer's JSON, or a ServerError with the server's line
@@ -20,36 +20,23 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from larvatus.errors import LarvatusError, UsageError, printable
+import msgspec
+
+from larvatus.client.errors import LONGEST_LINE, ServerError, refusal, wrong_answer
+from larvatus.client.reading import MOST_BYTES, AnswerTooLarge, CallDeadline, DeadlineSocket, read_all
+from larvatus.errors import UsageError, printable
+from larvatus.forking import reset_after_fork
 
 FULL = 429
 WAIT_S = 1.0
 """Before another try, where a full server does not say how long."""
-LONGEST_LINE = 500
-"""Characters of an answer that is not ours, in an error."""
-
-
-class ServerError(LarvatusError):
-    """What a server refused, in its own words.
-
-    >>> ServerError("no model is called x", status=404, kind="not_found").status
-    404
-    """
-
-    def __init__(self, message: str, *, status: int = 0, kind: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        """Of HTTP; 0 where the server did not answer at all, or one item of an answer failed."""
-        self.kind = kind
-        """The `type` of the server's error."""
 
 
 class Connections:
     """One server, from any number of threads: a request takes a connection that is free, or opens one."""
 
     def __init__(self, address: str, *, key: str | None, timeout: float, retries: int) -> None:
-        self._free: list[HTTPConnection] = []
-        self._lock = threading.Lock()
+        self.reset_in_child()
         self._secure, self._host, self._port, self._path = _parts(address)
         if not (math.isfinite(timeout) and timeout > 0):
             raise UsageError(f"timeout={timeout!r} is no time to wait; give seconds, such as timeout=60")
@@ -57,6 +44,12 @@ class Connections:
             raise UsageError(f"retries={retries} makes no sense; give 0 or more")
         self.address, self._timeout, self._retries = address, timeout, retries
         self._headers = {"Accept": "application/json", **_key_header(key)}
+        reset_after_fork(self)
+
+    def reset_in_child(self) -> None:
+        """Connections stay the parent's: two processes on one would read each other's answers."""
+        self._free: list[HTTPConnection] = []
+        self._lock = threading.Lock()
 
     def __del__(self) -> None:
         self.close()
@@ -64,12 +57,18 @@ class Connections:
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON that the server answers with; what it refuses is a `ServerError`."""
         sent = None if body is None else _encoded(body)
-        for left in range(self._retries, -1, -1):
-            status, wait, answer = self._exchange(method, self._path + path, sent)
-            if status == FULL and left and wait <= self._timeout:
-                time.sleep(wait)
-                continue
-            break
+        deadline = CallDeadline(self._timeout)
+        try:
+            for left in range(self._retries, -1, -1):
+                status, wait, answer = self._exchange(method, self._path + path, sent, deadline)
+                if status == FULL and left and wait <= deadline.left():
+                    time.sleep(wait)
+                    continue
+                break
+        except TimeoutError as fault:
+            raise self._late() from fault
+        except AnswerTooLarge:
+            raise wrong_answer(self.address, f"it has more than {MOST_BYTES:,} bytes") from None
         return self._read(status, answer)
 
     def close(self) -> None:
@@ -79,41 +78,44 @@ class Connections:
         for connection in free:
             connection.close()
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, float, bytes]:
+    def _exchange(self, method: str, path: str, body: bytes | None, deadline: CallDeadline) -> tuple[int, float, bytes]:
         """Status, seconds to wait before another try, and the answer's bytes."""
         with self._lock:
             kept = self._free.pop() if self._free else None
         if kept is not None:
             try:
-                return self._send(kept, method, path, body)
-            except TimeoutError as fault:
-                raise self._late() from fault
-            except (HTTPException, OSError):
+                return self._send(kept, method, path, body, deadline)
+            except TimeoutError:
+                raise
+            except (HTTPException, OSError, ValueError):
                 self.close()  # the server has closed it; the others are as old
         try:
-            return self._send(self._opened(), method, path, body)
-        except TimeoutError as fault:
-            raise self._late() from fault
-        except (HTTPException, OSError) as fault:
-            reason = printable(str(fault) or type(fault).__name__)
+            return self._send(self._opened(deadline), method, path, body, deadline)
+        except TimeoutError:
+            raise
+        except (HTTPException, OSError, ValueError) as fault:
+            reason = printable((str(fault) or type(fault).__name__)[:LONGEST_LINE])
             raise ServerError(
                 f"{self.address} does not answer ({reason}); is it running? larvatus serve DIR starts a server"
             ) from fault
 
-    def _opened(self) -> HTTPConnection:
+    def _opened(self, deadline: CallDeadline) -> HTTPConnection:
         if self._secure:
             context = ssl.create_default_context()
-            return HTTPSConnection(self._host, self._port, timeout=self._timeout, context=context)
-        return HTTPConnection(self._host, self._port, timeout=self._timeout)
+            return HTTPSConnection(self._host, self._port, timeout=deadline.left(), context=context)
+        return HTTPConnection(self._host, self._port, timeout=deadline.left())
 
-    def _send(self, connection: HTTPConnection, method: str, path: str, body: bytes | None) -> tuple[int, float, bytes]:
+    def _send(
+        self, connection: HTTPConnection, method: str, path: str, body: bytes | None, deadline: CallDeadline
+    ) -> tuple[int, float, bytes]:
         done = False
         try:
+            self._limit(connection, deadline)
             headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
             with suppress(BrokenPipeError, ConnectionResetError):  # refused before all of it was sent: 413
                 connection.request(method, path, body=body, headers=headers)
-            response = connection.getresponse()
-            answer = response.read()
+            with connection.getresponse() as response:
+                answer = read_all(response, most=MOST_BYTES)
             done = not response.will_close
         finally:
             if not done:
@@ -121,6 +123,16 @@ class Connections:
         with self._lock:
             self._free.append(connection)
         return response.status, seconds_to_wait(response.getheader("Retry-After")), answer
+
+    @staticmethod
+    def _limit(connection: HTTPConnection, deadline: CallDeadline) -> None:
+        """Have all that is sent and read end by the deadline, on a connection that is kept, too."""
+        if connection.sock is None:
+            connection.connect()
+        if isinstance(connection.sock, DeadlineSocket):
+            connection.sock.deadline = deadline
+        else:
+            connection.sock = DeadlineSocket(connection.sock, deadline)
 
     def _late(self) -> ServerError:
         return ServerError(
@@ -130,28 +142,21 @@ class Connections:
 
     def _read(self, status: int, answer: bytes) -> Any:
         try:
-            said = json.loads(answer)
-        except ValueError as fault:
+            said = msgspec.json.decode(answer)
+        except (RecursionError, MemoryError) as fault:
+            why = "nested too deeply" if isinstance(fault, RecursionError) else "too large for the memory here"
+            raise wrong_answer(self.address, why, status=status) from None
+        except (ValueError, OverflowError) as fault:
             line = printable(answer[:LONGEST_LINE].decode("utf-8", "replace").strip().partition("\n")[0])
             raise ServerError(
                 f"{self.address} answered {status} without JSON ({line or 'nothing'}); is it a Larvatus server?",
                 status=status,
             ) from fault
-        if status == 200:
-            return said
-        raise refusal(said, status, otherwise=f"{self.address} answered {status}")
-
-
-def refusal(said: Any, status: int, *, otherwise: str) -> ServerError:
-    """The error that an answer, or an item of one, describes.
-
-    >>> refusal({"error": {"type": "full", "message": "the queue is full"}}, 429, otherwise="").kind
-    'full'
-    """
-    error = said.get("error") if isinstance(said, dict) else None
-    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
-        return ServerError(otherwise, status=status)
-    return ServerError(printable(error["message"]), status=status, kind=str(error.get("type", "")))
+        if status != 200:
+            raise refusal(said, status, otherwise=f"{self.address} answered {status}")
+        if not isinstance(said, dict):
+            raise wrong_answer(self.address, f"JSON that is {type(said).__name__}, not an object", status=status)
+        return said
 
 
 def seconds_to_wait(header: str | None) -> float:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 from larvatus import notebook
+from larvatus.tabular import Tabular
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class JointFill:
 
 
 @dataclass(frozen=True)
-class Fills(Sequence[Fill | JointFill]):
+class Fills(Sequence[Fill | JointFill], Tabular):
     """The best fills of a text, most probable first: `Fill`s of a single blank, `JointFill`s of several."""
 
     text: str
@@ -82,6 +83,16 @@ class Fills(Sequence[Fill | JointFill]):
             "total": self.total,
         }
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each candidate, likeliest first: of all blanks together, or of each where there are only such."""
+        if self.best:
+            return [{"text": self.text, "rank": rank, **_row(fill)} for rank, fill in enumerate(self.best, start=1)]
+        return [
+            {"text": self.text, "blank": blank, "rank": rank, **_row(fill)}
+            for blank, fills in enumerate(self.marginals, start=1)
+            for rank, fill in enumerate(fills, start=1)
+        ]
+
     def _repr_html_(self) -> str:
         names = [each.token if isinstance(each, Fill) else " … ".join(each.tokens) for each in self]
         rows = zip(names, (each.probability for each in self), strict=True)
@@ -90,3 +101,12 @@ class Fills(Sequence[Fill | JointFill]):
     def __str__(self) -> str:
         note = [f"({self.partial})"] if self.partial else []
         return "\n".join([self.text, *note, *(str(fill) for fill in self.best)])
+
+
+def _row(fill: Fill | JointFill) -> dict[str, Any]:
+    """Columns of a candidate: `token`, or `token_1`, `token_2`, … of several blanks."""
+    if isinstance(fill, Fill):
+        tokens = {"token": fill.token}
+    else:
+        tokens = {f"token_{blank}": token for blank, token in enumerate(fill.tokens, start=1)}
+    return {**tokens, "probability": fill.probability, "filled": fill.text}

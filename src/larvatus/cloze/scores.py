@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from larvatus.arrays import Ints
 from larvatus.cloze.masked_copies import Method
+from larvatus.tabular import Tabular
 
 _SHOWN = 40
 
@@ -44,7 +45,7 @@ class WordScore:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Score:
+class Score(Tabular):
     """A text of T tokens and W words."""
 
     text: str
@@ -126,6 +127,10 @@ class Score:
             "words": [asdict(word) for word in self.words],
             "tokens": [asdict(token) for token in self.tokens],
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One row, of the whole text; `words` and `tokens` have scores of their own."""
+        return [{name: value for name, value in self.to_dict().items() if name not in ("words", "tokens")}]
 
     def __str__(self) -> str:
         lines = [Totals().plus(self).line(), *(f"note: {note}" for note in self.notes)]

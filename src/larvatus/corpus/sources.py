@@ -14,7 +14,7 @@ from larvatus.corpus.format import Source
 from larvatus.errors import DataError
 from larvatus.files import as_text
 from larvatus.text.languages import Given, path_of, read_languages
-from larvatus.text.readers import Document, ReadOptions, Skipped, list_files
+from larvatus.text.readers import Document, ReadOptions, Skipped, kind_of, list_files
 from larvatus.text.storage import asking
 
 
@@ -82,7 +82,7 @@ def contents(path: Given) -> str | None:
     digest = hashlib.sha256(str(path).encode(errors="surrogateescape"))
     for file in list_files([path_of(path)]):
         if isinstance(file, str) and "://" in file:
-            digest.update(f"\x00{file}\x00{_as_stored(file)}".encode(errors="surrogateescape"))
+            digest.update(f"\x00{file}\x00{_as_stored(file)}{_as_read(file)}".encode(errors="surrogateescape"))
             continue
         if not isinstance(file, Path) or not file.is_file():  # standard input, a pipe
             return None
@@ -91,8 +91,13 @@ def contents(path: Given) -> str | None:
                 content = hashlib.file_digest(opened, "sha256").hexdigest()
         except OSError as fault:
             raise DataError(f"{file} cannot be read: {fault.strerror}") from fault
-        digest.update(f"\x00{file}\x00{content}".encode(errors="surrogateescape"))
+        digest.update(f"\x00{file}\x00{content}{_as_read(file)}".encode(errors="surrogateescape"))
     return digest.hexdigest()
+
+
+def _as_read(file: str | Path) -> str:
+    """A mark of files that earlier versions read in another way: work begun by them is not resumed with other text."""
+    return "\x00by columns" if kind_of(os.fspath(file)) in ("csv", "tsv") else ""
 
 
 def _as_stored(address: str) -> str:

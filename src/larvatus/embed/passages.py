@@ -17,7 +17,7 @@ import msgspec
 from larvatus.embed.bulk.parts import Piece
 from larvatus.ranges import CountOrNone, check_ranges
 from larvatus.rng import stream
-from larvatus.text.readers import Document, ReadOptions, Skipped, kind_of, read_documents
+from larvatus.text.readers import Document, ReadOptions, Skipped, has_columns, read_documents
 from larvatus.text.sentences import Mode, sentence_spans
 from larvatus.text.words import segment_words
 
@@ -57,8 +57,8 @@ def passages(
 
 
 def breaks_lines(document: Document) -> bool:
-    """Whether line breaks of the text are those of its file; a record's stand in one line, or in none."""
-    return kind_of(document.source) not in ("jsonl", "parquet")
+    """Whether line breaks of the text are those of its file; a record's or cell's are its own."""
+    return not has_columns(document.source)
 
 
 def _stretches(document: Document, options: PassageOptions) -> Iterator[tuple[int, int]]:

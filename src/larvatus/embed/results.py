@@ -16,12 +16,13 @@ import numpy as np
 from larvatus import notebook
 from larvatus.arrays import Floats, Ints
 from larvatus.embed.units import PARTS, Unit
+from larvatus.tabular import Tabular
 
 _SHOWN = 12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Vectors:
+class Vectors(Tabular):
     """The U units of one text, in the order of the text (spans: as they were given)."""
 
     text: str
@@ -80,6 +81,10 @@ class Vectors:
                 )
             ],
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each unit; `vector` is a list, None where it is missing (of all layers, a list of lists)."""
+        return list(self.to_dict()["units"])
 
     def __str__(self) -> str:
         shape = " × ".join(map(str, self.vectors.shape))

@@ -21,6 +21,7 @@ from larvatus.embed.options import EmbedOptions
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import DataError, UsageError
 from larvatus.nn.encoder import Encoder
+from larvatus.tabular import Tabular
 from larvatus.text.tokenizer import Tokenizer
 
 _CONTEXT = 30
@@ -56,7 +57,7 @@ def instance(text: str, span: tuple[int, int] | None = None, *, word: str | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Similarities:
+class Similarities(Tabular):
     """Cosines of N word instances with each other."""
 
     instances: tuple[Instance, ...]
@@ -71,6 +72,16 @@ class Similarities:
             ],
             "cosines": [[round(value, 6) for value in row] for row in self.matrix.tolist()],
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each pair of instances, which are numbered from 1."""
+        rows = []
+        for i, first in enumerate(self.instances):
+            for j, second in enumerate(self.instances[i + 1 :], start=i + 1):
+                sides = {"first": i + 1, "second": j + 1, "first_word": first.word, "second_word": second.word}
+                texts = {"first_text": first.text, "second_text": second.text}
+                rows.append({**sides, "cosine": round(float(self.matrix[i, j]), 6), **texts})
+        return rows
 
     def __str__(self) -> str:
         width = max(len(str(instance)) for instance in self.instances)

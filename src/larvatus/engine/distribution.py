@@ -26,6 +26,7 @@ from larvatus.engine.launch import Launch, launch
 from larvatus.engine.meeting import Meeting, meet
 from larvatus.engine.rank_marks import busy, waiting, watching
 from larvatus.engine.rank_watch import RankWatch
+from larvatus.engine.rendezvous import refuse_impossible, said_while_waiting
 from larvatus.engine.settings import SILENT_S
 from larvatus.errors import UsageError
 from larvatus.nn.device import choose_device
@@ -114,6 +115,7 @@ def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
     if launched.count == 1:
         yield Ranks(restarted=launched.restarts > 0)
         return
+    refuse_impossible(launched)
     launched.export()
     cuda = device.startswith("cuda")
     if cuda:
@@ -147,8 +149,9 @@ def ranks(device: str, timeout_s: float = SILENT_S) -> Iterator[Ranks]:
 def _met(launched: Launch) -> Meeting:
     """The store at which all ranks meet; each must come within `JOIN_S`."""
     try:
-        store, rank, count = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_S)))
-        return meet(store, rank=rank, count=count, restarts=launched.restarts, limit_s=JOIN_S)
+        with said_while_waiting(launched, JOIN_S):
+            store, rank, count = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_S)))
+            return meet(store, rank=rank, count=count, restarts=launched.restarts, limit_s=JOIN_S)
     except (RuntimeError, ValueError, OSError) as fault:  # nobody listens there, or the address cannot be
         raise _not_met(launched, fault) from fault
 

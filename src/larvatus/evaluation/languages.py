@@ -29,7 +29,7 @@ from larvatus.corrupt import CorruptionConfig, MaskingConfig
 from larvatus.engine.settings import Runtime
 from larvatus.errors import ArtefactError, UsageError
 from larvatus.neighbours import from_text_of
-from larvatus.predicted import PairLabels
+from larvatus.predicted import MaskedTokens, PairLabels
 from larvatus.pretraining.evaluation import HeldOut, evaluate, together
 from larvatus.pretraining.held_out import held_out_batches, measurable, packing_for
 from larvatus.recipes import recipe_of
@@ -61,12 +61,19 @@ def open_text(text: Sequence[Given], tokenizer: Tokenizer, folder: Path, options
 
 
 def evaluate_text(
-    bundle: Bundle, corpus: Corpus, *, runtime: Runtime, tokens: int, how: HowRead | None = None
+    bundle: Bundle,
+    corpus: Corpus,
+    *,
+    runtime: Runtime,
+    tokens: int,
+    how: HowRead | None = None,
+    only_masked: bool = False,
 ) -> HeldOut:
     """The model's objectives on the text: up to `tokens` in all, of each language as much.
 
     `how` it is packed and masked is the recipe's, unless given. The hidden tokens of a model with a generator (ELECTRA)
-    are predicted by the generator.
+    are predicted by the generator. `only_masked` scores the places that show `[MASK]`, and not those that are to be
+    predicted although they show a token (80/10/10).
     """
     if bundle.network.filler is None and not from_text_of(bundle.objectives):
         raise ArtefactError(
@@ -75,14 +82,24 @@ def evaluate_text(
         )
     bundle.network.to(runtime.device)
     names, how = corpus.languages, how or _settings(bundle)
+
+    def of(language: str | None, tokens: int) -> HeldOut:
+        return _evaluate(bundle, corpus, language, runtime=runtime, tokens=tokens, how=how, only_masked=only_masked)
+
     if len(names) < 2:
-        return _evaluate(bundle, corpus, None, runtime=runtime, tokens=tokens, how=how)
-    share = max(1, tokens // len(names))
-    return together({name: _evaluate(bundle, corpus, name, runtime=runtime, tokens=share, how=how) for name in names})
+        return of(None, tokens)
+    return together({name: of(name, max(1, tokens // len(names))) for name in names})
 
 
 def _evaluate(
-    bundle: Bundle, corpus: Corpus, language: str | None, *, runtime: Runtime, tokens: int, how: HowRead
+    bundle: Bundle,
+    corpus: Corpus,
+    language: str | None,
+    *,
+    runtime: Runtime,
+    tokens: int,
+    how: HowRead,
+    only_masked: bool,
 ) -> HeldOut:
     packing, corruption, length = how
     batches = held_out_batches(
@@ -95,6 +112,9 @@ def _evaluate(
         language=language,
         from_text=from_text_of(bundle.objectives),
     )
+    if only_masked:
+        mask = corpus.tokenizer.id(corpus.tokenizer.special.mask)
+        batches = (_only_shown(batch, mask) for batch in batches)
     return evaluate(
         measurable(bundle.network, packing_for(corpus, packing, language), corruption),
         batches,
@@ -103,6 +123,28 @@ def _evaluate(
         counts=_frequencies(corpus, language),
         smoothing=0,
     )
+
+
+def _only_shown(batch: TrainingBatch[Ints], token: int | None) -> TrainingBatch[Ints]:
+    """The batch with those masked tokens to predict that show this token."""
+    targets: MaskedTokens[Ints] = batch.targets[MaskedTokens]
+    kept = batch.tokens.ids[targets.places] == token
+    fewer = MaskedTokens(places=targets.places[kept], ids=targets.ids[kept])
+    return TrainingBatch(tokens=batch.tokens, targets={**batch.targets, MaskedTokens: fewer})
+
+
+def copied_share(corpus: Corpus, how: HowRead, *, tokens: int, microbatch: int) -> float:
+    """What a rule without a model gets right: copy the shown token, and for `[MASK]` guess the commonest token."""
+    mask, commonest = corpus.tokenizer.id(corpus.tokenizer.special.mask), int(np.argmax(_frequencies(corpus, None)))
+    right = total = 0
+    for batch in held_out_batches(
+        corpus, how.packing, how.corruption, length=how.length, tokens=tokens, microbatch=microbatch
+    ):
+        targets = batch.targets[MaskedTokens]
+        shown = batch.tokens.ids[targets.places]
+        right += int((np.where(shown == mask, commonest, shown) == targets.ids).sum())
+        total += len(targets.ids)
+    return right / max(total, 1)
 
 
 def _settings(bundle: Bundle) -> HowRead:

@@ -30,8 +30,9 @@ from larvatus.errors import ArtefactError
 from larvatus.evaluation.pair_files import GROUPS, Pair
 from larvatus.metrics.minimal_pairs import PairAccuracies, pair_accuracies
 from larvatus.network import Network
-from larvatus.outputs import check_outputs, is_stream, write_output
+from larvatus.outputs import check_outputs, is_stream, new_output
 from larvatus.regular_files import is_there, only_regular, read_bytes
+from larvatus.scale.row_files import RowFormat, row_file, row_format, write_rows
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.vouched import LONGEST, read_vouched, write_vouched
 
@@ -78,15 +79,19 @@ class PairRun:
     def to_file(self, out: Path, settings: dict[str, Any], *, resume: bool, overwrite: bool = False) -> PairAccuracies:
         """The same, with the scores of all pairs in a file. `settings` say what must not change between runs."""
         parts = out.with_name(out.name + ".parts")
-        ended = resume and not overwrite and is_there(parts / RUN) and not is_there(parts / SCORES)  # but for its end
+        format = row_format(out)
+        ended = resume and not overwrite and is_there(parts / RUN) and _at_its_end(parts, out, format)
         check_outputs(out, overwrite=overwrite or ended)
         if is_stream(out):
             rows = [row for block in self._blocks(0) for row in block]
-            write_output(out, b"".join(msgspec.json.encode(row) + b"\n" for row in rows).decode())
+            with row_file(out) as write:
+                for row in rows:
+                    record = msgspec.to_builtins(row)
+                    write(record, [record])
             return accuracies(rows)
         with files.locked(parts):
             only_regular(parts)
-            part = out if ended and out.exists() else parts / SCORES
+            part = out if ended and out.exists() and format == "jsonl" else parts / SCORES
             identity = {**settings, "sentences": self._checksum()}
             rows, digest = _begun(parts, part, identity, resume=resume)
             self.progress(len(rows))
@@ -99,9 +104,13 @@ class PairRun:
                     digest.update(lines)
                     _vouch(parts, identity, stream.tell(), digest)
                     rows += block
-            with files.saying_what_is_full(out):
-                os.replace(part, out)
-                files.fsync(out.parent)
+            if format != "jsonl":
+                with new_output(out) as aside:
+                    write_rows(aside, format, [part])
+            else:
+                with files.saying_what_is_full(out):
+                    os.replace(part, out)
+                    files.fsync(out.parent)
             shutil.rmtree(parts)
         return accuracies(rows)
 
@@ -130,6 +139,11 @@ class PairRun:
                 for pair, good, bad in zip(block, numbers[::2], numbers[1::2], strict=True)
             ]
             self.progress(first + len(block))
+
+
+def _at_its_end(parts: Path, out: Path, format: RowFormat) -> bool:
+    """Whether an interrupted run lacked its last step only: JSONL was moved already, or another format written."""
+    return not is_there(parts / SCORES) if format == "jsonl" else out.exists()
 
 
 def _divided(score: Score, by: Normalise) -> float:

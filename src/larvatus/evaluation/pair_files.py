@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
 from larvatus.text.lines import numbered_lines
 from larvatus.text.surrogates import refuse_surrogates
 
@@ -57,7 +57,7 @@ def _pairs(name: str) -> Iterator[Pair]:
 def pair_of(sentences: Any, where: str) -> Pair:
     """A pair that stands in no file: its good sentence, then its bad one. `where` names it in errors."""
     if not isinstance(sentences, tuple | list) or [type(sentence) for sentence in sentences] != [str, str]:
-        raise DataError(f"{where} is not two sentences; give files, or the good and the bad sentence of each pair")
+        raise UsageError(f"{where} is not two sentences; give files, or the good and the bad sentence of each pair")
     return _checked(Pair(good=sentences[0], bad=sentences[1], where=where))
 
 

@@ -10,6 +10,7 @@ share the loss of guessing from token frequencies alone has been lowered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ from larvatus import notebook
 from larvatus.evaluation.tuned import Refusal, SetFacts, TunedResult, tuned_rows
 from larvatus.evaluation.values import Better, Kind, Row, Value
 from larvatus.evaluation.yardstick import YardstickScore
+from larvatus.tabular import Tabular
 
 
 class ObjectiveScore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,7 +88,7 @@ class RunResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return 1 - predicted.loss / self.guess_loss if predicted and self.guess_loss else None
 
 
-class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Results(Tabular, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     runs: tuple[RunResult, ...]
     budget: str
     notes: tuple[str, ...] = ()
@@ -122,11 +124,31 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         title = f"the same budget for all: {self.budget}"
         return notebook.table(("", *self.labels), rows, title=title, note=" ".join(self.notes))
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each measure and model: mean and deviation over seeds, None where it was not measured."""
+        rows = []
+        for row in self.rows():
+            for label in self.labels:
+                value = row.values[label]
+                mean, deviation = (None, None) if value is None else (value.mean, value.deviation)
+                named = {"measure": row.name, "group": row.group, "model": label}
+                rows.append({**named, "mean": mean, "deviation": deviation})
+        return rows
+
     def rows(self) -> list[Row]:
         """All measures, those that compare across vocabularies last."""
 
-        def row(name: str, group: str, kind: Kind, get: Callable[[RunResult], float | None], better: Better) -> Row:
-            values = {label: Value.of(self._numbers(label, get)) for label in self.labels}
+        def row(
+            name: str,
+            group: str,
+            kind: Kind,
+            get: Callable[[RunResult], float | None],
+            better: Better,
+            error: Callable[[RunResult], float | None] = lambda run: None,
+        ) -> Row:
+            values = {
+                label: Value.of(self._numbers(label, get), errors=self._numbers(label, error)) for label in self.labels
+            }
             return Row(name=name, group=group, kind=kind, better=better, values=values)
 
         rows = [
@@ -149,10 +171,13 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             rows.append(row(f"{name}: masked-lm loss", "held out, own masks", "number", _loss_in(name), None))
         group = "same words hidden for all"
         rows += [
-            row("loss a word, nats", group, "number", _word("loss"), "lower"),
-            row("bits a character", group, "number", _word("bits"), "lower"),
+            row("loss a word, nats", group, "number", _word("loss"), "lower", _word("error")),
+            row("bits a character", group, "number", _word("bits"), "lower", _bits_error),
             row("words right", group, "share", _word("accuracy"), "higher"),
-            *(row(f"{name}: loss a word", group, "number", _word_in(name), "lower") for name in self.languages),
+            *(
+                row(f"{name}: loss a word", group, "number", _word_in(name, "loss"), "lower", _word_in(name, "error"))
+                for name in self.languages
+            ),
         ]
         return rows + self.tuned_rows()
 
@@ -177,13 +202,19 @@ def _word(name: str) -> Callable[[RunResult], float | None]:
     return lambda run: float(getattr(run.yardstick, name)) if run.yardstick else None
 
 
+def _bits_error(run: RunResult) -> float | None:
+    """Bits are the loss in another unit, so their relative errors are equal."""
+    score = run.yardstick
+    return score.error / score.loss * score.bits if score and score.loss else None
+
+
 def _loss_in(language: str) -> Callable[[RunResult], float | None]:
     return lambda run: run.languages[language].loss if language in run.languages else None
 
 
-def _word_in(language: str) -> Callable[[RunResult], float | None]:
-    def loss(run: RunResult) -> float | None:
+def _word_in(language: str, name: str) -> Callable[[RunResult], float | None]:
+    def get(run: RunResult) -> float | None:
         score = run.yardstick.languages.get(language) if run.yardstick else None
-        return None if score is None else score.loss
+        return None if score is None else float(getattr(score, name))
 
-    return loss
+    return get

@@ -1,4 +1,7 @@
-"""Results as a table for people: a line for each measure, a column for each contestant, the best in bold."""
+"""Results as a table for people: a line for each measure, a column for each candidate.
+
+The best is bold only where its 95% interval lies apart from those of all others.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def _interval(value: Value | None, kind: Kind) -> str:
 
 
 def _cell(row: Row, label: str) -> Cell:
-    return Cell(said(row.values[label], row.kind), style="bold green" if label in row.best else "")
+    return Cell(said(row.values[label], row.kind), style="bold green" if label == row.best else "")
 
 
 def said(value: Value | None, kind: Kind) -> str:

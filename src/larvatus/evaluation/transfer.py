@@ -23,6 +23,7 @@ from larvatus import notebook
 from larvatus.errors import DataError, UsageError
 from larvatus.labelled.in_memory import Examples
 from larvatus.metrics.bootstrap import Interval
+from larvatus.tabular import Tabular, flat
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain, plain_metrics
 from larvatus.tasks.evaluation.shown import Shown, Table
 from larvatus.tasks.held_out import known_metric
@@ -34,7 +35,7 @@ ByLanguage = str | Path | Sequence[str | Path] | Mapping[str, Examples]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Transfer:
+class Transfer(Tabular):
     """A model on the same task in several languages."""
 
     model: str
@@ -106,6 +107,11 @@ class Transfer:
         return {
             "model": self.model, "metric": self.metric, "source": self.source, **plain(summary), "languages": rows
         }  # fmt: skip
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each language; metrics are columns, such as `metrics.accuracy.value`."""
+        rows = self.to_dict()["languages"]
+        return [flat({name: value for name, value in row.items() if name != "notes"}) for row in rows]
 
     def shown(self) -> Iterator[Shown]:
         """For people."""

@@ -97,7 +97,7 @@ def _value(results: Sequence[TunedResult]) -> Value | None:
     if value is None:
         return None
     ends = (low.mean if low else None, high.mean if high else None)
-    return Value(mean=value.mean, deviation=value.deviation, low=ends[0], high=ends[1])
+    return Value(mean=value.mean, deviation=value.deviation, low=ends[0], high=ends[1], seeds=value.seeds)
 
 
 def _average(values: Sequence[Value | None]) -> Value | None:

@@ -13,6 +13,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from larvatus.metrics.student_t import NORMAL_95, t_95
+
 Kind = Literal["count", "number", "share"]
 Better = Literal["lower", "higher"] | None
 
@@ -20,17 +22,36 @@ Better = Literal["lower", "higher"] | None
 class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mean: float
     deviation: float | None = None
-    """Standard deviation over seeds (n − 1); none of a single seed."""
+    """Standard deviation over seeds (n − 1); None for a single seed."""
     low: float | None = None
-    """End of the 95% interval over examples, where labelled examples were scored; so is `high`."""
+    """Lower end of the 95% interval over scored examples or passages, where these were resampled; so is `high`."""
     high: float | None = None
+    seeds: int = 1
 
     @classmethod
-    def of(cls, numbers: Sequence[float]) -> Value | None:
+    def of(cls, numbers: Sequence[float], *, errors: Sequence[float] = ()) -> Value | None:
+        """Mean over seeds; `errors` are the standard errors over examples, one for each seed."""
         if not numbers:
             return None
         deviation = statistics.stdev(numbers) if len(numbers) > 1 else None
-        return cls(mean=statistics.fmean(numbers), deviation=deviation)
+        mean = statistics.fmean(numbers)
+        if not errors:
+            return cls(mean=mean, deviation=deviation, seeds=len(numbers))
+        half = NORMAL_95 * statistics.fmean(errors)
+        return cls(mean=mean, deviation=deviation, low=mean - half, high=mean + half, seeds=len(numbers))
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The wider of the intervals over seeds and over examples; None where neither is known.
+
+        >>> Value(mean=0.5, low=0.4, high=0.6).interval
+        (0.4, 0.6)
+        """
+        ends = [] if self.low is None or self.high is None else [(self.low, self.high)]
+        if self.deviation is not None:
+            half = t_95(self.seeds) * self.deviation / math.sqrt(self.seeds)
+            ends.append((self.mean - half, self.mean + half))
+        return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
 class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,14 +62,23 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Kind
     """How to print it."""
     better: Better = None
-    """Where the best may be marked: only where numbers compare."""
+    """Which direction is better; None where the numbers do not compare."""
     values: dict[str, Value | None]
 
     @property
-    def best(self) -> set[str]:
-        """Whose mean is best; nobody's where there is nothing to compare."""
-        means = {label: value.mean for label, value in self.values.items() if value and not math.isnan(value.mean)}
-        if self.better is None or len(means) < 2:
-            return set()
-        best = min(means.values()) if self.better == "lower" else max(means.values())
-        return {label for label, mean in means.items() if mean == best}
+    def best(self) -> str | None:
+        """The candidate whose interval lies apart from all others, on the better side; None where intervals overlap."""
+        known = {label: value for label, value in self.values.items() if value and not math.isnan(value.mean)}
+        intervals = {label: value.interval for label, value in known.items()}
+        if self.better is None or len(known) < 2:
+            return None
+        sign = -1 if self.better == "lower" else 1
+        first, *others = sorted(known, key=lambda label: -sign * known[label].mean)
+        ours = intervals[first]
+        if ours is None:
+            return None
+        for label in others:
+            theirs = intervals[label]
+            if theirs is None or not (ours[0] > theirs[1] if sign > 0 else ours[1] < theirs[0]):
+                return None
+        return first

@@ -29,8 +29,11 @@ from larvatus.generation.stopping import Stopping
 from larvatus.generation.unrolling import Unrolled, unroll
 from larvatus.network import Network
 from larvatus.nn.device import on_device
-from larvatus.nn.memory import saying_what_to_lower
+from larvatus.nn.memory import check_fits, saying_what_to_lower
 from larvatus.text.tokenizer import Tokenizer
+
+MOST_WRITTEN = {"cpu": 1 << 18, "cuda": 1 << 22}
+"""Tokens of all continuations of a prompt, beams and samples included: some minutes of a small model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +96,22 @@ def _read(
             f"{where}, and {label} has {len(ids):,}; give max_tokens = {room:,} or less"
         )
     most = min(USUAL_TOKENS, room) if settings.max_tokens is None else settings.max_tokens
+    _check_cost(generator, settings, most)
     return _Prompt(number, text, ids, most, fills_context=settings.max_tokens is None and most == room)
+
+
+def _check_cost(generator: Generator, settings: GenerateSettings, most: int) -> None:
+    """Refuse more continuations of a prompt than anybody waits for, or than fit into memory, with what would do."""
+    device, width = generator.encoder.device, settings.width
+    name = "beams" if settings.beams > 1 else "samples"
+    limit = MOST_WRITTEN.get(device.type, MOST_WRITTEN["cuda"])
+    if width * most > limit:
+        raise UsageError(
+            f"{name} = {width:,} of {most:,} tokens are {width * most:,} tokens for a prompt, and at most {limit:,} are "
+            f"computed on this device; give {name} = {max(1, limit // most):,}, or max_tokens = {limit // width:,}"
+        )
+    scores = 12 * width * len(generator.encoder.word_vectors)  # of every word, in single and in double precision
+    check_fits(scores, device, what=f"{name} = {width:,}", lower=f"lower {name}")
 
 
 def _of_batch(

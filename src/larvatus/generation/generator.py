@@ -54,6 +54,11 @@ class Generator:
         return 65_536 if self.encoder.device.type == "cuda" else 8_192
 
 
+def can_generate(network: Network) -> bool:
+    """Whether the model writes: it continues texts (gpt), or writes what is missing (t5)."""
+    return isinstance(network.encoder, Continues) and any(head in network.objectives for head in HEADS)
+
+
 def the_generator(network: Network, *, name: str = "the model") -> Generator:
     """What a model writes with; refused where it cannot."""
     if not isinstance(network.encoder, Continues):

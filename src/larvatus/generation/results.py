@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 from larvatus import notebook
+from larvatus.tabular import Tabular
 
 Ending = Literal["end", "stop", "length", "context"]
 
@@ -41,7 +42,7 @@ class Continuation:
 
 
 @dataclass(frozen=True)
-class Generated(Sequence[Continuation]):
+class Generated(Sequence[Continuation], Tabular):
     """The continuations of a prompt: samples in the order of their numbers, beams best first."""
 
     prompt: str
@@ -73,6 +74,14 @@ class Generated(Sequence[Continuation]):
             "continuations": [each.to_dict() for each in self.continuations],
             "read": self.read,
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each continuation, without token ids."""
+        rows = []
+        for number, each in enumerate(self.continuations, start=1):
+            record = {name: value for name, value in each.to_dict().items() if name != "ids"}
+            rows.append({"prompt": self.prompt, "number": number, **record})
+        return rows
 
     def _repr_html_(self) -> str:
         rows = [(each.whole, f"{each.log_probability:.2f}", each.ended) for each in self]

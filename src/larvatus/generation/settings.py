@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from larvatus.errors import UsageError, did_you_mean
 from larvatus.flags import Flag
-from larvatus.ranges import Count, PositiveShare, Range, Seed, check_ranges, whole
+from larvatus.ranges import Count, PositiveShare, Range, Seed, check_ranges, shown, whole
 
 USUAL_TOKENS = 50
 """Tokens that are added where nobody says how many, and where so many fit."""
@@ -22,6 +22,8 @@ Beams = Annotated[int, whole(1, 1_000)]
 Samples = Annotated[int, whole(1, 100_000)]
 Warmth = Annotated[float, Range(0, 1e6)]
 """A temperature; 0: nothing is drawn."""
+COLDEST = 1e-3
+"""Of temperatures above 0: at less, differences between logits would no longer be finite."""
 Penalty = Annotated[float, Range(-100, 100)]
 
 
@@ -51,6 +53,10 @@ class GenerateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
+        if self.temperature and self.temperature < COLDEST:
+            raise UsageError(
+                f"temperature = {shown(self.temperature)} must be 0, which takes the likeliest token, or at least {COLDEST}"
+            )
         if "" in self.stop:
             raise UsageError("stop = '' stands everywhere; give a text at which to end, such as a full stop")
         if self.beams > 1:

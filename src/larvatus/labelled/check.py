@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import Counter
 
 from larvatus.labelled.check_questions import check_questions
-from larvatus.labelled.problems import Problems
+from larvatus.labelled.problems import Errors, Problems
 from larvatus.labelled.repeats import Examples, find_repeats
-from larvatus.labelled.report import Findings, Report, many
+from larvatus.labelled.report import Findings, Level, Report, many
 from larvatus.labelled.surface import Measure, find_odd_characters, measure_lengths
 from larvatus.text.tag_schemes import LETTERS, Scheme, detect_scheme, find_illegal, read_leniently
 
@@ -38,15 +38,19 @@ def check(
     measure: Measure | None = None,
     longest: int = LONGEST,
     shown: int = SHOWN,
+    errors: Errors = "refuse",
 ) -> Report:
     """Everything there is to say of data before a model is trained on it.
 
-    `problems`: what reading set aside. `measure` counts tokens; without it words are counted.
+    `problems`: what reading set aside, which stops training unless `errors` is skip. `measure` counts
+    tokens; without it words are counted.
     """
     findings = Findings(shown)
     for name, count in (problems.counts if problems else Counter[str]()).items():
         kept = problems.examples[name] if problems else []
-        findings.add(name, "error", f"{count:,} × {name}: what cannot be read", [str(place) for place in kept], count)
+        level: Level = "warning" if errors == "skip" else "error"
+        outcome = "skipped" if errors == "skip" else "what cannot be read"
+        findings.add(name, level, f"{count:,} × {name}: {outcome}", [str(place) for place in kept], count)
     parts = {"train": train} | ({} if dev is None else {"dev": dev})
     first = train.examples[0]
     scheme = _scheme(train) if first.labels_are == "tags" else None

@@ -9,16 +9,15 @@ the fewest values that change from row to row the label. So CoLA's four columns 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from larvatus.errors import DataError, did_you_mean
-from larvatus.labelled.column_names import IDS, LABELS, PAIRS, TEXTS, first_of, plain
-from larvatus.labelled.header import is_number
 from larvatus.labelled.tables import Table
 from larvatus.ranges import digits
+from larvatus.text.column_names import IDS, LABELS, first_of, plain
+from larvatus.text.text_columns import all_hold, column_values, is_numeral, text_columns
 
 FEW = 200
 """Classes beyond which a column is not guessed to be the label."""
@@ -62,7 +61,7 @@ def find_columns(table: Table, asked: Columns = Columns(), *, labelled: bool = T
     if labelled and label is None:
         label = first_of(LABELS, tuple(name for name in named if name not in (text, pair)))
     if text is None:
-        text, guessed = _texts(table, taken={name for name in (pair, label, identifier) if name})
+        text, guessed = text_columns(table, taken={name for name in (pair, label, identifier) if name})
         pair = pair or guessed
     if labelled and label is None:
         label = _label(table, taken={name for name in (text, pair, identifier) if name})
@@ -86,38 +85,12 @@ def named_column(table: Table, asked: str | int, role: str) -> str:
     raise DataError(f"{table.name} has no column {asked!r} for the {role}{hint}")
 
 
-def _texts(table: Table, taken: set[str]) -> tuple[str, str | None]:
-    named = {plain(name): name for name in reversed(table.columns) if name not in taken} if table.header else {}
-    for first, second in PAIRS:
-        if first in named and second in named:
-            return named[first], named[second]
-    for name in TEXTS:
-        if name in named and _of(table, named[name], _is_text):
-            return named[name], None
-    lengths = {
-        name: _mean_length(table, name)
-        for name in table.columns
-        if name not in taken and _of(table, name, _is_text) and not _of(table, name, _is_numeral)
-    }
-    if not lengths:
-        raise DataError(
-            f"{table.name}: no column holds text (it has {', '.join(table.columns)}); name it: --text COLUMN"
-        )
-    longest = max(lengths, key=lambda name: lengths[name])
-    others = [name for name in lengths if name != longest and _like(table, name, lengths[name], lengths[longest])]
-    if not others:
-        return longest, None
-    other = max(others, key=lambda name: lengths[name])
-    first, second = sorted((longest, other), key=table.columns.index)
-    return first, second
-
-
 def _label(table: Table, taken: set[str]) -> str:
     rest = [name for name in table.columns if name not in taken]
     candidates = [name for name in rest if _could_be_label(table, name)] or (rest if len(rest) == 1 else [])
     if not candidates:
-        numbers = [name for name in rest if _of(table, name, _is_numeral)]
-        candidates = [name for name in numbers if _of(table, name, _has_point)]
+        numbers = [name for name in rest if all_hold(table, name, is_numeral)]
+        candidates = [name for name in numbers if all_hold(table, name, _has_point)]
     if not candidates:
         raise DataError(
             f"{table.name}: no column looks like a label (it has {', '.join(table.columns)}); name it: --label COLUMN"
@@ -125,44 +98,12 @@ def _label(table: Table, taken: set[str]) -> str:
     return min(candidates, key=lambda name: (*_rank(table, name), -table.columns.index(name)))
 
 
-def _values(table: Table, name: str) -> list[Any]:
-    return [row.get(name) for row in table.sample]
-
-
-def _of(table: Table, name: str, holds: Callable[[Any], bool]) -> bool:
-    """Whether something holds of all values of a column that are there."""
-    values = [value for value in _values(table, name) if value is not None and value != ""]
-    return bool(values) and all(holds(value) for value in values)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_numeral(value: Any) -> bool:
-    return is_number(value) if isinstance(value, str) else isinstance(value, int | float)
-
-
 def _has_point(value: Any) -> bool:
     return "." in value if isinstance(value, str) else isinstance(value, float)
 
 
-def _mean_length(table: Table, name: str) -> float:
-    return sum(len(value or "") for value in _values(table, name)) / len(table.sample)
-
-
-def _like(table: Table, name: str, length: float, longest: float) -> bool:
-    """Whether a column is text like the longest one: not short, not of few values, words or an unspaced script."""
-    values = _values(table, name)
-    distinct = len(set(values))
-    if length < longest / 5 or (len(values) > 40 and distinct < max(20, len(values) / 20)):
-        return False
-    spaced = sum(" " in (value or "").strip() for value in values) > len(values) / 2
-    return spaced or sum(not (value or "").isascii() for value in values) > len(values) / 2
-
-
 def _could_be_label(table: Table, name: str) -> bool:
-    values = _values(table, name)
+    values = column_values(table, name)
     if any(isinstance(value, list) for value in values):
         return all(isinstance(value, list) and all(isinstance(item, str | int) for item in value) for value in values)
     if any(isinstance(value, dict) for value in values):
@@ -173,7 +114,7 @@ def _could_be_label(table: Table, name: str) -> bool:
 
 def _rank(table: Table, name: str) -> tuple[bool, bool, int]:
     """Labels have no empty cells, change from row to row (a source comes in runs), and are few."""
-    values = [str(value) for value in _values(table, name)]
+    values = [str(value) for value in column_values(table, name)]
     counts = Counter(values)
     by_chance = 1 - sum((count / len(values)) ** 2 for count in counts.values())
     changes = sum(value != other for value, other in pairwise(values)) / max(1, len(values) - 1)

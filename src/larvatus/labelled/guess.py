@@ -6,11 +6,11 @@ from itertools import islice
 from typing import Literal
 
 from larvatus.errors import UsageError
-from larvatus.labelled.column_names import WORDS, first_of
 from larvatus.labelled.problems import Problems
 from larvatus.labelled.standoff import span_key
 from larvatus.labelled.tables import TableOptions, ending, open_table
 from larvatus.labelled.tagged import format_of
+from larvatus.text.column_names import WORDS, first_of
 from larvatus.text.lines import numbered_lines
 
 Task = Literal["classify", "tag"]

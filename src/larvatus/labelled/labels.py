@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from larvatus.labelled.header import is_number
 from larvatus.labelled.records import Kind, Label
+from larvatus.text.header import is_number
 
 
 class BadLabel(Exception):

@@ -5,6 +5,7 @@ Files that the `datasets` library wrote say in their metadata which number stand
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 from larvatus.errors import DataError
 from larvatus.labelled.records import Place, Row, nul_in, shown
 from larvatus.text.archives import BROKEN
+from larvatus.text.growth import parquet_growth, take_batch, text_columns
 from larvatus.text.records import open_seekable
 
 ROWS = 1_024
@@ -26,14 +28,15 @@ def parquet_rows(name: str) -> Iterator[tuple[Place, Row]]:
     """The rows of a file, numbered from 1."""
     with open_seekable(name) as stream:
         try:
-            file = pq.ParquetFile(stream, memory_map=False)
-            schema = file.schema_arrow
+            schema = pq.read_schema(stream)
+            file = pq.ParquetFile(stream, memory_map=False, read_dictionary=text_columns(schema))
             plain = [field.name for field in schema if _is_plain(field.type)]
             if twice := [column for column, count in Counter(schema.names).items() if count > 1]:
                 raise DataError(f"{shown(name)}: two columns are named {twice[0]!r}; rename one")
             classes = {column: names for column, names in _classes(schema.metadata).items() if column in plain}
-            number = 0
+            number, growth = 0, parquet_growth(shown(name), stream.seek(0, os.SEEK_END))
             for batch in file.iter_batches(batch_size=ROWS, columns=plain):
+                take_batch(growth, batch)
                 for row in _records(batch, shown(name), number):
                     number += 1
                     if column := nul_in(row):

@@ -11,14 +11,21 @@ With it, what cannot be used is set aside and noted under its kind, and reading 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from larvatus.errors import DataError
 from larvatus.labelled.records import Place
 from larvatus.scale.set_aside import set_aside
 
+Errors = Literal["refuse", "skip"]
+"""What is done about rows that cannot be read, such as those without text or label."""
 KEPT = 20
 """Faults of one kind whose places are kept; more are counted."""
+SHOWN = 10
+"""Faults of one kind whose places an error names; more are counted."""
+SKIP = 'to skip such rows: --errors skip, in Python errors="skip"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +50,38 @@ class Problems:
         if len(kept) < KEPT:
             kept.append(Problem(place, message))
 
+    def take(self, other: Problems, renamed: Callable[[Place], Place]) -> None:
+        """Add what another reading found, with other names for its places."""
+        self.counts += other.counts
+        for kind, problems in other.examples.items():
+            kept = self.examples.setdefault(kind, [])
+            kept += [Problem(renamed(each.place), each.message) for each in problems[: KEPT - len(kept)]]
+
     def __len__(self) -> int:
         return self.counts.total()
 
     def __str__(self) -> str:
         return " · ".join(f"{count:,} × {kind}" for kind, count in self.counts.most_common()) or "no problems"
+
+
+def refuse_problems(problems: Problems, *, way: str = "") -> None:
+    """Raise one error that names all rows that cannot be used, up to a readable number; `way` ends it."""
+    if not problems:
+        return
+    parts = [_of_kind(problems.examples[kind], count) for kind, count in problems.counts.items()]
+    said = f"{len(problems):,} rows cannot be used: " if len(problems) > 1 else ""
+    raise DataError(f"{said}{' · '.join(parts)}{f'; {way}' if way else ''}")
+
+
+def _of_kind(kept: Sequence[Problem], count: int) -> str:
+    """Faults of one kind: what they have in common once, and their places."""
+    shown = kept[:SHOWN]
+    more = f", and {count - len(shown):,} more" if count > len(shown) else ""
+    if count == 1 or len({problem.message for problem in shown}) > 1:
+        return " · ".join(map(str, shown)) + more
+    first = shown[0].place
+    places = ", ".join([str(first), *(problem.place.after(first) for problem in shown[1:])])
+    return f"{places}{more}: {shown[0].message}"
 
 
 def cause(problems: Problems | None) -> str:

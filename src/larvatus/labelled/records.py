@@ -43,6 +43,25 @@ class Place:
     def __str__(self) -> str:
         return f"{self.source}:{self.line}"
 
+    def after(self, first: Place) -> str:
+        """The place in a list of places, where `first` has named the file already."""
+        return str(self.line) if first.source == self.source else str(self)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RowPlace(Place):
+    """A row of a table in memory: ``DataFrame index 'a17'``, or ``list[17]`` where rows have no names of their own."""
+
+    row: str = field(default="", compare=False, kw_only=True)
+    """Its label in the index of a DataFrame, else its number from 0."""
+    labelled: bool = field(default=False, compare=False, kw_only=True)
+
+    def __str__(self) -> str:
+        return f"{self.source} index {self.row}" if self.labelled else f"{self.source}[{self.row}]"
+
+    def after(self, first: Place) -> str:
+        return self.row if self.labelled else f"[{self.row}]"
+
 
 class Remark(NamedTuple):
     """What a check of the data warns of: a name, a line for people, and where; nothing where there is no place."""
@@ -225,6 +244,9 @@ class QuestionPlace(Place):
     def __str__(self) -> str:
         return f"{self.source}: question {self.id}"
 
+    def after(self, first: Place) -> str:
+        return self.id if first.source == self.source else str(self)
+
 
 @dataclass(frozen=True, slots=True)
 class QuestionExample(AnyExample):
@@ -325,6 +347,17 @@ class Dataset(Generic[Example]):
     def describe(self) -> str:
         """The line to print before anything is done with the data."""
         return " · ".join([f"{self.source}: {len(self):,} examples", self.columns, *self.notes]).rstrip(" ·")
+
+
+NOT_THERE = frozenset({"NaN", "nan", "<NA>", "NaT"})
+"""How NumPy and pandas write a value that is missing: a cell of this is neither text nor label."""
+OTHER_TYPE = "larvatus: a value of type"
+"""Key of the record that a value in memory becomes which no table can hold: bytes, an object."""
+
+
+def type_name(value: Any) -> str:
+    """Type of a cell, for messages; of a value in memory that no table can hold, its own."""
+    return str(value[OTHER_TYPE]) if isinstance(value, dict) and OTHER_TYPE in value else type(value).__name__
 
 
 def nul_in(row: Row) -> str | None:

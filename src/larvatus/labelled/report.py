@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from larvatus.errors import DataError
 
 Level = Literal["error", "warning"]
+MOST_LABELS = 20
+"""Labels that are printed; the rest are counted."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,24 @@ class Report:
     def warnings(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.level == "warning")
 
+    @property
+    def _lengths(self) -> str:
+        median, high, longest = (self.lengths[name] for name in ("median", "p95", "longest"))
+        return f"median {median:g} · 95% up to {high:g} · longest {longest:,}"
+
+    def __str__(self) -> str:
+        lines = [
+            " · ".join(f"{name}: {many(size, 'example', 'examples')}" for name, size in self.sizes.items()),
+            f"length of train in {self.unit}: {self._lengths}",
+            *(f"labels of {name}: {_listed(counts)}" for name, counts in self.balance.items() if counts),
+        ]
+        for finding in self.findings:
+            lines.append(f"{finding.level}: {finding.name}: {finding.message}")
+            lines += [f"    {example}" for example in finding.examples]
+            if finding.examples and finding.count > len(finding.examples):
+                lines.append(f"    … and {finding.count - len(finding.examples):,} more")
+        return "\n".join(lines if self.findings else [*lines, "nothing wrong was found"])
+
     def raise_errors(self) -> None:
         """One line of what stops training, if anything does."""
         if self.errors:
@@ -104,6 +124,12 @@ class Report:
             "errors": [_as_dict(finding) for finding in self.errors],
             "warnings": [_as_dict(finding) for finding in self.warnings],
         }
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    """Labels with their counts, the commonest first."""
+    shown = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:MOST_LABELS])
+    return f"{shown}, and {len(counts) - MOST_LABELS:,} more" if len(counts) > MOST_LABELS else shown
 
 
 def _as_dict(finding: Finding) -> dict[str, Any]:

@@ -28,7 +28,7 @@ import numpy as np
 from larvatus.errors import DataError
 from larvatus.labelled.bio_levels import read_levels
 from larvatus.labelled.entity_brackets import read_brackets
-from larvatus.labelled.problems import Problems, fault
+from larvatus.labelled.problems import Problems, cause, fault
 from larvatus.labelled.records import Dataset, shown
 from larvatus.labelled.relations import renumbered
 from larvatus.labelled.span_records import Span, SpanExample, SpannedWords
@@ -67,7 +67,7 @@ def read_spanned(
         said[how] = None
     source = ", ".join(shown(name) for name in names)
     if not examples:
-        raise DataError(f"{source}: no text can be used; give texts with spans")
+        raise DataError(f"{source}: no text can be used{cause(problems)}; give texts with spans")
     return Dataset(tuple(examples), source, "; ".join(said))
 
 

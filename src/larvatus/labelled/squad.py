@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from larvatus.errors import DataError
-from larvatus.labelled.problems import Problems, fault
+from larvatus.labelled.problems import Problems, cause, fault
 from larvatus.labelled.records import Dataset, Place, QuestionExample, QuestionPlace, shown
 from larvatus.labelled.squad_file import read_whole
 from larvatus.labelled.tables import TableOptions, ending, open_table
@@ -67,7 +67,7 @@ def read_questions(
                 )
         examples = kept
     if not examples:
-        raise DataError(f"{source}: no question can be used; give questions with their passages")
+        raise DataError(f"{source}: no question can be used{cause(problems)}; give questions with their passages")
     return with_unique_ids(Dataset(tuple(examples), source, _said(examples), notes=_notes(examples)))
 
 

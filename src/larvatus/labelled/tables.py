@@ -10,7 +10,6 @@ need. A header is found by its names and by how it differs from the rows below; 
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -19,21 +18,19 @@ from typing import Literal
 import msgspec
 
 from larvatus.errors import DataError
-from larvatus.labelled.header import has_header
 from larvatus.labelled.parquet import parquet_rows
 from larvatus.labelled.problems import Problems, cause, fault
 from larvatus.labelled.records import Place, Row, nul_in, shown
 from larvatus.text.archives import COMPRESSIONS
+from larvatus.text.delimited import MOST_COLUMNS, delimited_rows, delimiter_of
+from larvatus.text.header import has_header
 from larvatus.text.json_records import json_records
 from larvatus.text.lines import numbered_lines
-from larvatus.text.records import LONGEST_LINE
 
 Format = Literal["csv", "tsv", "jsonl", "parquet"]
 
 SAMPLE = 10_000
 """Rows that are looked at before the columns are guessed."""
-MOST_COLUMNS = 4_096
-"""Each is looked at to find out what it holds."""
 ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -43,9 +40,6 @@ ENDINGS: dict[str, Format] = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
-
-# The module's own limit, 128 kB a cell, refuses texts that we take; a line is bounded where it is read.
-csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
 
 
 class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,11 +94,15 @@ def open_table(
     lines = chain([first], lines)
     if format == "jsonl":
         return _sampled(name, "jsonl", True, _jsonl(name, lines, problems), problems)
-    delimiter = options.delimiter or ("\t" if format == "tsv" else max(",;\t", key=first[1].count))
+    delimiter = options.delimiter or delimiter_of(format, first[1])
     if len(delimiter) != 1:
         raise DataError(f"delimiter {delimiter!r} has {len(delimiter)} characters; give one")
     quoting = options.quoting if options.quoting is not None else format == "csv"
-    cells = _quoted(name, lines, delimiter, problems) if quoting else _split(lines, delimiter)
+
+    def refuse(kind: str, line: int, message: str) -> None:
+        fault(problems, kind, Place(shown(name), line), message)
+
+    cells = delimited_rows(lines, delimiter=delimiter, quoting=quoting, fault=refuse)
     return _delimited(name, format, cells, options.header, problems)
 
 
@@ -157,38 +155,6 @@ def _delimited(
                 yield place, dict(zip(columns, row, strict=True))
 
     return _sampled(name, format, named, rows(), problems)
-
-
-def _split(lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in lines:
-        if line.strip():
-            yield number, line.split(delimiter)
-
-
-def _quoted(
-    name: str, lines: Iterator[tuple[int, str]], delimiter: str, problems: Problems | None
-) -> Iterator[tuple[int, list[str]]]:
-    """Rows of quoted cells; a row is numbered by the line it begins at."""
-    begun: list[int] = []  # lines that the row being read is made of
-
-    def fed() -> Iterator[str]:
-        for number, line in lines:
-            begun.append(number)
-            yield line + "\n"
-
-    reader = csv.reader(fed(), delimiter=delimiter, strict=True)
-    while True:
-        begun.clear()
-        try:
-            row = next(reader, None)
-        except csv.Error as broken:
-            place = Place(shown(name), begun[0])
-            fault(problems, "broken quoting", place, f"broken quoting ({broken}); repair it, or switch quoting off")
-            continue
-        if row is None:
-            return
-        if any(cell.strip() for cell in row):
-            yield begun[0], row
 
 
 def _jsonl(name: str, lines: Iterator[tuple[int, str]], problems: Problems | None) -> Iterator[tuple[Place, Row]]:

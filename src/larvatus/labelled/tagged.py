@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from larvatus.errors import DataError
-from larvatus.labelled.column_names import TAGS, WORDS, first_of
 from larvatus.labelled.columns import named_column
 from larvatus.labelled.conll import Lines, read_conll
 from larvatus.labelled.conllu import read_conllu
@@ -27,6 +26,7 @@ from larvatus.labelled.standoff import brat_documents, read_brat, read_span_rows
 from larvatus.labelled.tables import Table, TableOptions, ending, open_table
 from larvatus.labelled.texts import Paths, names_of
 from larvatus.ranges import digits
+from larvatus.text.column_names import TAGS, WORDS, first_of
 from larvatus.text.lines import numbered_lines
 from larvatus.text.tag_schemes import Scheme
 

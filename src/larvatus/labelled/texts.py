@@ -10,13 +10,24 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from larvatus.errors import DataError, UsageError
 from larvatus.labelled.columns import Columns, Found, find_columns
 from larvatus.labelled.labels import BadLabel, as_label, seen_kind
 from larvatus.labelled.problems import Problems, cause, fault
-from larvatus.labelled.records import Dataset, Kind, Label, Place, Row, TextExample, in_order
+from larvatus.labelled.records import (
+    NOT_THERE,
+    OTHER_TYPE,
+    Dataset,
+    Kind,
+    Label,
+    Place,
+    Row,
+    TextExample,
+    in_order,
+    type_name,
+)
 from larvatus.labelled.tables import Table, TableOptions, ending, open_table
 from larvatus.text.surrogates import refuse_surrogates
 
@@ -52,7 +63,7 @@ def read_texts(
     names = names_of(paths)
     if separator == "":
         raise UsageError("the separator of labels is empty; give one or more characters, such as |")
-    held: list[tuple[str, str | None, Any, Place, str | None]] = []
+    held: list[_Held] = []
     tables: list[tuple[Table, Found]] = []
     for name in names:
         if columns.text is None and ending(name) in OF_WORDS:
@@ -62,17 +73,17 @@ def read_texts(
         tables.append((table, chosen))
         for place, row in table.rows:
             try:
-                text = cell_text(row, chosen.text)
-                pair = None if chosen.pair is None else cell_text(row, chosen.pair)
+                text = _present(cell_text(row, chosen.text), chosen.text)
+                pair = None if chosen.pair is None else _present(cell_text(row, chosen.pair), chosen.pair)
             except BadCell as bad:
                 fault(problems, bad.kind, place, str(bad))
                 continue
             identifier = row.get(chosen.id) if chosen.id else None
             label = row.get(chosen.label) if chosen.label else None
-            held.append((text, pair, label, place, None if identifier is None else str(identifier)))
+            held.append(_Held(text, pair, label, chosen.label, place, None if identifier is None else str(identifier)))
     seen = None
     if labelled:
-        seen = kind or seen_kind([row[2] for row in held], separator)
+        seen = kind or seen_kind([row.label for row in held], separator)
     examples = _labelled(held, seen, separator, problems)
     source = ", ".join(table.name for table, _ in tables)
     if not examples:
@@ -96,7 +107,7 @@ def cell_text(row: Row, column: str) -> str:
     if isinstance(value, bool | int | float) and value == value:
         value = str(value)
     if value is not None and not isinstance(value, str):
-        raise BadCell("no text", f"{column} is {type(value).__name__}, not a text")
+        raise BadCell("no text", f"{column} is {type_name(value)}, not a text")
     if value is None or not value.strip():
         raise BadCell("empty text", f"{column} is empty; drop the row, or give it a text")
     if "\0" in value:
@@ -109,21 +120,44 @@ def cell_text(row: Row, column: str) -> str:
     return value
 
 
+def _present(text: str, column: str) -> str:
+    """The text, unless it is how a missing value is written."""
+    if text.strip() in NOT_THERE:
+        raise BadCell("empty text", f"{column} is {text.strip()}, a missing value; drop the row, or give it a text")
+    return text
+
+
+class _Held(NamedTuple):
+    """A row whose text is read, and whose label is not yet."""
+
+    text: str
+    pair: str | None
+    label: Any
+    column: str | None
+    """Column of the label."""
+    place: Place
+    id: str | None
+
+
 def _labelled(
-    held: list[tuple[str, str | None, Any, Place, str | None]],
+    held: list[_Held],
     kind: Kind | None,
     separator: str | None,
     problems: Problems | None,
 ) -> list[TextExample]:
     examples = []
     names: dict[Any, Label] = {}  # one string for each class, not one for each row
-    for text, pair, value, place, identifier in held:
+    for text, pair, value, column, place, identifier in held:
         label: Label | None = None
         if kind is not None:
             try:
+                if isinstance(value, dict) and OTHER_TYPE in value:
+                    raise BadLabel(f"the label is {type_name(value)}")
+                if isinstance(value, str) and value.strip() in NOT_THERE:
+                    raise BadLabel(f"the label is {value.strip()}, a missing value")
                 label = as_label(value, kind, separator)
             except BadLabel as bad:
-                fault(problems, "no label", place, str(bad))
+                fault(problems, "no label", place, f"{bad} (column {column})")
                 continue
             label = names.setdefault(label, label) if kind != "regression" else label
         examples.append(TextExample(text, pair, label, place, identifier))

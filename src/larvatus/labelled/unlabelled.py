@@ -14,7 +14,6 @@ from itertools import chain
 from typing import Literal
 
 from larvatus.errors import DataError, UsageError
-from larvatus.labelled.column_names import WORDS, first_of
 from larvatus.labelled.columns import Columns, find_columns
 from larvatus.labelled.guess import guess_task
 from larvatus.labelled.problems import fault
@@ -22,6 +21,7 @@ from larvatus.labelled.records import Place, TaggedExample, TextExample, shown
 from larvatus.labelled.tables import ENDINGS, Format, Table, TableOptions, ending, open_table
 from larvatus.labelled.tagged import format_of, list_rows, read_tagged
 from larvatus.labelled.texts import BadCell, cell_text
+from larvatus.text.column_names import WORDS, first_of
 from larvatus.text.lines import numbered_lines
 
 TextFormat = Literal["text", "csv", "tsv", "jsonl", "parquet", "conll", "conllu"]

@@ -12,21 +12,29 @@ A tie is no preference: it counts as wrong, and how many there are is told.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from larvatus.arrays import Bools
 from larvatus.metrics.accuracy import Accuracy, accuracy
+from larvatus.tabular import Tabular
 
 
 @dataclass(frozen=True)
-class PairAccuracies:
+class PairAccuracies(Tabular):
     """`by` maps what pairs are sorted by (`UID`, `field`) to the accuracy of each of its groups."""
 
     overall: Accuracy
     by: dict[str, dict[str, Accuracy]]
     ties: int
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each group, the one of all pairs first."""
+        groups = [("overall", "all", self.overall)]
+        groups += [(by, group, each) for by, shares in self.by.items() for group, each in shares.items()]
+        return [{"by": by, "group": group, **asdict(each)} for by, group, each in groups]
 
 
 def preferred(good: Sequence[float], bad: Sequence[float]) -> Bools:

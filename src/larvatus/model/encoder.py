@@ -6,7 +6,7 @@ model.similarity("the *bank* of the river", "the *bank* raised rates")
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -32,9 +32,11 @@ from larvatus.embed.standardise.standardise import Standardiser, find_standardis
 from larvatus.embed.units import PARTS, Unit
 from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError, did_you_mean
+from larvatus.given_texts import checked_text, checked_texts, checked_texts_or_words
 from larvatus.model.elsewhere import Origin, loaded_elsewhere
 from larvatus.nn.encoder import Encoder
 from larvatus.probe.attention import TextAttention, attend
+from larvatus.tabular import ResultList
 from larvatus.text.documents import ReadOptions, Skipped
 from larvatus.text.languages import Given, read_languages
 from larvatus.text.other_language import warn_of_other_language
@@ -130,9 +132,9 @@ class EncoderModel:
             >>> model.embed("the river", unit="span", spans=[(4, 9)]).shape
             (1, 16)
         """
-        listed = self._vectors(texts, unit=unit, layers=layers, pool=pool, spans=spans, **settings)
+        listed, single = self._vectors(texts, unit=unit, layers=layers, pool=pool, spans=spans, **settings)
         arrays = [vectors.array for vectors in listed]
-        if isinstance(texts, str):
+        if single:
             return arrays[0]
         if unit in PARTS:
             return arrays
@@ -143,9 +145,9 @@ class EncoderModel:
     def vectors(self, texts: str, **settings: Any) -> Vectors: ...
 
     @overload
-    def vectors(self, texts: Sequence[Text], **settings: Any) -> list[Vectors]: ...
+    def vectors(self, texts: Sequence[Text], **settings: Any) -> ResultList[Vectors]: ...
 
-    def vectors(self, texts: str | Sequence[Text], **settings: Any) -> Vectors | list[Vectors]:
+    def vectors(self, texts: str | Sequence[Text], **settings: Any) -> Vectors | ResultList[Vectors]:
         """As `embed`, with what each unit says, its characters, and how much was read.
 
         Args:
@@ -159,19 +161,21 @@ class EncoderModel:
             >>> model.vectors("the river").units
             ('the', 'river')
         """
-        listed = self._vectors(texts, **{"unit": "word", **settings})
-        return listed[0] if isinstance(texts, str) else listed
+        listed, single = self._vectors(texts, **{"unit": "word", **settings})
+        return listed[0] if single else ResultList(listed)
 
     def _vectors(
         self, texts: str | Sequence[Text], *, spans: Any = None, standardise: Any = None, **settings: Any
-    ) -> list[Vectors]:
+    ) -> tuple[list[Vectors], bool]:
+        """Vectors of each text, and whether one text was given by itself."""
         _check_names("embed", settings, EmbedOptions.__struct_fields__)
         options = EmbedOptions(standardise=self.standardiser(standardise), **settings)
-        if isinstance(texts, str):
-            texts, spans = [texts], None if spans is None else [spans]
-        listed = list(embed_texts(self.encoder, self.tokenizer, list(texts), options, spans=spans))
-        warn_of_other_language(texts, self.tokenizer, frames=4)
-        return listed
+        inputs, single = checked_texts_or_words(texts)
+        if single:
+            spans = None if spans is None else [spans]
+        listed = list(embed_texts(self.encoder, self.tokenizer, inputs, options, spans=spans))
+        warn_of_other_language(inputs, self.tokenizer, frames=4)
+        return listed, single
 
     def similarity(
         self,
@@ -198,7 +202,8 @@ class EncoderModel:
             >>> -1 <= model.similarity("the *bank* of the river", "a *bank* in town") <= 1
             True
         """
-        return float(self.similarities([a, b], layers=layers, pool=pool, standardise=standardise).matrix[0, 1])
+        both = [checked_text(a, "a"), checked_text(b, "b")]
+        return float(self.similarities(both, layers=layers, pool=pool, standardise=standardise).matrix[0, 1])
 
     def similarities(
         self,
@@ -225,7 +230,7 @@ class EncoderModel:
             >>> model.similarities(["the *river*", "a *river*", "the *bank*"]).matrix.shape
             (3, 3)
         """
-        listed = [texts] if isinstance(texts, str) else texts
+        listed, _ = checked_texts(texts)
         if spans is not None and len(spans) != len(listed):
             raise UsageError(f"{len(listed)} texts, but {len(spans)} spans; give one for each text")
         options = EmbedOptions(unit="span", layers=layers, pool=pool, standardise=self.standardiser(standardise))
@@ -238,7 +243,7 @@ class EncoderModel:
     @overload
     def nearest(
         self, query: Sequence[str | Instance], paths: str | Sequence[str], **settings: Any
-    ) -> list[Concordance]: ...
+    ) -> ResultList[Concordance]: ...
 
     def nearest(
         self,
@@ -246,14 +251,16 @@ class EncoderModel:
         paths: str | Sequence[str],
         *,
         standardise: str | Standardiser | None = None,
+        text: str | None = None,
         **settings: Any,
-    ) -> Concordance | list[Concordance]:
+    ) -> Concordance | ResultList[Concordance]:
         """Instances of a word that are nearest to the one that the query marks, in texts, an index or a vector file.
 
         Args:
             query: A text with a word between stars, or several such.
             paths: Files or folders of text, an index of `larvatus similar index`, or a file of `larvatus embed`.
             standardise: A standardiser, or its name; an index knows its own.
+            text: Column of tables that holds the text; guessed by default.
             **settings: `top` (how many, 10), `word` (search for another word than the marked one), `any_word` (search
                 all words), `layers` and `pool` (of text; an index or a file knows its own).
 
@@ -266,17 +273,18 @@ class EncoderModel:
         """
         _check_names("nearest", settings, SearchOptions.__struct_fields__)
         options = SearchOptions(standardise=self.standardiser(standardise), **settings)
+        options = options.with_text(text)
         place = open_place([paths] if isinstance(paths, str) else paths)
-        several: Iterable[str | Instance] = [query] if isinstance(query, str | Instance) else query
-        marked = [instance(text, word=options.word) if isinstance(text, str) else text for text in several]
+        marked, single = _instances(query, options.word)
         hits = [search(self, word, place, options) for word in marked]
-        return hits[0] if isinstance(query, str | Instance) else hits
+        return hits[0] if single else ResultList(hits)
 
     def map(
         self,
         words: str | Sequence[str],
         corpus: Given | Sequence[Given],
         *,
+        text: str | None = None,
         reading: ReadOptions | None = None,
         skipped: Skipped | None = None,
         **settings: Any,
@@ -286,6 +294,7 @@ class EncoderModel:
         Args:
             words: One word, or several.
             corpus: Text to look for them in: files, folders, globs.
+            text: Column of tables that holds the text; guessed by default.
             reading: How the text is read.
             skipped: Counts what reading left out.
             **settings: `limit` (instances, a random sample of more), `cased`, `language`, `sentences`, `seed`,
@@ -303,17 +312,17 @@ class EncoderModel:
         look = FindOptions(**{name: settings[name] for name in FindOptions.__struct_fields__ if name in settings})
         draw = MapOptions(**{name: settings[name] for name in MapOptions.__struct_fields__ if name in settings})
         places = [corpus] if isinstance(corpus, Given) else corpus
-        documents = read_languages(places, options=reading or ReadOptions(), skipped=skipped)
-        instances = find_instances(documents, [words] if isinstance(words, str) else words, look)
+        documents = read_languages(places, options=(reading or ReadOptions()).named(text), skipped=skipped)
+        instances = find_instances(documents, checked_texts(words, "words").texts, look)
         return map_instances(self.encoder, self.tokenizer, instances, draw)
 
     @overload
     def attention(self, texts: str) -> TextAttention: ...  # type: ignore[overload-overlap]  # as in `nearest`
 
     @overload
-    def attention(self, texts: Sequence[str]) -> list[TextAttention]: ...
+    def attention(self, texts: Sequence[str]) -> ResultList[TextAttention]: ...
 
-    def attention(self, texts: str | Sequence[str]) -> TextAttention | list[TextAttention]:
+    def attention(self, texts: str | Sequence[str]) -> TextAttention | ResultList[TextAttention]:
         """What every head looks at in a text.
 
         Args:
@@ -326,9 +335,9 @@ class EncoderModel:
             >>> model.attention("the river").weights.shape
             (2, 2, 4, 4)
         """
-        if isinstance(texts, str):
-            return attend(self.encoder, self.tokenizer, texts)
-        return [attend(self.encoder, self.tokenizer, text) for text in texts]
+        listed, single = checked_texts(texts)
+        weights = [attend(self.encoder, self.tokenizer, text) for text in listed]
+        return weights[0] if single else ResultList(weights)
 
     def senses(
         self, directory: str | Path, *, wordnet: str | Path | None = None, options: TagOptions | None = None
@@ -353,6 +362,18 @@ class EncoderModel:
         inventory = SenseInventory.load(directory)
         inventory.check_model(self.fingerprint, str(self.bundle.path))
         return SenseTagger(self.encoder, self.tokenizer, inventory, WordNet.open(wordnet), options)
+
+
+def _instances(query: Any, word: str | None) -> tuple[list[Instance], bool]:
+    """The word that each query marks, and whether one query was given by itself."""
+    if isinstance(query, Instance):
+        return [query], True
+    if isinstance(query, list | tuple) and any(isinstance(each, Instance) for each in query):
+        several = enumerate(query)
+        texts = [each if isinstance(each, Instance) else checked_text(each, f"query[{at}]") for at, each in several]
+        return [each if isinstance(each, Instance) else instance(each, word=word) for each in texts], False
+    listed, single = checked_texts(query, "query")
+    return [instance(text, word=word) for text in listed], single
 
 
 def _check_names(method: str, settings: dict[str, Any], known: Sequence[str]) -> None:

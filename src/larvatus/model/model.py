@@ -21,8 +21,10 @@ from larvatus.cloze.scores import Score
 from larvatus.generation.generate import generate
 from larvatus.generation.results import Generated
 from larvatus.generation.settings import GenerateSettings
+from larvatus.given_texts import checked_inputs, checked_texts
 from larvatus.model.encoder import EncoderModel
 from larvatus.model.quantised import int8_weights
+from larvatus.tabular import ResultList
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import readable, text_or_pair
 from larvatus.tasks.predict import Given, Input, PredictOptions, Predictor
@@ -53,7 +55,7 @@ class Model(EncoderModel):
     @overload
     def fill(
         self, texts: Sequence[str], *, top: int = ..., beam: int = ..., joint: bool = ..., words_only: bool = ...
-    ) -> list[Fills]: ...
+    ) -> ResultList[Fills]: ...
 
     def fill(
         self,
@@ -63,7 +65,7 @@ class Model(EncoderModel):
         beam: int = 10,
         joint: bool = True,
         words_only: bool = False,
-    ) -> Fills | list[Fills]:
+    ) -> Fills | ResultList[Fills]:
         """The best words for the blanks of a text, each marked with the mask token; several are filled jointly.
 
         Args:
@@ -81,20 +83,21 @@ class Model(EncoderModel):
             3
         """
         the_predictor(self.network, what="fill blanks", name=str(self.bundle.path))  # refused where there is none
+        listed, single = checked_texts(texts)
         fills = [
             fill_blanks(self.network, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only)
-            for text in _each(texts)
+            for text in listed
         ]
-        warn_of_other_language(_each(texts), self.tokenizer)
-        return fills[0] if isinstance(texts, str) else fills
+        warn_of_other_language(listed, self.tokenizer)
+        return fills[0] if single else ResultList(fills)
 
     @overload
     def score(self, texts: str, *, method: Method = ...) -> Score: ...  # type: ignore[overload-overlap]  # see `fill`
 
     @overload
-    def score(self, texts: Sequence[str], *, method: Method = ...) -> list[Score]: ...
+    def score(self, texts: Sequence[str], *, method: Method = ...) -> ResultList[Score]: ...
 
-    def score(self, texts: str | Sequence[str], *, method: Method = "original") -> Score | list[Score]:
+    def score(self, texts: str | Sequence[str], *, method: Method = "original") -> Score | ResultList[Score]:
         """How well the model expects each text: its pseudo-log-likelihood, by token and by word, and perplexity.
 
         A left-to-right model (gpt) gives the log-likelihood itself.
@@ -112,17 +115,18 @@ class Model(EncoderModel):
             ['the', 'river']
         """
         name = str(self.bundle.path)
-        scores = list(score_texts(self.network, self.tokenizer, _each(texts), method=method, name=name))
-        warn_of_other_language(_each(texts), self.tokenizer)
-        return scores[0] if isinstance(texts, str) else scores
+        listed, single = checked_texts(texts)
+        scores = list(score_texts(self.network, self.tokenizer, listed, method=method, name=name))
+        warn_of_other_language(listed, self.tokenizer)
+        return scores[0] if single else ResultList(scores)
 
     @overload
     def generate(self, prompts: str, **settings: Any) -> Generated: ...
 
     @overload
-    def generate(self, prompts: Sequence[str], **settings: Any) -> list[Generated]: ...
+    def generate(self, prompts: Sequence[str], **settings: Any) -> ResultList[Generated]: ...
 
-    def generate(self, prompts: str | Sequence[str], **settings: Any) -> Generated | list[Generated]:
+    def generate(self, prompts: str | Sequence[str], **settings: Any) -> Generated | ResultList[Generated]:
         """Go on with a text, token after token: for models that were trained to, such as those of gpt and t5.
 
         Args:
@@ -143,8 +147,9 @@ class Model(EncoderModel):
             [2, 2]
         """
         chosen = GenerateSettings.of(settings)
-        results = generate(self.network, self.tokenizer, _each(prompts), chosen, name=str(self.bundle.path))
-        return results[0] if isinstance(prompts, str) else results
+        listed, single = checked_texts(prompts, "prompts")
+        results = generate(self.network, self.tokenizer, listed, chosen, name=str(self.bundle.path))
+        return results[0] if single else ResultList(results)
 
     @overload
     def predict(  # type: ignore[overload-overlap]  # a text is an iterable of texts
@@ -172,7 +177,7 @@ class Model(EncoderModel):
         batch_tokens: int = ...,
         top: int = ...,
         beams: int | None = ...,
-    ) -> list[Prediction]: ...
+    ) -> ResultList[Prediction]: ...
 
     def predict(
         self,
@@ -185,7 +190,7 @@ class Model(EncoderModel):
         batch_tokens: int = 0,
         top: int = 1,
         beams: int | None = None,
-    ) -> Prediction | list[Prediction]:
+    ) -> Prediction | ResultList[Prediction]:
         """What the head that `larvatus finetune` gave the model says of texts.
 
         Args:
@@ -214,9 +219,9 @@ class Model(EncoderModel):
             merge=merge, truncate=truncate, overlap=overlap, length=length, tokens=batch_tokens, top=top, beams=beams
         )
         predictor = Predictor(self.bundle, options, self.device)
-        if isinstance(texts, str | tuple):
-            return next(predictor.predict([texts]))
-        return list(predictor.predict(texts))
+        inputs, single = checked_inputs(texts)
+        predictions = list(predictor.predict(inputs))
+        return predictions[0] if single else ResultList(predictions)
 
     @overload
     def prompt(  # type: ignore[overload-overlap]  # a text is an iterable of texts
@@ -242,7 +247,7 @@ class Model(EncoderModel):
         calibrate: bool = ...,
         neutral: Sequence[str] = ...,
         length: int | None = ...,
-    ) -> list[Classified]: ...
+    ) -> ResultList[Classified]: ...
 
     def prompt(
         self,
@@ -254,7 +259,7 @@ class Model(EncoderModel):
         calibrate: bool = False,
         neutral: Sequence[str] = NEUTRAL_TEXTS,
         length: int | None = None,
-    ) -> Classified | list[Classified]:
+    ) -> Classified | ResultList[Classified]:
         """Classify without training: how likely the words of the labels are at the blank of a pattern.
 
         Args:
@@ -275,7 +280,7 @@ class Model(EncoderModel):
             >>> answer.label in ("wet", "dry")
             True
         """
-        given: Any = [texts] if isinstance(texts, str | tuple) else list(texts)
+        given, single = checked_inputs(texts)
         asked = [readable(text_or_pair(text, Given("text", number))) for number, text in enumerate(given, start=1)]
         pair = bool(asked) and asked[0].pair is not None
         config = prompt_config(self.bundle, pattern=pattern, words=words, pair=pair)
@@ -289,13 +294,13 @@ class Model(EncoderModel):
             scoring=Scoring(device=str(self.device)),
         )
         answers = known.answers(asked)
-        return answers[0] if isinstance(texts, str | tuple) else answers
+        return answers[0] if single else ResultList(answers)
 
     @overload
     def __call__(self, texts: str | tuple[str, ...], **settings: Any) -> Prediction: ...
 
     @overload
-    def __call__(self, texts: Iterable[Input], **settings: Any) -> list[Prediction]: ...
+    def __call__(self, texts: Iterable[Input], **settings: Any) -> ResultList[Prediction]: ...
 
     def __call__(self, texts: Any, **settings: Any) -> Any:
         """`tagger("Mt. Sanitas is in Sunshine Canyon.").entities`: the same as `predict`."""
@@ -345,7 +350,3 @@ class Model(EncoderModel):
             f"<Model {self.bundle.path}: {model.layers} layers, {model.hidden} hidden, {attention}"
             f"{parameters / 1e6:.1f}M parameters, {self.tokenizer.size:,} tokens, {heads}, on {self.device}{number}>"
         )
-
-
-def _each(texts: str | Sequence[str]) -> Sequence[str]:
-    return [texts] if isinstance(texts, str) else list(texts)

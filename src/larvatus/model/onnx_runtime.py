@@ -6,6 +6,7 @@ flattened on the way out; layers below the last are not to be had.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,7 @@ class OnnxEncoder(Encoder):
         self.config = encoder.config
         self.words = nn.Parameter(encoder.word_vectors, requires_grad=False)
         self._session = session
+        self._process = os.getpid()
 
     @property
     def word_vectors(self) -> Tensor:
@@ -50,6 +52,11 @@ class OnnxEncoder(Encoder):
     ) -> Tensor | list[Tensor]:
         if layers is not None and set(layers) != {self.depth}:
             raise UsageError("ONNX Runtime gives the last layer alone; leave out runtime onnx for others, or for a mix")
+        if os.getpid() != self._process:  # its threads are the parent's, and would be waited for without end
+            raise UsageError(
+                "a model in ONNX Runtime cannot be used in a forked process; load it there, leave out runtime onnx, or "
+                'start processes with multiprocessing.get_context("spawn")'
+            )
         z_ND = torch.from_numpy(run_flat(self._session, batch.map(lambda tensor: tensor.numpy())))
         return z_ND if layers is None else [z_ND for _ in layers]
 

@@ -27,9 +27,8 @@ from larvatus.recipes import Recipe, edited_recipe, read_recipe, recipe_names, r
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import TokenizerConfig
 
-EPOCHS = 3.0
-"""How often the new text is read where no budget is given."""
 MOST_SEQUENCES, HIGHEST_RATE = 256, 1e-4
+PLANNED = ("batch", "rate")
 FREE = ("dropout", "attention_dropout")
 """Settings of a model that may change while it is trained on."""
 
@@ -41,13 +40,15 @@ class Adapted:
     recipe: Recipe
     why: str
     """Where the way of training comes from, in a user's words."""
+    free: frozenset[str] = frozenset()
+    """What a plan may choose (`plan.py`): "batch" and "rate", as far as no recipe and no setting was given."""
 
 
 def adapted_recipe(
     bundle: Bundle, name: str | None = None, *, size: str | None = None, settings: Sequence[str] = ()
 ) -> Adapted:
     """The recipe that goes on from a model directory."""
-    where = name or str(bundle.path / MANIFEST)
+    where, named = name or str(bundle.path / MANIFEST), name is not None
     if name is not None:
         table, why = recipe_table(read_recipe(name)), f"as the recipe {name} says"
     elif bundle.recipe is not None:
@@ -66,7 +67,15 @@ def adapted_recipe(
         raise
     _refuse_contradictions(recipe, bundle)
     check_mask(recipe.corruption, bundle.tokenizer.id(bundle.tokenizer.special.mask))
-    return Adapted(recipe, why)
+    return Adapted(recipe, why, frozenset() if named else _free_of(settings))
+
+
+def _free_of(settings: Sequence[str]) -> frozenset[str]:
+    """What none of the settings says; a rate that the user chose belongs to the batch he saw."""
+    said = {setting.partition("=")[0].strip() for setting in settings}
+    if "batch" in said:
+        return frozenset()
+    return frozenset({"batch"} if said & {"optimizer.rate", "optimizer.muon_rate", "optimizer.type"} else PLANNED)
 
 
 def _of_this_model(table: Table, bundle: Bundle) -> Table:

@@ -15,12 +15,15 @@ from larvatus.corpus.loader import Loader
 from larvatus.engine.settings import Budget
 from larvatus.errors import UsageError
 from larvatus.pretraining.loop import ahead
+from larvatus.pretraining.plan import LEAST_STEPS, RESERVE, SMALL_TOKENS, StepTime, steps_within, too_short
 from larvatus.pretraining.step import ReadyStep, Stepper
 from larvatus.recipes import Recipe, steps_of_phases
 
 MEASURED_S = 4.0
 STRETCH_S, LEAST_STRETCHES = 0.25, 3
-RESERVE = 0.94  # the rest goes into evaluation and saving
+QUICK_S = 0.5
+MEASURED_SHARE = 0.15
+"""Of the minutes: steps that would take more of them to be timed are judged by smaller ones."""
 
 
 def steps_of_epochs(recipe: Recipe, tokens: int, epochs: float) -> int:
@@ -63,6 +66,46 @@ def steps_of_minutes(
     )
     left = minutes * 60 * RESERVE - (time.monotonic() - began)
     return max(1, int(left / mean))
+
+
+def time_of_step(stepper: Stepper, loader: Callable[[int], Loader], *, batch: int, length: int) -> StepTime:
+    """What a step takes, told by two small ones: a sequence, and as many as a small step has.
+
+    `loader` gives the text in steps of that many sequences. The weights move while measuring.
+    """
+    least, seconds = _timed(stepper, loader(1), length)
+    several = min(batch, max(1, SMALL_TOKENS // length))
+    if several == 1:
+        return StepTime(fixed=0.0, per_token=seconds / least)
+    most, longer = _timed(stepper, loader(several), length)
+    rising = (longer - seconds) / max(1, most - least)
+    per_token = max(rising, longer / most / 4)  # on a busy machine the small step may have been the slow one
+    return StepTime(fixed=max(0.0, longer - per_token * most), per_token=per_token)
+
+
+def _timed(stepper: Stepper, loader: Loader, length: int) -> tuple[int, float]:
+    """Tokens and seconds of a step, the median of three where it is quick; the first one warms up."""
+    prepared = (stepper.prepare(batch, limit=length) for batch, _ in stepper.read(loader))
+    seconds: list[float] = []
+    with closing(ahead(prepared, close=loader.close)) as ready:
+        while True:
+            step = next(ready)
+            began = time.monotonic()
+            stepper.launch(step, step=0, rate=0.0).check()
+            seconds.append(time.monotonic() - began)
+            slow = not stepper.update.ranks.any(seconds[0] < QUICK_S)
+            if slow or len(seconds) > 3:
+                return step.tokens, statistics.median(seconds[-3:])
+
+
+def refuse_too_short(recipe: Recipe, budget: Budget, speed: StepTime) -> int | None:
+    """Refuse minutes that have no room for a few steps of this recipe; steps, where timing them would take too long."""
+    seconds = 60 * (budget.minutes or 0.0)
+    steps = steps_within(recipe, recipe.batch, RESERVE * seconds, speed)
+    if steps < LEAST_STEPS:
+        raise too_short(recipe, recipe.batch, budget, speed)
+    timing = (LEAST_STRETCHES + 2) * sum(speed.seconds(recipe.batch * phase.length) for phase in recipe.phases)
+    return steps if timing > MEASURED_SHARE * seconds else None
 
 
 def _seconds_per_step(stepper: Stepper, loader: Loader, length: int) -> float:

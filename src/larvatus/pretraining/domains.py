@@ -74,6 +74,8 @@ class Comparison:
     domains: Sequence[Domain]
     recipe: Recipe
     runtime: Runtime
+    tokens: int = COMPARED_TOKENS
+    """Of each domain, before and after."""
 
     @property
     def extended(self) -> bool:
@@ -85,19 +87,25 @@ class Comparison:
         length = self.recipe.phases[-1].length
         for domain in self.domains:
             corpus = Corpus.open(domain.before if before else domain.path)
-            result = held_out(model, corpus, self.recipe, length=length, tokens=COMPARED_TOKENS, runtime=self.runtime)
+            result = held_out(model, corpus, self.recipe, length=length, tokens=self.tokens, runtime=self.runtime)
             wanted = self.extended and MASKED_LM in result.scores
-            words = word_loss(model, corpus, self.recipe, length=length, runtime=self.runtime) if wanted else None
+            words = (
+                word_loss(model, corpus, self.recipe, length=length, runtime=self.runtime, tokens=self.tokens)
+                if wanted
+                else None
+            )
             measured[domain.name] = Measured(result, words)
         return measured
 
 
-def word_loss(model: Network, corpus: Corpus, recipe: Recipe, *, length: int, runtime: Runtime) -> float:
+def word_loss(
+    model: Network, corpus: Corpus, recipe: Recipe, *, length: int, runtime: Runtime, tokens: int = COMPARED_TOKENS
+) -> float:
     """Nats for a hidden word: whole words are hidden at the recipe's rate, and the losses of their pieces added up."""
     assert recipe.corruption is not None  # a masked-lm head has learnt, so something was hidden
     whole = WholeWordConfig(rate=recipe.corruption.rate, mask=1.0, random=0.0, keep=0.0)
     batches = held_out_batches(
-        corpus, recipe.packing, whole, length=length, tokens=COMPARED_TOKENS, microbatch=runtime.microbatch
+        corpus, recipe.packing, whole, length=length, tokens=tokens, microbatch=runtime.microbatch
     )
     words = 0
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from larvatus.bundle.contents import model_contents
 from larvatus.bundle.directory import Bundle, load_bundle
+from larvatus.bundle.packaged import model_path
 from larvatus.bundle.weights import check_fit
 from larvatus.errors import UsageError
 from larvatus.network import Network
@@ -56,7 +57,8 @@ class Origin:
     """SHA-256 over its settings, weights (its generator's too) and all files of its tokenizer."""
 
     @classmethod
-    def load(cls, path: Path, *, out: Path) -> Origin:
+    def load(cls, path: Path | str, *, out: Path) -> Origin:
+        path = Path(model_path(path))
         if os.path.realpath(path) == os.path.realpath(out):
             raise UsageError(
                 f"--from and --out are both {path}; choose another --out (or --resume, to go on with a run)"

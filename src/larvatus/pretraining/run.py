@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 
@@ -39,7 +38,7 @@ from larvatus.nn.recompute import set_recomputing
 from larvatus.outputs import remove_run
 from larvatus.pretraining.adapt import extension_of
 from larvatus.pretraining.announcing import announced
-from larvatus.pretraining.budget import steps_of_minutes, steps_wanted
+from larvatus.pretraining.budget import steps_wanted
 from larvatus.pretraining.checkpoint import (
     Progress,
     State,
@@ -49,7 +48,16 @@ from larvatus.pretraining.checkpoint import (
     restore,
     save_checkpoint,
 )
-from larvatus.pretraining.domains import Change, Comparison, Measured, changes, notes_of, records_of, table_of
+from larvatus.pretraining.domains import (
+    COMPARED_TOKENS,
+    Change,
+    Comparison,
+    Measured,
+    changes,
+    notes_of,
+    records_of,
+    table_of,
+)
 from larvatus.pretraining.evaluation import HeldOut
 from larvatus.pretraining.held_out import corruption_of, held_out
 from larvatus.pretraining.job import Job
@@ -57,6 +65,8 @@ from larvatus.pretraining.joining import joined
 from larvatus.pretraining.loop import Pretraining
 from larvatus.pretraining.monitor import Monitor
 from larvatus.pretraining.placing import place_model, shared, whole_model
+from larvatus.pretraining.plan import FILE as PLAN
+from larvatus.pretraining.planning import make_plan, plan_in_words, steps_here
 from larvatus.pretraining.prepare import Prepared
 from larvatus.pretraining.saving import FINAL_TOKENS, Ended
 from larvatus.pretraining.size import memory_budget, must_recompute, refuse_what_cannot_fit
@@ -66,7 +76,7 @@ from larvatus.regular_files import only_regular
 from larvatus.rng import derive
 from larvatus.signals import Stop, listening, resumable
 
-KEPT = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard")
+KEPT = (FOLDER, "corpus", "vocabulary", "metrics.jsonl", "tensorboard", PLAN)
 """What a run keeps in its directory beside the model: none of it may lead elsewhere."""
 LOWER = "lower --microbatch, or train a smaller --size; what was saved stays, and --resume goes on from there"
 CURVE_TOKENS = 65_536  # read at each evaluation along the way
@@ -114,14 +124,27 @@ class Run:
         self.valid = Corpus.open(prepared.valid, verify) if prepared.valid else None
         self.tokenizer = self.corpus.tokenizer
         self.model = self._first_model()
-        self.sharded, job = place_model(self.model, job, ranks, self.watcher.warn)
-        self.job = job
+        self.sharded, self.job = place_model(self.model, job, ranks, self.watcher.warn)
+        self.planned = make_plan(
+            self.job,
+            self.model,
+            loader=self.loader,
+            text=self._epoch_tokens(),
+            evaluations=2 * len(prepared.domains) + len(job.recipe.phases) if self.valid else 1,
+            ranks=ranks,
+        )
+        self.job = job = self.planned.job
         shards = ranks.count if self.sharded else 1
         self.recomputes = must_recompute(job.recipe, job.runtime, self.tokenizer.size, shards=shards)
         set_recomputing(self.model, self.recomputes)
         if job.runtime.memory is not None:
             allow(job.runtime.device, memory_budget(job.runtime))
-        self.comparison = Comparison(domains=prepared.domains, recipe=job.recipe, runtime=job.runtime)
+        self.comparison = Comparison(
+            domains=prepared.domains,
+            recipe=job.recipe,
+            runtime=job.runtime,
+            tokens=self.planned.evaluated(COMPARED_TOKENS),
+        )
         self.optimizer = build_optimizer(self.model, job.recipe.optimizer)
         self.stepper = Stepper(
             self.model,
@@ -199,7 +222,7 @@ class Run:
         """Held-out scores at the length of each phase."""
         results = {}
         for number, phase in enumerate(self.job.recipe.phases):
-            result = self._evaluate(number, FINAL_TOKENS)
+            result = self._evaluate(number, self.planned.evaluated(FINAL_TOKENS))
             if result is not None:
                 results[phase.length] = result
                 self.news.say(f"held out, length {phase.length}: {result}")
@@ -216,7 +239,7 @@ class Run:
             ranks=self.ranks,
             stepper=self.stepper,
             loader=functools.partial(self.loader, steps=progress.steps),
-            held_out=lambda phase: self._evaluate(phase, CURVE_TOKENS),
+            held_out=lambda phase: self._evaluate(phase, self.planned.evaluated(CURVE_TOKENS)),
             checkpoint=lambda reached: self._save_checkpoint(reached, monitor),
             back=self._back,
             monitor=monitor,
@@ -244,6 +267,8 @@ class Run:
             if job.resume:
                 self.news.say("no checkpoint yet: starting at step 0")
             steps = steps_wanted(job.recipe, job.budget, self._epoch_tokens()) or self._measure()
+            if self.ranks.main:
+                self.news.say(plan_in_words(job, steps, self.planned.plan, self._epoch_tokens()))
             return Progress(steps=steps)
         restore(checkpoint, self.model, self.optimizer)
         progress = checkpoint.state.progress
@@ -271,17 +296,10 @@ class Run:
 
     def _measure(self) -> int:
         """Minutes into steps; the weights are put back to where they began."""
-        began = time.monotonic()
-        before = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        steps = steps_of_minutes(
-            self.job.recipe, self.job.budget.minutes or 0, stepper=self.stepper, loader=self.loader, began=began
-        )
-        self.model.load_state_dict(before)
+        text = self._epoch_tokens()
+        steps = steps_here(self.planned, self.stepper, loader=self.loader, text=text, sharded=self.sharded)
         self.optimizer.state.clear()
-        steps = self.ranks.agree(steps)
-        if self.ranks.main:
-            self.news.say(f"{self.job.budget.minutes:g} minutes are {steps:,} steps here")
-        return steps
+        return self.ranks.agree(steps)
 
     def _steps_asked(self) -> int | None:
         """What the command asks for, if it says anything; minutes are not measured again."""
@@ -310,19 +328,23 @@ class Run:
 
     # — what the loop calls —
 
-    def loader(self, phase: int, *, steps: int | None = None) -> Loader:
-        """The training text of a phase, packed and masked; `steps` of the run, where they are known already."""
+    def loader(self, phase: int, *, steps: int | None = None, batch: int | None = None) -> Loader:
+        """The training text of a phase, packed and masked; `steps` of the run, where they are known already.
+
+        `batch`: sequences of a step, where it is another than the recipe's.
+        """
         recipe, length = self.job.recipe, self.job.recipe.phases[phase].length
+        tokens = (batch or recipe.batch) * length
         seed = derive(self.job.seed, "phase", phase)  # each phase has an order and masks of its own
         steps = steps or recipe.schedule.steps
         first = sum(steps_of_phases(recipe.phases, steps)[:phase])
-        course = Course(first=first, steps=steps, tokens=recipe.batch * length)
+        course = Course(first=first, steps=steps, tokens=tokens)
         return Loader(
             self.corpus,
             packing=recipe.packing,
             length=packed_length(recipe.corruption, length),
             corruption=corruption_of(recipe.corruption, self.tokenizer, seed, limit=length, course=course),
-            tokens=recipe.batch * length,
+            tokens=tokens,
             seed=seed,
             workers=self.job.runtime.workers,
             reading=Reading(mixture=recipe.mixture, from_text=recipe.from_text, words=False),
@@ -372,5 +394,6 @@ class Run:
             corpus=self.corpus,
             valid=self.valid,
             microbatch=self.stepper.update.microbatch,
+            evaluated=self.planned.evaluated(FINAL_TOKENS),
             processes=self.ranks.count,
         )

@@ -37,6 +37,8 @@ class Ended:
     valid: Corpus | None
     microbatch: int
     """Tokens of one pass, as they were in the end."""
+    evaluated: int
+    """Held-out tokens read at the end, at most."""
     processes: int
 
     def save(self, model: Network, progress: Progress, results: Mapping[int, HeldOut], rows: Sequence[Change]) -> None:
@@ -51,7 +53,7 @@ class Ended:
             valid=self.valid,
             training=facts,
             results=results,
-            tokens=FINAL_TOKENS,
+            tokens=self.evaluated,
             domains=facts_of(rows),
             runtime=dataclasses.replace(job.runtime, microbatch=self.microbatch),
             processes=self.processes,

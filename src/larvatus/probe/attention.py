@@ -24,6 +24,7 @@ from larvatus.batch import NO_WORD, TokenBatch, runs
 from larvatus.errors import UsageError
 from larvatus.nn.device import on_device
 from larvatus.nn.encoder import Encoder
+from larvatus.tabular import Tabular
 from larvatus.text.align import Alignment
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import PUNCTUATION
@@ -46,7 +47,7 @@ class Passage:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TextAttention:
+class TextAttention(Tabular):
     """The weights of one text."""
 
     text: str
@@ -63,6 +64,22 @@ class TextAttention:
 
     def to_dict(self) -> dict[str, Any]:
         return {"text": self.text, "tokens": list(self.tokens), "weights": self.weights.tolist()}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each weight: layer and head from 1, number and text of the token that attends, and of the other."""
+        layers, heads, tokens, _ = self.weights.shape
+        return [
+            {
+                "layer": layer + 1,
+                "head": head + 1,
+                "from": query,
+                "from_token": self.tokens[query],
+                "to": key,
+                "to_token": self.tokens[key],
+                "weight": float(self.weights[layer, head, query, key]),
+            }
+            for layer, head, query, key in np.ndindex(layers, heads, tokens, tokens)
+        ]
 
     def __repr__(self) -> str:
         layers, heads, tokens, _ = self.weights.shape

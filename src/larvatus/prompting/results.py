@@ -18,11 +18,8 @@ from typing import Any, Literal
 
 from larvatus import notebook
 from larvatus.metrics.bootstrap import Interval
-
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-        2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)  # fmt: skip
-"""The 97.5% quantile of Student's t for 1, 2, … degrees of freedom; above, the normal's is near."""
-NORMAL_95 = 1.960
+from larvatus.metrics.student_t import mean_interval
+from larvatus.tabular import Tabular
 
 
 @dataclass(frozen=True)
@@ -52,12 +49,9 @@ class PromptRow:
         """
         mean = statistics.fmean(values)
         deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-        free = len(values) - 1
-        t = math.nan if not free else T_95[free - 1] if free <= len(T_95) else NORMAL_95
-        half = t * deviation / math.sqrt(len(values))
-        low, high = max(0.0, mean - half), min(1.0, mean + half)  # of a share
-        if math.isnan(half):
-            low = high = math.nan
+        low, high = mean_interval(values)
+        if not math.isnan(low):
+            low, high = max(0.0, low), min(1.0, high)  # of a share
         return cls(method, pattern, tuple(values), mean, deviation, low, high, "draws")
 
     @classmethod
@@ -81,7 +75,7 @@ class PromptRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromptTable:
+class PromptTable(Tabular):
     """All methods on one test set."""
 
     model: str
@@ -119,6 +113,10 @@ class PromptTable:
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {**asdict(self), "rows": [row.to_dict() for row in self.rows]}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each method and pattern."""
+        return [row.to_dict() for row in self.rows]
 
     def _repr_html_(self) -> str:
         bars = [(f"{row.method} {row.pattern}".strip(), row.mean) for row in self.rows]

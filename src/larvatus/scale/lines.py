@@ -1,4 +1,4 @@
-"""Results as lines of a file, block by block, kept in parts until the file is whole: what `predict` and `score` write.
+"""Results as rows of a file, block by block, kept in parts until the file is whole: what `predict` and `score` write.
 
     job = LineJob(out=Path("answers.jsonl"), settings={"model": "5f2c…"}, resume=True, overwrite=False)
     counts = job.write(blocks, answered, progress)      # `answered` has the blocks computed, by whatever executor
@@ -23,6 +23,7 @@ from larvatus import files
 from larvatus.errors import UsageError
 from larvatus.outputs import check_outputs, is_stream, new_output
 from larvatus.scale.parts import PartsFolder
+from larvatus.scale.row_files import RowFormat, row_format, write_rows
 from larvatus.scale.set_aside import set_aside
 
 Task = TypeVar("Task")
@@ -41,6 +42,7 @@ class Lines:
     """What a block gives."""
 
     lines: list[str]
+    """Of JSON: a record, or in CSV and TSV a flat row (`row_files.json_lines`)."""
     faults: list[str] = field(default_factory=list)
     counts: Mapping[str, float] = field(default_factory=dict)
 
@@ -56,6 +58,10 @@ class LineJob:
     def __post_init__(self) -> None:
         if is_stream(self.out):
             raise UsageError(f"{self.out} cannot be gone on with; name a file, such as answers.jsonl")
+
+    @property
+    def format(self) -> RowFormat:
+        return row_format(self.out)
 
     @property
     def directory(self) -> Path:
@@ -81,14 +87,22 @@ class LineJob:
                 text = "".join(f"{line}\n" for line in block.lines).encode()
                 parts.write(partial(_write, text), stand, size=len(text), faults=block.faults)
                 progress(stand.counts)
-            with new_output(self.out) as whole, whole.open("wb") as sink:
-                for path in parts.paths():
-                    with path.open("rb") as part:
-                        shutil.copyfileobj(part, sink)
+            with new_output(self.out) as whole:
+                self._assemble(list(parts.paths()), whole)
             for line in parts.faults():
                 set_aside(line)
             parts.remove()
         return stand.counts
+
+    def _assemble(self, parts: list[Path], whole: Path) -> None:
+        """One file of all parts, in the format that its name says."""
+        if self.format != "jsonl":
+            write_rows(whole, self.format, parts)
+            return
+        with whole.open("wb") as sink:
+            for path in parts:
+                with path.open("rb") as part:
+                    shutil.copyfileobj(part, sink)
 
 
 def _after(stand: LineStand, block: Lines) -> LineStand:

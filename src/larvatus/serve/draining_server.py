@@ -3,18 +3,20 @@
     run_until_stopped(app, socket, drain=drain, drain_seconds=30)       # until SIGTERM or Ctrl-C has drained it
 
 At the first signal new requests get 503 and those in flight are finished, for at most `drain_seconds`; a second signal
-ends it at once. It then returns, so that the command exits with 0.
+ends it at once. It then returns, so that the command exits with 0. `started` is called once signals are heard and the
+socket is served: only then should anyone be told the address.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -26,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from larvatus.serve.drain import Drain
 from larvatus.serve.quiet_logs import quiet_logs, task_failed
 
-HEADER_S = 10.0
+HEADER_S = 5.0
 """Until the headers of a request are there, from the connection or from their first byte."""
 HEADER_BYTES = 64 * 2**10
 KEEP_S = 15
@@ -35,8 +37,15 @@ AFTER_DRAIN_S = 2
 """For connections to close once nothing is in flight."""
 
 
+MOST_CONNECTIONS = 512
+
+
 class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped to us
-    """A connection whose headers do not come or do not end, or that does not read its answer, is cut."""
+    """A connection whose headers do not come or do not end, or that does not read its answer, is cut.
+
+    When more than `most` are open, the one that has been idle longest is cut, so that clients which only connect keep
+    nobody out; where all are at work, the new one is.
+    """
 
     header_seconds = HEADER_S
     _timer: asyncio.TimerHandle | None = None
@@ -44,13 +53,27 @@ class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped 
     _unread = sys.maxsize
     """Bytes of an answer that the client had not taken when it was last looked at."""
 
-    def __init__(self, *given: Any, **settings: Any) -> None:
+    def __init__(self, *given: Any, most: int = MOST_CONNECTIONS, **settings: Any) -> None:
         super().__init__(*given, **settings)
+        self._most = most
+        self._idle_since = time.monotonic()
         self.access_log = False  # it would quote addresses with what stands behind their question mark
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._wait_for_headers()
+        if len(self.connections) > self._most:
+            idle = [each for each in self.connections if each is not self and each.is_idle]
+            min(idle, key=lambda each: each._idle_since, default=self)._cut()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request of this connection is being read or answered."""
+        return self.cycle is None or bool(self.cycle.response_complete)
+
+    def on_response_complete(self) -> None:
+        self._idle_since = time.monotonic()
+        super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
@@ -99,6 +122,7 @@ class Impatient(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn is untyped 
             self._cut()
 
     def _cut(self) -> None:
+        self.connections.discard(self)  # at once: it is lost only when the loop comes to it
         self.transport.abort()
 
 
@@ -110,6 +134,7 @@ class DrainingServer(uvicorn.Server):  # type: ignore[misc]
         self.drain = drain
         self.seconds = seconds
         self._latest = float("inf")
+        self.on_started: Callable[[], None] = lambda: None
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -138,6 +163,8 @@ class DrainingServer(uvicorn.Server):  # type: ignore[misc]
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(task_failed)
         await super().startup(sockets)
+        if self.started:
+            self.on_started()
 
     async def on_tick(self, counter: int) -> bool:
         if self.drain.begun and time.monotonic() >= self._latest:
@@ -156,11 +183,19 @@ class DrainingServer(uvicorn.Server):  # type: ignore[misc]
         self.should_exit = True
 
 
-def draining_server(app: ASGIApp, *, drain: Drain, drain_seconds: float, backlog: int = 2_048) -> DrainingServer:
+def draining_server(
+    app: ASGIApp,
+    *,
+    drain: Drain,
+    drain_seconds: float,
+    backlog: int = 2_048,
+    connections: int = MOST_CONNECTIONS,
+) -> DrainingServer:
     """A server that is not running yet."""
+    protocol: Any = functools.partial(Impatient, most=connections)
     config = uvicorn.Config(
         app,
-        http=Impatient,
+        http=protocol,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -174,7 +209,17 @@ def draining_server(app: ASGIApp, *, drain: Drain, drain_seconds: float, backlog
     return DrainingServer(config, drain, drain_seconds)
 
 
-def run_until_stopped(app: ASGIApp, listening: socket.socket, *, drain: Drain, drain_seconds: float) -> None:
+def run_until_stopped(
+    app: ASGIApp,
+    listening: socket.socket,
+    *,
+    drain: Drain,
+    drain_seconds: float,
+    connections: int = MOST_CONNECTIONS,
+    started: Callable[[], None] = lambda: None,
+) -> None:
     """Serve on a socket until a signal came and all that was in flight has its answer."""
     with quiet_logs():
-        draining_server(app, drain=drain, drain_seconds=drain_seconds).run([listening])
+        server = draining_server(app, drain=drain, drain_seconds=drain_seconds, connections=connections)
+        server.on_started = started
+        server.run([listening])

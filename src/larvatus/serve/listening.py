@@ -47,16 +47,28 @@ def listen(
     *,
     ready: Callable[[str], None] = lambda names: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` is told the names of the models when all stands."""
+    """Serve until SIGINT or SIGTERM; `ready` gets the names of the models once requests and signals are heard."""
     from larvatus.serve.app import build_app  # made of an extra
 
     app = build_app(models, settings)
-    ready(", ".join(app.state.server.served.models))
-    run_app(app, socket, settings)
+    run_app(app, socket, settings, started=lambda: ready(", ".join(app.state.server.served.models)))
 
 
-def run_app(app: FastAPI, socket: sockets.socket, settings: ServeSettings) -> None:
+def run_app(
+    app: FastAPI,
+    socket: sockets.socket,
+    settings: ServeSettings,
+    *,
+    started: Callable[[], None] = lambda: None,
+) -> None:
     """An application of `build_app`, until SIGINT or SIGTERM."""
     from larvatus.serve.draining_server import run_until_stopped  # made of an extra
 
-    run_until_stopped(app, socket, drain=app.state.manners.drain, drain_seconds=settings.timeout)
+    run_until_stopped(
+        app,
+        socket,
+        drain=app.state.manners.drain,
+        drain_seconds=settings.timeout,
+        connections=settings.connections,
+        started=started,
+    )

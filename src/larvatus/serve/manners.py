@@ -6,7 +6,7 @@ A request meets these from outside in; each is a file of its own and knows nothi
 
     Observed      counted and timed; headers that protect; a fault is one line     observed.py, metrics.py
     Draining      503 once the server is asked to stop                             drain.py
-    Keys, Hosts   401 and 403                                                      keys.py, hosts.py
+    Keys, Hosts   401, 403, and 400 without a Host                                 keys.py, hosts.py
     BodyLimit     413, 415 and 408, before the body is read whole                  body_limit.py
     Disconnects   cancelled when the client goes                                   disconnects.py
 
@@ -56,9 +56,9 @@ def add_manners(app: FastAPI, server: Server) -> None:
     app.add_route("/metrics", metrics, methods=["GET"])
     app.add_middleware(Disconnects, on_gone=manners.metrics.gone.inc)
     app.add_middleware(BodyLimit, most=settings.max_body, seconds=min(BODY_S, settings.timeout))
-    if settings.key_file is None:
-        app.add_middleware(Hosts)
-    else:
+    if settings.key_file is None or settings.host_allowed:  # a page of another site has no key
+        app.add_middleware(Hosts, names=(settings.host, *settings.host_allowed))
+    if settings.key_file is not None:
         app.add_middleware(Keys, ring=KeyRing.read(Path(settings.key_file)))
     app.add_middleware(Draining, drain=manners.drain)
     app.add_middleware(Observed, metrics=manners.metrics)

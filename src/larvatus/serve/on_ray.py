@@ -113,8 +113,9 @@ def application(arguments: Mapping[str, str]) -> Any:
     for name in given:
         if name not in fields:
             raise UsageError(f"{name} is no setting of a server{did_you_mean(name, [*fields, 'models', *own_names])}")
+    names = [name for name in given.pop("host_allowed", "").split(",") if name]
     try:
-        settings = msgspec.convert(given, ServeSettings, strict=False)
+        settings = msgspec.convert({**given, "host_allowed": names}, ServeSettings, strict=False)
     except msgspec.ValidationError as fault:
         raise UsageError(f"settings of the server: {fault}") from fault
     return deployed(models, settings, **more)

@@ -9,8 +9,9 @@ to a budget of tokens, and runs the encoder that they share. Nothing is padded, 
 text gets the same numbers whatever it is read with (to the rounding of matrix products of another size).
 
 Who comes first: who has the fewest tokens left to read, less `AGEING` tokens for every second of waiting. So a short
-text waits for the pass that runs, never for all of a long one, and a long one is not put off for ever. A batch beyond
-the budget is read in several passes, whole sequences in each.
+text waits for the pass that runs, never for all of a long one, and a long one is not put off for ever. Batches of more
+than a quarter of the budget are long: all of them together get a quarter of it in each pass, whole sequences of them,
+so that the pass which a short text waits for, and the one that it is read in, are short, too.
 
 Where a pass of several fails, the part of each is run again alone: the error goes to whom it belongs. Who is cancelled
 while waiting is never read.
@@ -29,12 +30,17 @@ import torch
 from torch import Tensor
 
 from larvatus.batch import TokenBatch
+from larvatus.forking import reset_after_fork
 from larvatus.nn.encoder import Encoder
 from larvatus.serve.refusals import Cancelled, Closing
 
+LONG = 4
+"""A batch is long that has more than this part of the budget, and long ones get this part of a pass."""
 AGEING = 20_000
 """Tokens that a second of waiting is worth."""
 
+KEPT = 0.9
+"""How much of the pace so far stays with each pass: about the last ten count."""
 CLOSE_S = 3.0
 """For the pass that runs to end, when the server does."""
 
@@ -65,6 +71,14 @@ class Counts:
     cancelled: int = 0
 
 
+@dataclass(frozen=True)
+class ReadingPace:
+    """Tokens and seconds of passes, the last ones counting most."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
+
+
 @dataclass(eq=False)
 class _Job:
     """A batch that waits, or something to be called alone."""
@@ -76,6 +90,8 @@ class _Job:
     """Of the tokens that are wanted, one of each sequence; None: all tokens."""
     call: Callable[[], Any] | None = None
     lengths: list[int] = field(default_factory=list)
+    size: int = 0
+    """Tokens of the batch."""
     left: int = 0
     """Tokens not read yet."""
     next: int = 0
@@ -100,6 +116,10 @@ class _Part:
     rows: tuple[int, int]
 
     @property
+    def size(self) -> int:
+        return self.rows[1] - self.rows[0]
+
+    @property
     def places(self) -> Tensor | None:
         """Within the part."""
         wanted = self.job.places
@@ -116,18 +136,29 @@ class Passes:
     def __init__(self, *, budget: int) -> None:
         """`budget` is how many tokens a pass may have; a longer sequence is read alone."""
         self.budget = budget
+        self.slice = max(1, budget // LONG)
         self.counts = Counts()
+        self.pace = ReadingPace()
         self.last_fault: BaseException | None = None
         """Of the last pass, where it failed: a server whose last pass failed is not well."""
         self.on_pass: Callable[..., None] = lambda **sizes: None
         """Told of each pass that succeeded: its tokens, sequences and seconds."""
         self.on_fault: Callable[[], None] = lambda: None
         """Told of each that failed."""
+        self._closed = False
+        self.reset_in_child()
+        reset_after_fork(self)
+
+    def reset_in_child(self) -> None:
+        """Nobody waits, and the thread is started by the first who does: a forked child has none of its parent's."""
         self._waiting: list[_Job] = []
         self._changed = threading.Condition()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="larvatus passes", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="larvatus passes", daemon=True)
+            self._thread.start()
 
     # ---- those who wait
 
@@ -155,16 +186,21 @@ class Passes:
             if not job.batch.count:
                 return _read_nothing(job)
             job.lengths = job.batch.lengths.tolist()
-            job.left = job.batch.size
+            job.size = job.left = job.batch.size
         with self._changed:
             if self._closed:
                 raise Closing("the server is shutting down; ask again later")
+            self._start()
             self._waiting.append(job)
             self._changed.notify()
         job.done.wait()
         if job.fault is not None:
             raise job.fault
         return job
+
+    def seconds_for(self, tokens: int) -> float:
+        """How long this many tokens will take at the pace of the last full passes; 0 where none has told it yet."""
+        return tokens * self.pace.seconds / self.pace.tokens if self.pace.tokens else 0.0
 
     @property
     def waiting(self) -> int:
@@ -176,7 +212,8 @@ class Passes:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join(CLOSE_S)
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
         for job in self._waiting:
             _end(job, Closing("the server is shutting down; ask again later"))
         self._waiting.clear()
@@ -208,13 +245,15 @@ class Passes:
         if first.call is not None:
             del self._waiting[0]
             return [_Part(first, (0, 0), (0, 0))]
-        room, parts = self.budget, list[_Part]()
+        room, for_long, parts = self.budget, self.slice, list[_Part]()
         for job in self._waiting:
             if job.encoder is first.encoder and job.call is None and room > 0:
-                part = _cut(job, room, force=not parts)
+                is_long = job.size > self.slice
+                part = _cut(job, min(room, for_long) if is_long else room, force=not parts)
                 if part is not None:
                     parts.append(part)
-                    room -= part.rows[1] - part.rows[0]
+                    room -= part.size
+                    for_long -= part.size if is_long else 0
         self._waiting = [job for job in self._waiting if job.left or job.call is not None]
         return parts
 
@@ -242,9 +281,11 @@ class Passes:
         self.last_fault = None
         self.counts.passes += 1
         self.counts.parts += len(parts)
-        tokens, seconds = sum(part.rows[1] - part.rows[0] for part in parts), time.monotonic() - began
+        tokens, seconds = sum(part.size for part in parts), time.monotonic() - began
         self.counts.tokens += tokens
         self.counts.seconds += seconds
+        if tokens >= self.slice:  # what a token takes in a smaller pass says little about long work
+            self.pace = ReadingPace(KEPT * self.pace.tokens + tokens, KEPT * self.pace.seconds + seconds)
         sequences = sum(part.sequences[1] - part.sequences[0] for part in parts)
         self.on_pass(tokens=tokens, sequences=sequences, seconds=seconds)
         for part in parts:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from larvatus.errors import LarvatusError
+from larvatus.serve.paths import without_paths
 
 
 class Refusal(LarvatusError):
@@ -79,7 +80,7 @@ def status_of(fault: BaseException) -> int:
 
 
 def error_of(fault: BaseException) -> dict[str, Any]:
-    """What is answered: never a traceback, nor the words of an error that nobody foresaw."""
+    """What is answered: never a traceback, a path, nor the words of an error that nobody foresaw."""
     foreseen = isinstance(fault, LarvatusError)
-    message = " ".join(str(fault).split()) if foreseen else INTERNAL
+    message = without_paths(str(fault)) if foreseen else INTERNAL
     return {"error": {"type": type(fault).__name__ if foreseen else "InternalError", "message": message}}

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from larvatus.model import Model
-from larvatus.serve.operations.operation import Body, Operation
+from larvatus.serve.cost import Limits, check_cost, total_cost
+from larvatus.serve.operations.operation import Body, Operation, byte_lengths, token_lengths
 from larvatus.serve.refusals import OverLimit, TimedOut, error_of
 from larvatus.serve.served_models import ServedModel, ServedModels
 from larvatus.serve.settings import ServeSettings
@@ -33,9 +34,9 @@ class Server:
 
     async def answer(self, operation: Operation[Any], body: Body) -> dict[str, Any]:
         """What is answered to a body; raises where nothing in it could be. Cancelled, nothing more is computed."""
-        call, read = self._call(operation, body)
-        if read:
-            await asyncio.to_thread(self._check_tokens, call)
+        call = self._call(operation, body)
+        if not self._is_cheap(call):
+            await asyncio.to_thread(self._check_cost, call)
         ticket = self.work.submit(call)
         try:
             results = await asyncio.wait_for(asyncio.wrap_future(ticket), self.settings.timeout)
@@ -47,9 +48,9 @@ class Server:
 
     def answer_now(self, operation: Operation[Any], body: Body) -> dict[str, Any]:
         """The same for a thread that can wait."""
-        call, read = self._call(operation, body)
-        if read:
-            self._check_tokens(call)
+        call = self._call(operation, body)
+        if not self._is_cheap(call):
+            self._check_cost(call)
         ticket = self.work.submit(call)
         try:
             results = ticket.result(self.settings.timeout)
@@ -59,24 +60,32 @@ class Server:
             ticket.cancel()
         return _answered(call, results)
 
-    def _call(self, operation: Operation[Any], body: Body) -> tuple[Call, bool]:
-        """What is to be done, and whether its tokens must be counted first: its bytes are more than the limit."""
+    def _call(self, operation: Operation[Any], body: Body) -> Call:
+        """What is to be done."""
         operation.check(body, self.settings)
         subject: ServedModel = self.served.choose(operation.name, body.model)
         items = operation.items(body)
         count = sum(operation.count(item) for item in items)
         if count > self.settings.max_items:
             raise OverLimit(f"{count:,} texts, and this server takes {self.settings.max_items:,} at once (--max-items)")
-        most = sum(operation.most(subject.model, item) for item in items)
-        return Call(operation, subject, operation.options(body), items), most > self.settings.max_tokens
+        return Call(operation, subject, operation.options(body), items)
 
-    def _check_tokens(self, call: Call) -> None:
-        tokens = sum(call.operation.cost(call.subject.model, item) for item in call.items)
-        if tokens > self.settings.max_tokens:
-            raise OverLimit(
-                f"{tokens:,} tokens would be read, and this server reads {self.settings.max_tokens:,} for a request "
-                "(--max-tokens); send less at once"
-            )
+    @property
+    def limits(self) -> Limits:
+        """Of a request: those that were set, or what can be computed before it is given up, where that is less."""
+        passes, settings = self.served.passes, self.settings
+        seconds = passes.seconds_for(settings.max_tokens)
+        in_time = int(settings.max_tokens * settings.timeout / seconds) if seconds > settings.timeout else None
+        if in_time is None or settings.max_tokens <= settings.batch_tokens:
+            return Limits(settings.max_tokens, settings.max_numbers)
+        return Limits(max(in_time, settings.batch_tokens), settings.max_numbers, settings.timeout)
+
+    def _is_cheap(self, call: Call) -> bool:
+        """Whether its bytes alone say so: nothing need be tokenised for it."""
+        return self.limits.allow(total_cost(call, [byte_lengths(item) for item in call.items]))
+
+    def _check_cost(self, call: Call) -> None:
+        check_cost(call, self.limits, [token_lengths(call.subject.model, item) for item in call.items])
 
     def close(self) -> None:
         """End all threads; who waits is told so."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from larvatus.flags import Flag
 from larvatus.ranges import Range, check_ranges, whole
-from larvatus.serve.binding import check_binding
+from larvatus.serve.binding import check_binding, check_names
 
 LIMITS = "Limits of a request"
 LOAD = "Load"
@@ -29,6 +29,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Address to listen on; by default this machine alone."""
     port: Port = 8_311
     """Port; 0: any that is free."""
+    host_allowed: Annotated[tuple[str, ...], Flag("--host-allowed", metavar="NAME")] = ()
+    """Another name or address that requests may give as their Host, such as that of a container; repeatable."""
     key_file: Annotated[str | None, Flag("--key-file", metavar="FILE")] = None
     """File of keys, one a line: requests without one are refused (Authorization: Bearer KEY)."""
     senses: Annotated[str | None, Flag("--senses", metavar="DIR")] = None
@@ -39,12 +41,16 @@ class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Bytes of a request's body."""
     max_items: Annotated[Most, Flag("--max-items", panel=LIMITS)] = 256
     """Texts of a request."""
-    max_tokens: Annotated[Most, Flag("--max-tokens", panel=LIMITS)] = 65_536
-    """Tokens that are read for a request; a text to be scored is read once for each of its tokens."""
+    max_tokens: Annotated[Most, Flag("--max-tokens", panel=LIMITS)] = 32_768
+    """Tokens that are computed for a request; a text to be scored is read once for each of its tokens."""
+    max_numbers: Annotated[Most, Flag("--max-numbers", panel=LIMITS)] = 2**21
+    """Numbers of an answer: vectors of all units and layers, attention weights."""
     max_top: Annotated[Most, Flag("--max-top", panel=LIMITS)] = 100
     """Candidates that may be asked for."""
     queue: Annotated[Most, Flag("--queue", panel=LOAD)] = 256
     """Requests under way or waiting; beyond it, 429 and Retry-After."""
+    connections: Annotated[Most, Flag("--connections", panel=LOAD)] = 512
+    """Connections that are open; beyond it, the one that has been idle longest is closed."""
     threads: Annotated[Threads, Flag("--threads", panel=LOAD)] = 16
     """Requests, or groups of equal ones, that are prepared at once."""
     batch_tokens: Annotated[Most, Flag("--batch-tokens", panel=LOAD)] = 2_048
@@ -57,3 +63,4 @@ class ServeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         check_ranges(self, "")
         check_binding(self.host, self.key_file)
+        check_names(self.host_allowed)

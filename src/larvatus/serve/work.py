@@ -9,8 +9,8 @@ Requests for the same operation of the same model with the same options that wai
 call of the library answers them all. Two such calls are under way at once, one in the encoder, one being prepared; what
 arrives meanwhile gathers for the next. Where a call fails, its items are run by halves, so that a bad one fails alone.
 
-Large requests are never put together with others, and hold at most half of the threads: small ones do not wait for
-them.
+Requests take turns: what a request of many items has had counts against its next one, and no request holds more than
+half of the threads. Large ones are never put together with others, and together hold at most half of the threads.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from larvatus.forking import reset_after_fork
 from larvatus.serve.operations.operation import Item, Operation, Subject, is_empty
 from larvatus.serve.pace import Pace
 from larvatus.serve.passes import asking
@@ -30,6 +31,8 @@ from larvatus.serve.refusals import BadRequest, Cancelled, Closing, QueueFull
 
 SMALL = 8_192
 """Characters: what is put together in one call, and what a large request has more of."""
+TURN = 8_192
+"""Characters that each unit which a request has had counts against its next."""
 AGEING = 50_000
 """Characters that a second of waiting is worth, where the small come first."""
 UNDER_WAY = 2
@@ -55,6 +58,10 @@ class Ticket(Future[list[Result]]):
         super().__init__()
         self.gone = False
         """Whether nobody waits any more."""
+        self.under_way = 0
+        """Units that a thread works on; of `Work`, which counts them under its lock."""
+        self.taken = 0
+        """Units that a thread has taken so far."""
         self._results: list[Result | None] = [None] * count
         self._left = count
         self._giving = threading.Lock()
@@ -100,24 +107,31 @@ class Work:
 
     def __init__(self, *, threads: int, queue: int) -> None:
         self.threads, self.queue = threads, queue
-        self.requests = 0
-        """Under way or waiting."""
         self.answered: Counter[str] = Counter()
         """Requests by operation."""
         self.grouped = 0
         """Calls that answered several requests at once."""
+        self._closed = False
+        self.reset_in_child()
+        reset_after_fork(self)
+
+    def reset_in_child(self) -> None:
+        """An empty queue; the threads are started with its first request: a forked child has none of its parent's."""
+        self.requests = 0
+        """Under way or waiting."""
         self.pace = Pace()
         self._waiting: list[_Unit] = []
         self._active: Counter[Hashable] = Counter()
         self._large = 0
-        self._closed = False
         self._changed = threading.Condition()
-        self._pool = [
-            threading.Thread(target=self._serve, name=f"larvatus request {number}", daemon=True)
-            for number in range(threads)
-        ]
-        for thread in self._pool:
-            thread.start()
+        self._pool: list[threading.Thread] = []
+
+    def _start(self) -> None:
+        if not self._pool:
+            names = [f"larvatus request {number}" for number in range(self.threads)]
+            self._pool = [threading.Thread(target=self._serve, name=name, daemon=True) for name in names]
+            for thread in self._pool:
+                thread.start()
 
     def submit(self, call: Call) -> Ticket:
         """Queue a request, or refuse it at once."""
@@ -134,6 +148,7 @@ class Work:
             if self.requests >= self.queue:
                 retry = self.pace.seconds_for(self.requests)
                 raise QueueFull(f"{self.requests:,} requests wait already; ask again in {retry} s", retry_after=retry)
+            self._start()
             self.requests += 1
             self._waiting += units
             self._changed.notify(len(units))
@@ -186,6 +201,8 @@ class Work:
                     if not self._active[units[0].key]:
                         del self._active[units[0].key]
                     self._large -= large
+                    for unit in units:
+                        unit.ticket.under_way -= 1
                     if self._waiting:
                         self._changed.notify()
 
@@ -195,7 +212,7 @@ class Work:
         if not self._waiting:
             return []
         now = time.monotonic()
-        self._waiting.sort(key=lambda unit: unit.size - AGEING * (now - unit.arrived))
+        self._waiting.sort(key=lambda unit: unit.size + TURN * unit.ticket.taken - AGEING * (now - unit.arrived))
         first = next((unit for unit in self._waiting if self._may_start(unit)), None)
         if first is None:
             return []
@@ -209,11 +226,17 @@ class Work:
         self._waiting = [unit for unit in self._waiting if id(unit) not in chosen]
         self._active[first.key] += 1
         self._large += first.size > SMALL
+        for unit in units:
+            unit.ticket.under_way += 1
+            unit.ticket.taken += 1
         return units
 
     def _may_start(self, unit: _Unit) -> bool:
+        half = max(1, self.threads // 2)
+        if unit.ticket.under_way >= half:
+            return False
         if unit.size > SMALL:
-            return self._large < max(1, self.threads // 2)
+            return self._large < half
         return not unit.call.operation.together or self._active[unit.key] < UNDER_WAY
 
     def _answer(self, units: list[_Unit]) -> None:

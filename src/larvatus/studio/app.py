@@ -33,14 +33,15 @@ def build_studio(
 ) -> FastAPI:
     """Everything behind one address; `device` is where Learn trains and what it made is run."""
     app = build_app(models, settings)
-    add_studio(app, ServedShelf(app.state.server.served, device), folders, names=[settings.host], device=device)
+    names = (settings.host, *settings.host_allowed)
+    add_studio(app, ServedShelf(app.state.server.served, device), folders, names=names, device=device)
     return app
 
 
 def add_studio(
     app: Starlette, models: StudioModels, folders: Folders, *, names: Iterable[str] = (), device: str = "auto"
 ) -> Starlette:
-    """Put the studio around an app: `names` are those that its address may have, besides plain addresses."""
+    """Put the studio around an app: `names` are those that its address may have, besides names of this machine."""
     token = secrets.token_urlsafe(24)
     learner = Learner(folders, models.publish, device=device)
     routes = {**reading_routes(folders, models), **learn_routes(learner, models)}

@@ -2,7 +2,7 @@
 
     app.add_middleware(Guard, names=("127.0.0.1",), token=secrets.token_urlsafe())
 
-- The Host must be an address, `localhost`, or a name that was given. A page elsewhere whose name is made to lead here
+- The Host must be a name of this machine, or one that was given. A page elsewhere whose name is made to lead here
   (DNS rebinding) has its own name in it, and is refused.
 - What writes must come from this page: an Origin, where the browser sends one, must be the Host, and `Sec-Fetch-Site`
   must not say that another site asks.
@@ -13,7 +13,6 @@ Every answer carries a Content-Security-Policy: nothing runs but the scripts tha
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from hmac import compare_digest
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from larvatus.serve.hosts import AllowedHosts
 from larvatus.serve.refusals import Refusal, error_of
 from larvatus.studio.replies import reply
 
@@ -50,7 +50,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, names: Iterable[str], token: str) -> None:
         self._app, self._token = app, token
-        self._names = frozenset(name.lower() for name in (*names, "localhost"))
+        self._hosts = AllowedHosts(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,7 +72,7 @@ class Guard:
         """What is wrong with a request; None where nothing is."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if not self._is_here(host):
+        if host not in self._hosts:
             return f"{host!r} is no name of this studio; open the address that larvatus studio printed"
         if scope["method"] in READS:
             return None
@@ -85,16 +85,3 @@ class Guard:
         if scope["path"].startswith(WRITING) and not compare_digest(given, self._token.encode()):
             return "this wants the token of the address that larvatus studio printed; open that whole address"
         return None
-
-    def _is_here(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        if name in self._names:
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True

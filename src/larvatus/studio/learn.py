@@ -26,6 +26,7 @@ import msgspec
 
 from larvatus import files
 from larvatus.errors import UsageError
+from larvatus.serve.paths import without_paths
 from larvatus.serve.refusals import Refusal
 from larvatus.studio.folders import Folders
 from larvatus.studio.learn_order import LearnOrder
@@ -209,7 +210,8 @@ class Learner:
             served_as = self._publish(Path(lesson.order.out))
         except Exception as fault:  # memory that ran out, too: the page is told, and the server goes on
             with self._lock:
-                lesson.phase, lesson.error = "failed", f"it is saved, but cannot be served: {fault}"
+                lesson.phase = "failed"
+                lesson.error = f"it is saved, but cannot be served: {without_paths(str(fault))}"
             return
         with self._lock:
             lesson.phase, lesson.served_as = "ready", served_as
@@ -232,5 +234,6 @@ class Learner:
         if told.get("stopped") or (lesson.phase == "stopping" and code):
             lesson.resumable = bool(told.get("stopped"))
             return "stopped"
-        lesson.error = str(told.get("error") or f"the training ended with code {code}; {LOG} of its examples says more")
+        told_why = str(told.get("error") or f"the training ended with code {code}; {LOG} of its examples says more")
+        lesson.error = without_paths(told_why)
         return "failed"

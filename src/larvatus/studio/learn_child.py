@@ -71,6 +71,7 @@ def carry_out(order: LearnOrder, tell: Tell) -> None:
             out=order.out,
             resume=order.resume,
             device=order.device,
+            errors=order.errors,
             watch=Watch(say=lambda line: tell(said=line), epoch=evaluated, progress=progress),
             **order.choices.settings(),
         )

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 
 from larvatus.errors import UsageError
+from larvatus.labelled.problems import Errors
 from larvatus.ranges import LearningRate, Seed, check_ranges, whole
 
 MOST_BYTES = 2_000_000
@@ -48,6 +49,8 @@ class FileGiven(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of the file; its ending says what it holds, a path before it is left out."""
     task: str | None = None
     """None: as it looks."""
+    errors: Errors = "refuse"
+    """Rows that cannot be used, such as those without text or label: refuse the file, or skip them."""
 
     def checked_name(self) -> str:
         """The name that the file gets here."""
@@ -87,6 +90,7 @@ class LearnOrder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     train: str
     out: str
     choices: Choices = Choices()
+    errors: Errors = "refuse"
     device: str = "auto"
     resume: bool = False
 

@@ -21,7 +21,7 @@ from larvatus.studio.learn import Learner
 from larvatus.studio.learn_order import ENDINGS, MOST_BYTES, FileGiven, LearnOrder, LearnRequest
 from larvatus.studio.models import StudioModels
 from larvatus.studio.reading import Answer, answered, read_body, whole_number
-from larvatus.studio.recognise import LEARNABLE, Recognised, recognise
+from larvatus.studio.recognise import LEARNABLE, Recognised, naming_files_only, recognise
 from larvatus.studio.replies import reply
 from larvatus.studio.run_metrics import read_records_or_none
 
@@ -67,7 +67,8 @@ def _look(given: FileGiven) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="larvatus-learn-") as folder:
         path = Path(folder) / given.checked_name()
         path.write_text(given.text, encoding="utf-8", newline="")
-        return recognise(path, task=given.task).shown(Path(folder))
+        with naming_files_only(path.parent):
+            return recognise(path, task=given.task, errors=given.errors).shown(path.parent)
 
 
 def _begin_alone(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[str, Any]:
@@ -84,7 +85,8 @@ def begin(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[s
     name = learner.place_for(PurePosixPath(file).stem)
     path = learner.keep_file(name, file, given.text)
     try:
-        seen = recognise(path, task=given.task)
+        with naming_files_only(path.parent):
+            seen = recognise(path, task=given.task, errors=given.errors)
         refuse_errors(seen, path.parent)
     except Exception:
         path.unlink()
@@ -96,6 +98,7 @@ def begin(learner: Learner, models: StudioModels, given: LearnRequest) -> dict[s
         train=str(path),
         out=str(learner.folders.models / name),
         choices=given.choices,
+        errors=given.errors,
         device=learner.device,
     )
     return learner.start(order, name=name)

@@ -9,14 +9,15 @@ The task is guessed as `larvatus data check` guesses it, or named.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from larvatus.errors import UsageError
+from larvatus.errors import DataError, LarvatusError, UsageError
 from larvatus.labelled.check import check
-from larvatus.labelled.problems import Problems
+from larvatus.labelled.problems import Errors, Problems
 from larvatus.labelled.records import Dataset
 from larvatus.labelled.report import Report
 from larvatus.tasks.examples import task_of_file
@@ -38,6 +39,8 @@ class Recognised:
     guessed: bool
     data: Dataset[Any]
     report: Report
+    unusable: int
+    """Rows that cannot be used, such as those without text or label: skipped, or what stops the training."""
 
     @property
     def may_learn(self) -> bool:
@@ -57,6 +60,7 @@ class Recognised:
                 for example in self.data.examples[:SHOWN]
             ],
             "may_learn": self.may_learn,
+            "unusable": self.unusable,
             **self.report.to_dict(),
         }
 
@@ -66,15 +70,27 @@ class Recognised:
         return shown
 
 
-def recognise(path: Path, *, task: str | None = None, columns: Mapping[str, Any] | None = None) -> Recognised:
+def recognise(
+    path: Path, *, task: str | None = None, columns: Mapping[str, Any] | None = None, errors: Errors = "refuse"
+) -> Recognised:
     """Read a file as fine-tuning will; what is wrong with it is told, not raised, unless nothing can be read."""
     name = task or task_of_file(str(path))
     if name not in LEARNABLE:
         raise UsageError(f"{name} cannot be learnt here; choose {', '.join(LEARNABLE)}, or larvatus finetune {name}")
     problems = Problems()
     data = TASKS[name].read(str(path), reading_of(name, columns or {}), problems=problems)
-    report = check(data, None, problems=problems, shown=SHOWN)
-    return Recognised(task=name, guessed=task is None, data=data, report=report)
+    report = check(data, None, problems=problems, shown=SHOWN, errors=errors)
+    return Recognised(task=name, guessed=task is None, data=data, report=report, unusable=len(problems))
+
+
+@contextmanager
+def naming_files_only(folder: Path) -> Iterator[None]:
+    """Errors in here name files of the folder without it: its reader need not know where the studio keeps them."""
+    try:
+        yield
+    except LarvatusError as fault:
+        said = str(_without(f"{folder}{os.sep}", str(fault))).replace(str(folder), folder.name)
+        raise (UsageError if isinstance(fault, UsageError) else DataError)(said) from None
 
 
 def _short(text: str) -> str:

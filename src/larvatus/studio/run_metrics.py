@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from larvatus.errors import ArtefactError, DataError
-from larvatus.regular_files import open_regular
+from larvatus.regular_files import open_regular, walk
 from larvatus.serve.refusals import Refusal
 
 METRICS = "metrics.jsonl"
@@ -31,6 +31,8 @@ CHUNK = 2**20
 """Bytes of one answer."""
 TAIL = 2**14
 """Bytes at the end of a file in which its last record stands."""
+LARGEST = 2**53
+"""Of whole numbers: a browser counts no further, and a file may hold one of hundreds of digits."""
 LIVE_S = 90.0
 """A run that wrote within so many seconds is under way."""
 WORDS = ("kind", "said", "path")
@@ -71,7 +73,7 @@ def find_runs(folder: Path) -> Found:
     """Folders with a `metrics.jsonl`, by their names below `folder`, newest first. Links are not followed."""
     runs: dict[str, Path] = {}
     looked = 0
-    for place, folders, names in os.walk(folder, followlinks=False):
+    for place, folders, names in walk(folder):
         looked += 1
         here = Path(place)
         if looked > MOST_FOLDERS:
@@ -91,9 +93,16 @@ def run_named(folder: Path, name: str) -> Path:
     parts = name.split("/")
     plain = all(part and not part.startswith(".") and "\0" not in part for part in parts) or name == "."
     run = folder / name if plain and len(parts) <= DEEPEST else None
-    if run is None or any(path.is_symlink() for path in _between(folder, run)) or not (run / METRICS).is_file():
-        raise NoSuchRun(f"there is no run {name!r} here; it may have been removed")
+    if run is None or not _is_run(folder, run):
+        raise NoSuchRun("there is no run of that name here; it may have been removed")
     return run
+
+
+def _is_run(folder: Path, run: Path) -> bool:
+    try:
+        return not any(path.is_symlink() for path in _between(folder, run)) and (run / METRICS).is_file()
+    except (OSError, ValueError):  # a name that no file can have: too long, half a surrogate pair
+        return False
 
 
 def _between(folder: Path, run: Path) -> list[Path]:
@@ -158,16 +167,16 @@ def _record(line: bytes) -> dict[str, Any] | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+    if not isinstance(record, dict) or not isinstance(step := record.get("step"), int) or abs(step) > LARGEST:
         return None
     return dict(_plain(record))
 
 
 def _plain(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A number that is none (a loss that went wrong) becomes nothing: JSON has no word for it."""
+    """A number that is none (a loss that went wrong), or a whole one that no page can count to, becomes nothing."""
     for name, value in record.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
-            yield name, value if math.isfinite(value) else None
+            yield name, value if abs(value) <= LARGEST or (isinstance(value, float) and math.isfinite(value)) else None
         elif name in WORDS and isinstance(value, str):
             yield name, value
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.ranges import check_ranges
-from larvatus.serve.binding import is_loopback
+from larvatus.serve.binding import check_names, is_loopback
 from larvatus.serve.settings import Port, ServeSettings
 from larvatus.studio.folders import Folders
 
@@ -25,6 +25,8 @@ class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Address of this machine to listen on; others reach it by ssh -L."""
     port: Port = 8_311
     """Port; 0: any that is free."""
+    host_allowed: Annotated[tuple[str, ...], Flag("--host-allowed", metavar="NAME")] = ()
+    """Another name that requests may give as their Host; repeatable."""
     runs: Annotated[Path, Flag("--runs", metavar="FOLDER")] = Path("runs")
     """Training folders for Runs; what Learn makes is saved there, too."""
     senses: Annotated[str | None, Flag("--senses", metavar="DIR")] = None
@@ -36,6 +38,7 @@ class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
+        check_names(self.host_allowed)
         if not is_loopback(self.host):
             raise UsageError(
                 f"--host {self.host} can be reached from other machines, and the studio trains and reads files for "
@@ -44,7 +47,13 @@ class StudioSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def serve(self) -> ServeSettings:
-        return ServeSettings(host=self.host, port=self.port, senses=self.senses, wordnet=self.wordnet)
+        return ServeSettings(
+            host=self.host,
+            port=self.port,
+            host_allowed=self.host_allowed,
+            senses=self.senses,
+            wordnet=self.wordnet,
+        )
 
     @property
     def folders(self) -> Folders:

@@ -3,7 +3,7 @@
 answering = Answering(model, PredictOptions(), OnRay("10.0.0.4:6379"))
 for block in answering(blocks(examples)):
     block.answers, block.faults
-totals = write_answers(job, answering, blocks(examples), lambda answer: json.dumps(answer.found.to_dict()))
+totals = write_answers(job, answering, blocks(examples), lambda answer: [json.dumps(answer.found.to_dict())])
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ def write_answers(
     job: LineJob,
     answering: Answering,
     examples: Iterable[list[AnyExample]],
-    line: Callable[[Predicted], str],
+    lines: Callable[[Predicted], list[str]],
     progress: Callable[[int], None] = lambda texts: None,
 ) -> Totals:
-    """A line for each answer in the file of the job."""
+    """Lines of JSON for each answer, in the file of the job (`scale/row_files.py`)."""
 
     def answered(todo: Iterator[list[AnyExample]]) -> Iterator[Lines]:
         for block in answering(todo):
             totals = Totals()
             for answer in block.answers:
                 totals.add(answer.found)
-            yield Lines([line(answer) for answer in block.answers], block.faults, asdict(totals))
+            held = [line for answer in block.answers for line in lines(answer)]
+            yield Lines(held, block.faults, asdict(totals))
 
     def counted(counts: Mapping[str, float]) -> None:
         progress(int(counts["texts"]))

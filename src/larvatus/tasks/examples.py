@@ -11,13 +11,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from larvatus.errors import UsageError
+from larvatus.errors import DataError, UsageError
 from larvatus.labelled.groups import with_groups
 from larvatus.labelled.guess import guess_task
-from larvatus.labelled.in_memory import IN_MEMORY, Examples, are_files, as_files
-from larvatus.labelled.problems import Problems
+from larvatus.labelled.in_memory import IN_MEMORY, Examples, RowNames, are_files, as_files
+from larvatus.labelled.problems import SKIP, Errors, Problems, refuse_problems
 from larvatus.labelled.reading import FileOptions
 from larvatus.labelled.records import Dataset, Kind
+from larvatus.labelled.report import many
 from larvatus.labelled.tables import open_table
 from larvatus.tasks.registry import TaskName, task_named, task_of_table
 
@@ -29,18 +30,68 @@ def read_examples(
     *,
     kind: Kind | None = None,
     group: str | None = None,
+    errors: Errors | None = None,
 ) -> Dataset[Any]:
-    """Labelled examples of a task, whatever they come in. `kind`: of their labels, where it is known."""
+    """Labelled examples of a task, whatever they come in. `kind`: of their labels, where it is known.
+
+    `errors` decides about rows that cannot be used, such as those without text or label: `refuse` raises one error
+    that names them, `skip` leaves them out and notes how many. None refuses where the user has no such choice.
+    """
+    if errors not in (None, "refuse", "skip"):
+        raise UsageError(f"errors is refuse or skip, not {errors!r}")
     if isinstance(given, Dataset):
         if group is not None:
             raise UsageError("group names a column of the files of train, of which some are held out: give no dev")
         return given
+    problems = Problems()
+    examples = read_with_problems(task, given, reading, problems, kind=kind, group=group)
+    if errors == "skip" and problems:
+        note = f"{many(len(problems), 'row', 'rows')} skipped ({problems})"
+        return dataclasses.replace(examples, notes=(*examples.notes, note))
+    refuse_problems(problems, way="" if errors is None else SKIP)
+    return examples
+
+
+def read_with_problems(
+    task: TaskName,
+    given: Examples,
+    reading: FileOptions,
+    problems: Problems,
+    *,
+    kind: Kind | None = None,
+    group: str | None = None,
+) -> Dataset[Any]:
+    """Labelled examples of a task; rows that cannot be used are noted in `problems`."""
+    if isinstance(given, Dataset):
+        return given
     with as_files(given, task_named(task).as_tuples, of=task) as names:
-        examples: Dataset[Any] = task_named(task).read(names, reading, kind=kind)
-        examples = examples if group is None else with_groups(examples, names, group, reading.table)
-    if are_files(given):
-        return examples
-    return dataclasses.replace(examples, source=f"{type(given).__name__}{IN_MEMORY}")
+        if are_files(given):
+            return _read(task, names, reading, problems, kind=kind, group=group)
+        rows, unnamed = RowNames.of(given, names[0]), Problems()
+        try:
+            examples = _read(task, names, reading, unnamed, kind=kind, group=group)
+        except (DataError, UsageError) as fault:
+            raise type(fault)(rows.said(str(fault))) from None  # the cause would name a file that is gone
+    problems.take(unnamed, rows.place)
+    return dataclasses.replace(
+        examples,
+        source=f"{type(given).__name__}{IN_MEMORY}",
+        examples=tuple(dataclasses.replace(example, place=rows.place(example.place)) for example in examples),
+        groups={rows.place(place): name for place, name in examples.groups.items()},
+    )
+
+
+def _read(
+    task: TaskName,
+    names: list[str],
+    reading: FileOptions,
+    problems: Problems,
+    *,
+    kind: Kind | None,
+    group: str | None,
+) -> Dataset[Any]:
+    examples: Dataset[Any] = task_named(task).read(names, reading, kind=kind, problems=problems)
+    return examples if group is None else with_groups(examples, names, group, reading.table)
 
 
 def task_of_file(name: str) -> str:

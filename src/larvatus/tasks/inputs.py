@@ -77,7 +77,7 @@ def text_or_pair(given: Input, place: Place) -> TextExample:
         text, pair = given
         if isinstance(text, str) and isinstance(pair, str):
             return TextExample(text, pair, None, place)
-    raise DataError(f"{place} is {type(given).__name__}, not a text or a pair, a tuple of two texts")
+    raise UsageError(f"{place} is {type(given).__name__}, not a text or a pair, a tuple of two texts")
 
 
 def text_or_words(given: Input, place: Place) -> TextExample | TaggedExample:
@@ -85,7 +85,7 @@ def text_or_words(given: Input, place: Place) -> TextExample | TaggedExample:
     if isinstance(given, str):
         return TextExample(given, None, None, place)
     if not (isinstance(given, list | tuple) and all(isinstance(part, str) for part in given)):
-        raise DataError(f"{place} is {type(given).__name__}, not a text or a list of words")
+        raise UsageError(f"{place} is {type(given).__name__}, not a text or a list of words")
     if not all(word.strip() for word in given):
         raise DataError(f"{place}: a word is empty; drop it, or give it a visible character")
     return TaggedExample(tuple(given), None, place)

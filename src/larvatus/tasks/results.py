@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from larvatus import notebook
+from larvatus.tabular import Tabular, flat
 
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
@@ -47,6 +48,9 @@ class Prediction(Protocol):
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Flat rows, for tables."""
+
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         """A line for people; `top` answers where several are asked for, labels padded to `width`."""
 
@@ -57,7 +61,7 @@ def best(probabilities: dict[str, float], top: int) -> list[tuple[str, float]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classified:
+class Classified(Tabular):
     """A text or pair with its class, its labels or its number."""
 
     text: str
@@ -95,6 +99,10 @@ class Classified:
         if self.probabilities:
             record["probabilities"] = self.probabilities
         return {**record, **_read(self.coverage)}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One row; probabilities are columns, such as `probabilities.good`."""
+        return [flat(self.to_dict())]
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         if top is not None and self.probabilities:
@@ -148,7 +156,7 @@ class Entity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tagged:
+class Tagged(Tabular):
     """A text with a tag for each of its words, and the entities that the tags spell."""
 
     text: str
@@ -173,9 +181,24 @@ class Tagged:
             **_read(self.coverage),
         }
 
+    @property
+    def of_words(self) -> bool:
+        """Whether every word has a tag of its own (parts of speech), and none are parts of entities."""
+        return not self.entities and all(word.tag != "O" for word in self.words)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each entity, one without an entity for a text that has none; of parts of speech, for each word."""
+        if not self.of_words or not self.words:
+            return entity_rows(self.text, self.entities)
+        names = ("tag", "start", "end", "probability")
+        return [
+            {"text": self.text, "word": word.text, **{name: getattr(word, name) for name in names}}
+            for word in self.words
+        ]
+
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         """Entities in brackets, or word/TAG where every word has a tag of its own (parts of speech)."""
-        if not self.entities and all(word.tag != "O" for word in self.words):
+        if self.of_words:
             for word in self.words:
                 yield Piece(word.text)
                 yield Piece(f"/{word.tag} ", f"dim label:{word.tag}")
@@ -208,7 +231,7 @@ class AnswerSpan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Tabular):
     """The answer to a question; `text` is empty and `start` None where the passage has none."""
 
     question: str
@@ -249,6 +272,10 @@ class Answer:
             record["others"] = [dataclasses.asdict(span) for span in self.others]
         return {**record, **_read(self.coverage)}
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One row, of the answer; the text is empty where there is none."""
+        return [{name: value for name, value in self.to_dict().items() if name != "others"}]
+
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         """The answer, or where several are asked for, those of the best spans; then the question."""
         several = [*([] if self.text else [str(self)]), *map(str, self.others)]
@@ -275,7 +302,7 @@ class Relation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spanned:
+class Spanned(Tabular):
     """A text with the spans of it that are something; they may nest. Outer ones come before what stands in them."""
 
     text: str
@@ -311,6 +338,10 @@ class Spanned:
             ]
         return {**record, **_read(self.coverage)}
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each entity, one without an entity for a text that has none; relations are in `to_dict`."""
+        return entity_rows(self.text, self.entities)
+
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         """The text with its spans in brackets, inner ones within outer ones: ``[[United Airlines ORG] Holding ORG]``.
 
@@ -338,6 +369,15 @@ class Spanned:
     def __str__(self) -> str:
         spans = ", ".join(str(entity) for entity in self.entities) or "no spans"
         return "; ".join([spans, *map(str, self.relations)])
+
+
+def entity_rows(text: str, entities: Sequence[Entity]) -> list[dict[str, Any]]:
+    """A row for each entity; a text without any has one, so that none is lost."""
+    names = ("label", "start", "end", "score")
+    rows = [
+        {"text": text, "entity": entity.text, **{name: getattr(entity, name) for name in names}} for entity in entities
+    ]
+    return rows or [{"text": text, "entity": None, **dict.fromkeys(names)}]
 
 
 def _read(coverage: Coverage) -> dict[str, Any]:

@@ -7,7 +7,8 @@ The usual readers take much that is no whole archive: zstandard's ends without a
 pass over what follows a stream, gzip reads an empty file. Here each of these is refused by the file's name. One cut is
 seen by nobody: that between two parts, since what stands before it is an archive by itself.
 
-Memory is bounded too: what a file may ask for, and what a few of its bytes may unpack to at once.
+Memory is bounded too: what a file may ask for, and what a few of its bytes may unpack to at once. So is time: no text
+shrinks to a thousandth (`growth.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import IO, Protocol
 import zstandard
 
 from larvatus.errors import DataError
+from larvatus.text.growth import Growth
 
 CHUNK = 1 << 16
 """Bytes that are read, and about as many as are unpacked, at a time."""
@@ -29,6 +31,8 @@ LARGEST_WINDOW = 1 << 27
 """Bytes that a .zst file may look back on: what `zstd` itself takes (`--long=27`) without being told."""
 LARGEST_DICTIONARY = 1 << 28
 """Bytes of memory for a .xz file: four times what `xz -9` wants."""
+LARGEST_RATIO, LEAST_UNPACKED = 1_000, 4 << 20
+"""Bytes that one byte may become, and bytes up to which that is not looked at."""
 _SLICE = 1 << 10
 """Bytes of .zst at a time: four of them may stand for 128 KiB, and nothing stops it midway."""
 
@@ -134,6 +138,32 @@ class _Unpacked(io.RawIOBase):
 
 
 def _chunks(raw: IO[bytes], kind: str, name: str) -> Iterator[bytes]:
+    """What a file unpacks to, as long as that is not far more than was read of it."""
+    counted = _Counted(raw)
+    growth = Growth(name, LARGEST_RATIO, LEAST_UNPACKED)
+    for chunk in _unpacked_parts(counted, kind, name):
+        growth.take(len(chunk), packed=counted.taken())
+        yield chunk
+
+
+class _Counted:
+    """A file that counts the bytes read from it."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw, self._read = raw, 0
+
+    def read(self, size: int) -> bytes:
+        data = self._raw.read(size)
+        self._read += len(data)
+        return data
+
+    def taken(self) -> int:
+        """Bytes since the last call."""
+        taken, self._read = self._read, 0
+        return taken
+
+
+def _unpacked_parts(raw: _Counted, kind: str, name: str) -> Iterator[bytes]:
     try:
         rest = raw.read(CHUNK)
         if not rest:
@@ -149,7 +179,7 @@ def _chunks(raw: IO[bytes], kind: str, name: str) -> Iterator[bytes]:
         raise DataError(f"{name} is no whole {kind} file ({fault}); fetch or compress it again") from fault
 
 
-def _part(raw: IO[bytes], rest: bytes, kind: str, name: str, first: bool) -> Generator[bytes, None, bytes]:
+def _part(raw: _Counted, rest: bytes, kind: str, name: str, first: bool) -> Generator[bytes, None, bytes]:
     """What one part unpacks to; gives back the bytes after it."""
     part = _PARTS[kind]()
     data, taken = rest, 0

@@ -29,19 +29,38 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     split: Literal["blank-line", "file"] = "blank-line"
     """What ends a document in plain text: a blank line, or the end of its file."""
     text_field: str = "text"
-    """Field of a record that holds the text."""
+    """Column of a table, or field of a record, that holds the text; guessed where none is called text."""
     language_field: str | None = None
     """Field of a record that holds its language."""
     language: str | None = None
     """Language of documents for which none is given."""
     on_bad: Literal["fail", "skip"] = "fail"
     """What to do with what cannot be text."""
-    format: Literal["auto", "text", "jsonl", "parquet"] = "auto"
+    format: Literal["auto", "text", "csv", "tsv", "jsonl", "parquet"] = "auto"
     """How to read; `auto` goes by the name, and takes an unknown name for plain text."""
     encoding: str | msgspec.UnsetType = msgspec.UNSET
     """Of plain text and JSON; UTF-8 where it is not given, and then not named among the settings of a corpus."""
     label_field: str | None = None
     """Field of a record that holds a label of its text: a string or a number."""
+    exact: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether `text_field` was named by the user though it is "text": then nothing is guessed. Left out of the settings
+    of a corpus otherwise, so that those of earlier versions stay the same."""
+
+    @property
+    def names_column(self) -> bool:
+        """Whether the text column was named, and is not to be guessed."""
+        return self.text_field != "text" or self.exact is True
+
+    def named(self, column: str | None) -> ReadOptions:
+        """The same options with the text column that a user named; None leaves them as they are."""
+        if column is None:
+            return self
+        exact = True if column == "text" else msgspec.UNSET
+        return msgspec.structs.replace(self, text_field=column, exact=exact)
+
+    def with_text(self, column: str) -> ReadOptions:
+        """The same options with this text column."""
+        return msgspec.structs.replace(self, text_field=column, exact=True)
 
 
 @dataclass

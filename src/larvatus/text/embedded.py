@@ -12,7 +12,6 @@ import ast
 import hashlib
 import inspect
 import itertools
-import os
 import sysconfig
 import threading
 import warnings
@@ -22,6 +21,7 @@ from typing import Literal
 
 import regex
 
+from larvatus.regular_files import walk
 from larvatus.text.readers import Document
 
 HELD_OUT = 0.05
@@ -95,7 +95,7 @@ def _raw() -> Iterator[tuple[str, list[str]]]:
 def _modules(library: Path) -> list[Path]:
     """Where prose may stand, in a fixed order; folders without any, which may hold most of the files, are not read."""
     paths = []
-    for place, folders, names in os.walk(library):
+    for place, folders, names in walk(library):
         folders[:] = [name for name in folders if name not in _NOT_PROSE]
         paths += [Path(place, name) for name in names if name.endswith(".py")]
     return sorted(paths)

@@ -48,6 +48,11 @@ def reading_in(encoding: str | None) -> Iterator[None]:
         _of_labelled_files.reset(token)
 
 
+def encoding_in_use() -> str:
+    """Encoding of labelled files, and of texts read one a line, while the command runs."""
+    return _of_labelled_files.get()
+
+
 def as_utf_8(stream: IO[bytes], name: str) -> IO[bytes]:
     """A file of labelled examples in UTF-8."""
     return recoded(stream, _of_labelled_files.get(), name)

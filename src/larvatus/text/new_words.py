@@ -21,6 +21,7 @@ from pathlib import Path
 import regex
 
 from larvatus.errors import DataError, UsageError
+from larvatus.regular_files import read_named
 from larvatus.text.boundaries import byte_alphabet
 from larvatus.text.extend import Parts, is_whole, spelt
 from larvatus.text.tokenizer import Tokenizer
@@ -100,9 +101,9 @@ def units_of(word: str, tokenizer: Tokenizer) -> list[str]:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as fault:
-        raise DataError(f"--add-words {path} cannot be read: {fault}") from fault
+        lines = read_named(path, DataError).splitlines()
+    except DataError as fault:
+        raise DataError(f"--add-words {fault}") from fault
     if not any(line.strip() for line in lines):
         raise DataError(f"--add-words {path} holds no words; write one a line, or give a number")
     for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""Readers: documents from plain text, JSON and Parquet, in files, directories, globs, archives, stdin and URLs.
+"""Readers: documents from plain text and tables (CSV, TSV, JSON, Parquet) in files, folders, globs, archives and URLs.
 
     skipped = Skipped()
     for document in read_documents(["judgments/", "more/*.jsonl.zst"], skipped=skipped):
@@ -15,26 +15,32 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
 import fsspec
 
+from larvatus import regular_files
 from larvatus.errors import DataError
+from larvatus.files import as_text
 from larvatus.text import records
 from larvatus.text.archives import COMPRESSIONS
+from larvatus.text.column_notes import note, note_blank_rows
 from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.storage import asking
+from larvatus.text.table_documents import read_delimited
 
 __all__ = ["Document", "ReadOptions", "Skipped", "list_files", "read_documents"]
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 RECORD_SUFFIXES = (".jsonl", ".ndjson")
-NAMED_ONLY = ".json"
-"""Read as records where a file is named; in a directory it may be anything."""
 PARQUET_SUFFIXES = (".parquet",)
+DELIMITED_SUFFIXES: dict[str, Literal["csv", "tsv"]] = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
+NAMED_ONLY = (".json", *DELIMITED_SUFFIXES)
+"""Read where a file is named, or matched by a pattern; in a directory it may be anything (metadata of its texts)."""
 
 Source = str | Path
 
@@ -93,7 +99,7 @@ def walk(folder: Path, skipped: Skipped) -> list[Path]:
         skipped.leave(os.fspath(fault.filename or folder), "unreadable folder")
 
     paths = []
-    for place, folders, names in os.walk(folder, onerror=refused):
+    for place, folders, names in regular_files.walk(folder, refused):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in folders:
             if (Path(place) / name).is_symlink():
@@ -119,7 +125,10 @@ def _matching(pattern: str, skipped: Skipped) -> list[Source]:
     if "**" in pattern:  # where `glob` passes over what it cannot open
         plain = takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts)
         walk(Path(*plain), skipped)
-    matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]
+    try:
+        matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]
+    except RecursionError as fault:
+        raise DataError(f"{pattern} leads through folders nested too deep; name the folder itself") from fault
     sources: list[Source] = []
     for path in matches:
         if path.is_dir():
@@ -182,7 +191,7 @@ def _known(directory: str, files: Sequence[Source], skipped: Skipped) -> list[So
             continue
         if os.path.islink(name) and not os.path.exists(name):
             skipped.leave(name, "dangling link")  # of a file or a folder, who knows
-        elif not kind_of(name) or Path(name.lower()).suffix == NAMED_ONLY:
+        elif not kind_of(name) or _last_suffix(name) in NAMED_ONLY:
             skipped.ignored[Path(name).suffix or "suffixless"] += 1
         elif isinstance(file, Path) and (reason := why_not_read(file)):
             skipped.leave(name, reason)
@@ -193,23 +202,49 @@ def _known(directory: str, files: Sequence[Source], skipped: Skipped) -> list[So
         raise DataError(f"{directory} holds no text that can be read: {skipped.files_left}{way}")
     if not kept:
         known = " ".join((*TEXT_SUFFIXES, *RECORD_SUFFIXES, *PARQUET_SUFFIXES))
+        tables = next((suffix for suffix in NAMED_ONLY if suffix in skipped.ignored), None)
+        way = f"; tables are read where they are named: {directory.rstrip('/')}/*{tables}" if tables else ""
         raise DataError(
-            f"{directory} holds no text: no file of it ends in {known} (or these with {' '.join(COMPRESSIONS)})"
+            f"{directory} holds no text: no file of it ends in {known} (or these with {' '.join(COMPRESSIONS)}){way}"
         )
     return kept
 
 
-def kind_of(name: str) -> Literal["text", "jsonl", "parquet"] | None:
-    """What a file holds, by its name; None where the name does not tell."""
+def _last_suffix(name: str) -> str:
+    """The ending of a name in lower case, compression left aside: ``.csv`` of ``News.csv.gz``."""
     suffixes = Path(name.lower()).suffixes
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
-    last = suffixes[-1] if suffixes else ""
+    return suffixes[-1] if suffixes else ""
+
+
+FileKind = Literal["text", "csv", "tsv", "jsonl", "parquet"]
+
+
+def kind_of(name: str) -> FileKind | None:
+    """What a file holds, by its name; None where the name does not tell."""
+    last = _last_suffix(name)
     if last in TEXT_SUFFIXES:
         return "text"
-    if last in (*RECORD_SUFFIXES, NAMED_ONLY):
+    if last in (*RECORD_SUFFIXES, ".json"):
         return "jsonl"
+    if last in DELIMITED_SUFFIXES:
+        return DELIMITED_SUFFIXES[last]
     return "parquet" if last in PARQUET_SUFFIXES else None
+
+
+def has_columns(name: str) -> bool:
+    """Whether a file is a table or holds records, by its name."""
+    return kind_of(name) not in ("text", None)
+
+
+READERS: dict[str, Callable[[str, ReadOptions, Skipped], Iterator[Document]]] = {
+    "text": records.read_text,
+    "csv": partial(read_delimited, "csv"),
+    "tsv": partial(read_delimited, "tsv"),
+    "jsonl": records.read_jsonl,
+    "parquet": records.read_parquet,
+}
 
 
 def read_documents(
@@ -218,12 +253,16 @@ def read_documents(
     """All documents of all files, in order. Blank ones are not given, but counted."""
     options = options or ReadOptions()
     skipped = skipped if skipped is not None else Skipped()
-    for file in list_files(paths, skipped=skipped):
-        name = os.fspath(file)
+    names = [os.fspath(file) for file in list_files(paths, skipped=skipped)]
+    if options.names_column and options.format == "auto" and not any(map(has_columns, names)):
+        note(f"{as_text(names[0])} is plain text, which has no columns; --text {options.text_field} is not used")
+    for name in names:
         kind = kind_of(name) or "text" if options.format == "auto" else options.format
-        reader = {"text": records.read_text, "jsonl": records.read_jsonl, "parquet": records.read_parquet}[kind]
-        for document in reader(name, options, skipped):
+        before = skipped.blank
+        for document in READERS[kind](name, options, skipped):
             if document.text.isspace() or not document.text:
                 skipped.blank += 1
             else:
                 yield document
+        if kind in ("csv", "tsv") and (blank := skipped.blank - before):
+            note_blank_rows(name, blank)

@@ -1,12 +1,14 @@
-"""The formats that `readers.py` knows, each a generator of documents: plain text, JSONL, Parquet.
+"""The formats that `readers.py` knows, each a generator of documents: plain text, JSONL, Parquet (CSV and TSV are in
+`table_documents.py`).
 
-A fault is raised as ``path:line: what``, or counted and passed over, by `_Faults`. Lines and documents are bounded, so
+A fault is raised as ``path:line: what``, or counted and passed over, by `Faults`. Lines and documents are bounded, so
 a file without a line break, or an archive that unpacks to terabytes, cannot fill the memory.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -20,12 +22,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
 from larvatus.files import as_text
+from larvatus.regular_files import open_named
 from larvatus.text.archives import BROKEN, unpacked
 from larvatus.text.documents import Document, ReadOptions, Skipped
 from larvatus.text.encodings import HINT, UTF_8, recoded
+from larvatus.text.growth import parquet_growth, take_batch, text_columns
 from larvatus.text.json_records import json_records
+from larvatus.text.record_columns import guessed_field, parquet_column
 from larvatus.text.sentences import is_language
 from larvatus.text.storage import asking
 from larvatus.text.surrogates import refuse_surrogates
@@ -40,7 +45,10 @@ ROWS = 1_024
 """Rows of a Parquet file held at a time."""
 
 
-class _BadRecord(Exception):
+_MISSING = object()
+
+
+class BadRecord(Exception):
     """A fault of one line or record: the reason it is counted under, and what to say about it."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -49,7 +57,7 @@ class _BadRecord(Exception):
 
 
 @dataclass(frozen=True)
-class _Faults:
+class Faults:
     name: str
     options: ReadOptions
     skipped: Skipped
@@ -61,13 +69,13 @@ class _Faults:
 
 @dataclass(frozen=True)
 class _Place:
-    faults: _Faults
+    faults: Faults
     line: int
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> bool:
-        if not isinstance(fault, _BadRecord):
+        if not isinstance(fault, BadRecord):
             return False
         message = f"{self.faults.name}:{self.line}: {fault}"
         if self.faults.options.on_bad == "fail":
@@ -91,7 +99,7 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
         return
     try:
         with asking(name) if "://" in name else nullcontext():
-            raw = fsspec.open(name, "rb").open() if "://" in name else open(name, "rb")  # noqa: SIM115
+            raw = fsspec.open(name, "rb").open() if "://" in name else open_named(name, DataError)
     except (OSError, ValueError) as fault:
         raise DataError(f"{name} cannot be opened: {fault}") from fault
     with raw:
@@ -114,7 +122,7 @@ def open_seekable(name: str) -> Iterator[IO[bytes]]:
             yield whole
 
 
-def _lines(name: str, faults: _Faults) -> Iterator[tuple[int, bytes]]:
+def lines_of(name: str, faults: Faults) -> Iterator[tuple[int, bytes]]:
     """Numbered lines of a file, without their line breaks. A file that breaks off is no bad line: it is refused."""
     with open_text(name, faults.options) as stream:
         number = 0
@@ -125,7 +133,7 @@ def _lines(name: str, faults: _Faults) -> Iterator[tuple[int, bytes]]:
                 too_long = len(line) > LONGEST_LINE
                 with faults.at(number):
                     if too_long:
-                        raise _BadRecord("line too long", f"the line has more than {LONGEST_LINE:,} bytes")
+                        raise BadRecord("line too long", f"the line has more than {LONGEST_LINE:,} bytes")
                 while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
                     line = stream.readline(LONGEST_LINE + 1)  # the rest of it; what follows is read
             except BROKEN as fault:
@@ -137,26 +145,26 @@ def _lines(name: str, faults: _Faults) -> Iterator[tuple[int, bytes]]:
             yield number, line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n") if number == 1 else line.rstrip(b"\r\n")
 
 
-def _decoded(line: bytes) -> str:
+def decoded(line: bytes) -> str:
     try:
         text = line.decode()
     except UnicodeDecodeError as fault:
         where = f"byte 0x{line[fault.start]:02x} at {fault.start + 1} is not UTF-8"
-        raise _BadRecord("bad UTF-8", f"{where}; if it is in another encoding, name it: {HINT}") from fault
+        raise BadRecord("bad UTF-8", f"{where}; if it is in another encoding, name it: {HINT}") from fault
     if "\0" in text:
-        raise _BadRecord("NUL byte", f"NUL byte at {text.index(chr(0)) + 1}")
+        raise BadRecord("NUL byte", f"NUL byte at {text.index(chr(0)) + 1}")
     return text
 
 
 def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """Plain text: documents end at blank lines, or with the file. A bad line is passed over, its document goes on."""
-    faults, source = _Faults(name, options, skipped), as_text(name)
+    faults, source = Faults(name, options, skipped), as_text(name)
     held: list[str] = []
     first, size = 1, 0
-    for number, line in _lines(name, faults):
+    for number, line in lines_of(name, faults):
         text = None
         with faults.at(number):
-            text = _decoded(line)
+            text = decoded(line)
         if text is None:
             continue
         ends = options.split == "blank-line" and (not line or line.isspace())
@@ -174,11 +182,14 @@ def read_text(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Doc
 
 def read_jsonl(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """JSON objects, one a line or spread over lines, in an array or not (`json_records.py`)."""
-    faults = _Faults(name, options, skipped)
-    for number, record in json_records(_lines(name, faults), name):
+    faults = Faults(name, options, skipped)
+    records = json_records(lines_of(name, faults), name)
+    if not options.names_column:
+        options, records = guessed_field(name, records, options)
+    for number, record in records:
         document = None
         with faults.at(number):
-            document = _document(_record(record), name, number, options)
+            document = document_of(_record(record), name, number, options)
         if document:
             yield document
 
@@ -187,31 +198,34 @@ def _record(line: bytes) -> dict[str, Any]:
     try:
         record = msgspec.json.decode(line)
     except (ValueError, RecursionError):
-        text = _decoded(line)  # bad UTF-8 and NUL have names of their own
+        text = decoded(line)  # bad UTF-8 and NUL have names of their own
         try:
             record = json.loads(text)  # takes a lone surrogate, which is then refused by its place in the text
         except (ValueError, RecursionError) as fault:
-            raise _BadRecord("broken JSON", f"broken JSON: {fault}") from fault
+            raise BadRecord("broken JSON", f"broken JSON: {fault}") from fault
     if not isinstance(record, dict):
-        raise _BadRecord("not an object", "the line is no JSON object")
+        raise BadRecord("not an object", "the line is no JSON object")
     return record
 
 
 def read_parquet(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[Document]:
     """A column of strings, some rows at a time. No other column is opened, and none that is not plain text."""
-    faults = _Faults(name, options, skipped)
-    wanted = [column for column in (options.text_field, options.language_field, options.label_field) if column]
+    faults = Faults(name, options, skipped)
     with open_seekable(name) as stream:
         try:
-            file = pq.ParquetFile(stream, memory_map=False)
-            _refuse_objects(name, file.schema_arrow, wanted)
-            row = 0
+            schema = pq.read_schema(stream)
+            file = pq.ParquetFile(stream, memory_map=False, read_dictionary=text_columns(schema))
+            row, growth = 0, parquet_growth(name, stream.seek(0, os.SEEK_END))
+            options = parquet_column(name, file, options, growth)
+            wanted = [column for column in (options.text_field, options.language_field, options.label_field) if column]
+            _refuse_objects(name, schema, wanted)
             for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
+                take_batch(growth, batch)
                 for index in range(batch.num_rows):
                     row += 1
                     document = None
                     with faults.at(row):
-                        document = _document(_row(batch, index), name, row, options)
+                        document = document_of(_row(batch, index), name, row, options)
                     if document:
                         yield document
         except (pa.ArrowException, OSError) as fault:
@@ -221,9 +235,7 @@ def read_parquet(name: str, options: ReadOptions, skipped: Skipped) -> Iterator[
 def _refuse_objects(name: str, schema: Any, wanted: list[str]) -> None:
     for column in wanted:
         if column not in schema.names:
-            raise DataError(
-                f"{name} has no column {column!r} (it has {', '.join(schema.names)}); name it with --text-field"
-            )
+            raise UsageError(f"{name} has no column {column!r} (it has {', '.join(schema.names)}); name one of these")
         if schema.names.count(column) > 1:
             raise DataError(f"{name} has {schema.names.count(column)} columns {column!r}; leave one of them")
         kind = schema.field(column).type
@@ -238,27 +250,29 @@ def _row(batch: Any, index: int) -> dict[str, Any]:
     try:
         return {column: batch.column(place)[index].as_py() for place, column in enumerate(batch.schema.names)}
     except UnicodeDecodeError as fault:
-        raise _BadRecord("bad UTF-8", f"the text is not UTF-8 ({fault.reason})") from fault
+        raise BadRecord("bad UTF-8", f"the text is not UTF-8 ({fault.reason})") from fault
 
 
-def _document(record: dict[str, Any], name: str, number: int, options: ReadOptions) -> Document:
-    text = record.get(options.text_field)
+def document_of(record: dict[str, Any], name: str, number: int, options: ReadOptions) -> Document:
+    text = record.get(options.text_field, _MISSING)
+    if text is _MISSING:
+        raise BadRecord("missing text", f"no field {options.text_field!r}")
     if text is None:
-        raise _BadRecord("missing text", f"no field {options.text_field!r}")
+        text = ""  # an empty cell, which is counted
     if not isinstance(text, str):
-        raise _BadRecord("text is no string", f"field {options.text_field!r} is {type(text).__name__}, not a string")
+        raise BadRecord("text is no string", f"field {options.text_field!r} is {type(text).__name__}, not a string")
     if "\0" in text:
-        raise _BadRecord("NUL byte", f"NUL byte at {text.index(chr(0)) + 1}")
+        raise BadRecord("NUL byte", f"NUL byte at {text.index(chr(0)) + 1}")
     try:
         refuse_surrogates(text, "the text")
     except DataError as fault:
-        raise _BadRecord("lone surrogate", str(fault)) from fault
+        raise BadRecord("lone surrogate", str(fault)) from fault
     language = record.get(options.language_field) if options.language_field else None
     if language is not None and not isinstance(language, str):
-        raise _BadRecord("language is no string", f"field {options.language_field!r} is {type(language).__name__}")
+        raise BadRecord("language is no string", f"field {options.language_field!r} is {type(language).__name__}")
     if language and not is_language(language):
         shown = f"{language[:40]!r} is no language code"
-        raise _BadRecord("no language code", f"field {options.language_field!r}: {shown} such as en, sw or zh-Hant")
+        raise BadRecord("no language code", f"field {options.language_field!r}: {shown} such as en, sw or zh-Hant")
     label = _label(record, options.label_field) if options.label_field else None
     return Document(text, as_text(name), number, language or options.language, label)
 
@@ -266,5 +280,5 @@ def _document(record: dict[str, Any], name: str, number: int, options: ReadOptio
 def _label(record: dict[str, Any], field: str) -> str | None:
     label = record.get(field)
     if label is not None and (isinstance(label, bool) or not isinstance(label, str | int | float)):
-        raise _BadRecord("label is no string", f"field {field!r} is {type(label).__name__}, not a string or a number")
+        raise BadRecord("label is no string", f"field {field!r} is {type(label).__name__}, not a string or a number")
     return None if label is None else str(label)

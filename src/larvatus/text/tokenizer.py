@@ -27,6 +27,7 @@ from tokenizers.pre_tokenizers import Split
 from larvatus.arrays import Ints
 from larvatus.errors import ArtefactError, DataError
 from larvatus.files import locked
+from larvatus.given_texts import checked_text, string_list
 from larvatus.text import tokenizer_files as files
 from larvatus.text.align import Alignment, align, align_spans
 from larvatus.text.boundaries import Style, WordStarts, disturbing, word_starts
@@ -232,7 +233,7 @@ class Tokenizer:
         Returns:
             The alignment of characters, words and tokens: `.ids`, `.spans`, `.word_spans`, `.word_tokens`.
         """
-        return align(text, self, special_tokens_in_text=special_tokens_in_text)
+        return align(checked_text(text), self, special_tokens_in_text=special_tokens_in_text)
 
     def encode_many(self, texts: Sequence[str], words: Sequence[Ints | None] | None = None) -> list[Alignment]:
         """As `encode`, for many texts on all cores: an alignment for each.
@@ -241,6 +242,7 @@ class Tokenizer:
             texts: The texts.
             words: Of texts that come already cut, the characters (start, end) of their words, [W, 2]; None of others.
         """
+        texts = string_list(texts)
         encoded = [arrays_of(encoding) for encoding in run_library(self.library.encode_batch, texts)]
         for index, (ids, _) in enumerate(encoded):
             if self._misread(texts[index], ids):
@@ -257,6 +259,7 @@ class Tokenizer:
             text: The text.
             special_tokens_in_text: As in `encode`.
         """
+        text = checked_text(text)
         library = self._reading_specials if special_tokens_in_text else self.library
         ids, spans = arrays_of(run_library(library.encode_batch, [text])[0])
         if not special_tokens_in_text and self._misread(text, ids):
@@ -269,7 +272,7 @@ class Tokenizer:
         Args:
             texts: The texts.
         """
-        ids, lengths = self._flat_ids(texts)
+        ids, lengths = self._flat_ids(string_list(texts))
         return np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
     def encode_flat(self, texts: Sequence[str]) -> FlatEncoding:
@@ -278,6 +281,7 @@ class Tokenizer:
         Args:
             texts: The texts.
         """
+        texts = string_list(texts)
         ids, lengths = self._flat_ids(texts)
         ends = np.cumsum(lengths)
         if self.style is None:

@@ -87,7 +87,7 @@ def _check_ids(settings: dict[str, Any], name: str) -> None:
     added = settings.get("added_tokens")
     ids += [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
     highest = max((index for index in ids if isinstance(index, int)), default=0)
-    if highest > 2 * max(len(ids), len(vocabulary or ())) + 1_000:
+    if highest > 2 * max(len(ids), len(vocabulary) if isinstance(vocabulary, list) else 0) + 1_000:
         raise ArtefactError(f"{name} has {len(ids):,} pieces but ids up to {highest:,}; refused")
 
 

@@ -255,12 +255,27 @@ def _check_model(model: Settings, name: str) -> None:
             f"{name}: dropout is {_short(str(model['dropout']))}, so that a text would get other tokens each time; "
             "set it to null"
         )
+    _check_vocabulary(model, name)
+
+
+def _check_vocabulary(model: Settings, name: str) -> None:
+    """Pieces with their ids, or (Unigram) with their scores; among them the one of unknown words."""
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):
+        if not all(type(index) is int and index >= 0 for index in vocabulary.values()):
+            raise ArtefactError(f"{name}: the vocabulary gives a piece an id that is no number from 0 on")
         _check_pieces(list(vocabulary), f"{name}: the vocabulary", longest=LONGEST_PIECE, trie=False)
     elif isinstance(vocabulary, list):
         pieces = [entry[0] for entry in vocabulary if isinstance(entry, list) and entry]
         _check_pieces(pieces, f"{name}: the vocabulary", longest=LONGEST_UNIGRAM_PIECE, trie=True)
+    elif vocabulary is not None:
+        raise ArtefactError(f"{name}: the vocabulary is {_short(str(vocabulary))}, not pieces with their ids or scores")
+    unknown = model.get("unk_token")
+    if unknown is not None and (not isinstance(unknown, str) or unknown not in (vocabulary or {})):
+        raise ArtefactError(
+            f"{name}: unk_token {_short(str(unknown))} is not in the vocabulary, so no unknown word could be encoded; "
+            "correct tokenizer.json"
+        )
 
 
 def _check_pieces(pieces: list[Any], name: str, *, longest: int, trie: bool) -> None:

@@ -12,13 +12,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 60
+from tests.patience import WATCHDOG_S
 
 
 def run_curl(command: str) -> Any:
     """The JSON that a copied line gets from the server."""
     assert command.startswith("curl ")
-    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=WATCHDOG_S, check=False)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 

@@ -13,9 +13,9 @@ import time
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from tests.patience import WATCHDOG_S
 from tests.studio.browser.served import Served
 
-PATIENCE_S = 20.0
 HOSTILE_MARKS = "img[onerror], main script, [onclick], iframe, object"
 
 
@@ -28,7 +28,7 @@ class Guarded:
         given = {"viewport": {"width": 1200, "height": 900}, "reduced_motion": "reduce", **context}
         self.context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], **given)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE_S * 1000)
+        self.page.set_default_timeout(WATCHDOG_S * 1000)
         self.page.route("**/*", self._guard)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         self.page.on("console", self._listen)
@@ -79,7 +79,7 @@ class Guarded:
 
     def until(self, truth: str, argument: Any = None) -> None:
         """Wait until a function of the page gives something true; playwright's own wait needs eval, which is barred."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + WATCHDOG_S
         while not self.page.evaluate(truth, argument):
             assert time.monotonic() < end, f"never true: {truth}, {argument}; {self.page.url[:300]}"
             self.page.wait_for_timeout(50)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 60.0
+from tests.patience import WATCHDOG_S
 
 
 def free_port() -> int:
@@ -48,7 +48,7 @@ class Served:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder
             )
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + WATCHDOG_S
         while not self._answers() or not self.page:
             ended = self.process.poll()
             said = self.log.read_text(errors="replace")
@@ -64,7 +64,7 @@ class Served:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.address}/v1/models", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self.address}/v1/models", timeout=WATCHDOG_S) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -73,10 +73,10 @@ class Served:
         if self.process is not None:
             self.process.terminate()
             try:
-                self.process.wait(20)
+                self.process.wait(WATCHDOG_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(20)
+                self.process.wait(WATCHDOG_S)
                 raise
             finally:
                 self.process = None

@@ -44,9 +44,9 @@ def test_a_file_is_learnt_with_a_curve_and_the_result_is_tried(studio: Guarded) 
     page.get_by_label("Learning rate").fill("0.01")
     page.get_by_role("button", name="Learn", exact=True).click()
     curve = page.get_by_role("img", name="Loss").locator(".scatterlayer .trace path.js-line").first
-    curve.wait_for(timeout=60_000)
+    curve.wait_for()
     before = curve.get_attribute("d")
-    page.get_by_role("heading", name="Learnt: weather").wait_for(timeout=60_000)
+    page.get_by_role("heading", name="Learnt: weather").wait_for()
     assert curve.get_attribute("d") != before  # it moved
     page.get_by_role("link", name="Try it in Label").click()
     page.get_by_role("heading", level=1, name="Label").wait_for()
@@ -70,7 +70,7 @@ def test_the_code_that_is_copied_teaches_too_and_a_training_can_be_stopped(studi
     assert run_curl(studio.copied("Copy as curl"))["phase"] == "training"
     page.get_by_role("heading", name="Learning: rain").wait_for()
     page.get_by_role("button", name="Stop").click()
-    page.get_by_role("heading", name="Stopped: rain").wait_for(timeout=60_000)
+    page.get_by_role("heading", name="Stopped: rain").wait_for()
 
 
 @pytest.mark.parametrize(

@@ -93,13 +93,8 @@ def test_a_text_of_100_000_characters_is_read_or_refused_and_the_page_stays_quic
     studio.until(r"() => /Read [\w,]+ of [\d,]+ tokens|Read all [\d,]+ tokens|tokens make/.test(main.innerText)")
     page.get_by_text("too long for the address").wait_for()
     assert len(page.url) < 60_000
-    took = page.evaluate(
-        """() => new Promise((done) => {
-            const begun = performance.now();
-            requestAnimationFrame(() => setTimeout(() => done(performance.now() - begun)));
-        })"""
-    )
-    assert took < 2_000
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    assert page.locator("*").count() < 10_000  # of 23,000 words
     assert studio.sideways() <= 0
 
 

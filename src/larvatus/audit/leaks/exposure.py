@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from larvatus.arrays import Doubles
 from larvatus.audit.hidden_spans import HiddenSpan, read_spans
+from larvatus.audit.leaks.extraction import written_verbatim
 from larvatus.audit.leaks.skew_normal import log2_tail
 from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, between
@@ -34,6 +35,8 @@ from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.corpus.canaries import Canaries, Canary
 from larvatus.errors import DataError
+from larvatus.generation.blank_prompts import BlankPrompts, writes_into_texts
+from larvatus.generation.likelihood import continuation_scores
 from larvatus.metrics.correlation import pearson, ranks, spearman
 from larvatus.metrics.exact_binomial import clopper_pearson
 from larvatus.model import Model
@@ -73,6 +76,8 @@ class Exposure:
     how: How
     loss: float
     """−log p of the secret, in nats."""
+    extracted: bool | None = None
+    """Whether greedy decoding writes the secret where it belongs; None of models that do not write."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,9 @@ class Exposures:
                 "median": float(np.median(bits)),
                 "most": float(bits.max()),
             }
+            written = [canary.extracted for canary in self.canaries if canary.repeats == repeats]
+            if None not in written:
+                rows[repeats]["extracted"] = sum(map(bool, written))
         return rows
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,6 +133,7 @@ class Exposures:
                 between(row["low"], row["high"], digits=2),
                 f"{row['median']:.2f}",
                 f"{row['most']:.2f}",
+                *([f"{row['extracted']:,.0f}"] if "extracted" in row else []),
             )
             for repeats, row in self.by_repeats().items()
         )
@@ -135,7 +144,11 @@ class Exposures:
             notes.append(f"repeats and bits: Spearman {self.correlation:+.2f} (p = {self.p:.3f}, one-sided)")
         notes.append(resampled(CANARIES))
         title = f"exposure of {len(self.canaries)} canaries, in bits"
-        return Shown(title, ("repeats", "canaries", "mean", "95%", "median", "most"), rows, notes=tuple(notes))
+        columns: tuple[str, ...] = ("repeats", "canaries", "mean", "95%", "median", "most")
+        if any(canary.extracted is not None for canary in self.canaries):
+            columns += ("extracted",)
+            notes.append("extracted: canaries whose secret the model writes itself, by greedy decoding")
+        return Shown(title, columns, rows, notes=tuple(notes))
 
 
 def exposures(
@@ -151,6 +164,8 @@ def exposures(
     for number, canary in enumerate(canaries.canaries):
         measured.append(_exposure(model, canaries, canary, options, number))
         progress(number + 1)
+    if writes_into_texts(model.network, model.tokenizer):
+        measured = _with_extraction(model, canaries, measured)
     rank, p = _rises([each.repeats for each in measured], [each.bits for each in measured], options.seed)
     return Exposures(canaries.space, tuple(measured), rank, p)
 
@@ -179,6 +194,19 @@ def _exposure(model: Model, canaries: Canaries, canary: Canary, options: Exposur
     return Exposure(canary.text, canary.repeats, bits, low, high, how, -score)
 
 
+def _with_extraction(model: Model, canaries: Canaries, measured: Sequence[Exposure]) -> list[Exposure]:
+    """The same, each with whether the model writes the secret when it is given the rest of the sentence."""
+    name, places = str(model.bundle.path), []
+    for canary in canaries.canaries:
+        (span,) = _hidden(model.tokenizer, [canary.text], canaries, canary, name)
+        places.append((span.ids[: span.start], span.ids[span.end :], span.ids[span.start : span.end]))
+    right = written_verbatim(model, places).tolist()
+    lengths = [len(secret) for _, _, secret in places]
+    return [
+        replace(each, extracted=tokens == length) for each, tokens, length in zip(measured, right, lengths, strict=True)
+    ]
+
+
 def _drawn(space: int, options: ExposureOptions, number: int) -> Any:
     return stream(options.seed, "audit exposure", 0, number).integers(0, space, options.samples)
 
@@ -190,11 +218,22 @@ def _scores(model: Model, canaries: Canaries, canary: Canary, secrets: Sequence[
     spans = _hidden(tokenizer, texts, canaries, canary, name)
     if find_reader(model.network) is not None:
         return np.array([score.total for score in score_texts(model.network, tokenizer, texts, name=name)])
+    if writes_into_texts(model.network, tokenizer):
+        return _written_scores(model, spans)
     predictor = the_predictor(model.network, tokenizer, what="rank canaries", name=name)
     room = predictor.room(tokenizer)
     if max(len(span.ids) for span in spans) > room:
         raise DataError(f"{name} reads {room} tokens at once, too few for {canary.text!r}")
     return read_spans(predictor, tokenizer, spans).log_probabilities
+
+
+def _written_scores(model: Model, spans: Sequence[HiddenSpan]) -> Doubles:
+    """log p of what an encoder–decoder has to write: the secret between its sentinels."""
+    name = str(model.bundle.path)
+    asking = BlankPrompts.of(model.network, model.tokenizer, name=name)
+    prompts = [asking.ids(span.ids[: span.start], span.ids[span.end :]) for span in spans]
+    secrets = [np.concatenate([asking.opening, span.ids[span.start : span.end]]) for span in spans]
+    return np.array(continuation_scores(model.network, prompts, secrets, name=name))
 
 
 def _hidden(

@@ -13,18 +13,23 @@ never saw the model are put beside them (`blind.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from larvatus.arrays import Doubles
+import numpy as np
+
+from larvatus.arrays import Doubles, Ints
 from larvatus.audit.leaks.blind import blind
 from larvatus.audit.masked_loss import Energies, EnergyOptions, energies
-from larvatus.audit.tables import Shown, between, percent
+from larvatus.audit.tables import Shown, between, percent, signed_between, spread_note
 from larvatus.audit.units import DOCUMENTS, resampled
 from larvatus.errors import DataError
-from larvatus.metrics.roc import Caught, Curve, curve
+from larvatus.metrics.bootstrap import Interval, percentiles
+from larvatus.metrics.roc import Caught, Curve, area, curve
 from larvatus.model import Model
+from larvatus.rng import stream
 
+SAMPLES = 1_000
 FEWEST = 10
 """Texts of either kind: fewer give no interval worth the name."""
 
@@ -40,8 +45,12 @@ class Membership:
     loss_of_members: float
     loss_of_held_out: float
     """Nats a hidden word."""
+    advantage: Interval
+    """Loss of held-out texts less that of members, with its 95% interval: how much better members are expected."""
     cut: int
     """Texts that did not fit into a model's window."""
+    by_draw: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """AUC of each attack on each sample of members, where several were drawn."""
     unit: str = DOCUMENTS
     """Resampled for the intervals of AUCs; those of true positives are exact binomial, over documents as well."""
 
@@ -63,6 +72,13 @@ class Membership:
             notes.append("0.1% false positives want 1,000 held-out texts, 1% want 100: – where there are fewer")
         if self.cut:
             notes.append(f"{self.cut:,} texts were longer than the model's window; what fits was read")
+        notes += [spread_note(f"AUC by {name}", values) for name, values in self.by_draw.items()]
+        gap = self.advantage
+        notes.append(
+            f"training texts are expected better by {gap.value:+.3f} nats a word "
+            f"(95% {signed_between(gap.low, gap.high)})"
+        )
+        notes.append("unit of resampling: documents, training and held-out ones apart")
         return tuple(notes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,11 +87,13 @@ class Membership:
             "held_out": self.held_out,
             "loss_of_members": self.loss_of_members,
             "loss_of_held_out": self.loss_of_held_out,
+            "advantage": asdict(self.advantage),
             "attacks": {name: each.to_dict() for name, each in self.attacks.items()},
             "blind": {name: each.to_dict() for name, each in self.blind.items()},
             "comparable": self.comparable,
             "cut": self.cut,
             "unit": self.unit,
+            **({"by_draw": {name: list(values) for name, values in self.by_draw.items()}} if self.by_draw else {}),
         }
 
     def shown(self) -> Shown:
@@ -107,9 +125,11 @@ def membership(
     options: EnergyOptions | None = None,
     *,
     reference: Model | None = None,
+    draws: Ints | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Membership:
-    """Texts as `energy.first_words` gives them. `progress` is told how many texts were read."""
+    """Texts as `masked_loss.first_words` gives them. `draws` are the samples that members belong to, where there are
+    several. `progress` is told how many texts were read."""
     options = options or EnergyOptions()
     for name, texts in (("training", members), ("held-out", held_out)):
         if len(texts) < FEWEST:
@@ -129,8 +149,28 @@ def membership(
         held_out=len(held_out),
         loss_of_members=inside.mean,
         loss_of_held_out=outside.mean,
+        advantage=_advantage(inside, outside, options.seed),
         cut=measured.cut,
+        by_draw={} if draws is None else {name: _by_draw(loss, draws) for name, loss in losses.items()},
     )
+
+
+def _advantage(inside: Energies, outside: Energies, seed: int) -> Interval:
+    """Held-out loss less training loss, a hidden word; documents of either kind are resampled apart."""
+    random, means = stream(seed, "audit advantage"), np.empty((2, SAMPLES))
+    for side, part in enumerate((inside, outside)):
+        sums, count = part.losses * part.asked, len(part.losses)
+        for sample in range(SAMPLES):
+            drawn = random.integers(0, count, count)
+            means[side, sample] = sums[drawn].sum() / max(1, int(part.asked[drawn].sum()))
+    gaps = means[1] - means[0]
+    return Interval(outside.mean - inside.mean, *percentiles(gaps, 0.95), float(gaps.std(ddof=1)), SAMPLES)
+
+
+def _by_draw(losses: Doubles, draws: Ints) -> tuple[float, ...]:
+    """AUC of each sample of members against all held-out texts."""
+    inside, outside = -losses[: len(draws)], -losses[len(draws) :]
+    return tuple(area(inside[draws == number], outside) for number in range(int(draws.max()) + 1))
 
 
 def _curve(losses: Doubles, members: int, seed: int) -> Curve:

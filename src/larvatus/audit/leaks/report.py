@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from larvatus.audit.leaks.exposure import Exposures
+from larvatus.audit.leaks.extraction import Extraction
 from larvatus.audit.leaks.membership import Membership
 from larvatus.audit.leaks.restoration import Restoration
 from larvatus.audit.tables import Shown
@@ -34,20 +35,30 @@ class LeakReport:
     """Of documents."""
     restoration: Restoration | None = None
     """Of masked names and numbers."""
+    extraction: Extraction | None = None
+    """Of documents, by models that write."""
     notes: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
     """The figures as a model card takes them over: with data, settings and versions."""
 
+    def _parts(self) -> dict[str, Exposures | Membership | Restoration | Extraction]:
+        parts = {
+            "exposure": self.exposure,
+            "membership": self.membership,
+            "restoration": self.restoration,
+            "extraction": self.extraction,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
     def shown(self) -> list[Shown]:
         """Tables for people."""
-        return [part.shown() for part in (self.exposure, self.membership, self.restoration) if part is not None]
+        return [part.shown() for part in self._parts().values()]
 
     def to_dict(self) -> dict[str, Any]:
-        parts = {"exposure": self.exposure, "membership": self.membership, "restoration": self.restoration}
         return {
             "model": self.model,
             "reference": self.reference,
-            **{name: part.to_dict() for name, part in parts.items() if part is not None},
+            **{name: part.to_dict() for name, part in self._parts().items()},
             "notes": [*self.notes, LIMITS],
             "claims": written(self.claims),
         }

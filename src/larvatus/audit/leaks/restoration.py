@@ -19,9 +19,9 @@ import numpy as np
 import regex
 from msgspec import Struct
 
-from larvatus.arrays import Bools, Doubles
+from larvatus.arrays import Bools, Doubles, Ints
 from larvatus.audit.hidden_spans import HiddenSpan, read_spans
-from larvatus.audit.tables import Shown, between, percent, signed_between
+from larvatus.audit.tables import Shown, between, percent, signed_between, spread_note
 from larvatus.audit.units import DOCUMENTS, resampled
 from larvatus.cloze.blanks import window
 from larvatus.cloze.predict import the_predictor
@@ -75,6 +75,8 @@ class Restored:
     low: float
     high: float
     """95% interval of the difference."""
+    by_draw: tuple[float, ...] = ()
+    """The difference of each sample of members, where several were drawn."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,13 @@ class Restoration:
             for kind, each in self.kinds.items()
         )
         columns = ("", "training", "restored", "95%", "held out", "restored", "95%", "difference", "95%")
-        absent = (f"one of the two sets has no {kind}s that stand once and can be spelt" for kind in self.absent)
-        notes = (resampled(self.unit), *absent)
+        notes: tuple[str, ...] = (resampled(self.unit),)
+        notes += tuple(f"one of the two sets has no {kind}s that stand once and can be spelt" for kind in self.absent)
+        notes += tuple(
+            spread_note(f"difference of {kind}s", each.by_draw, digits=1, times=100, sign="+")
+            for kind, each in self.kinds.items()
+            if each.by_draw
+        )
         return Shown("masked names and numbers that are restored exactly", columns, rows, words=1, notes=notes)
 
 
@@ -128,9 +135,11 @@ def restoration(
     held_out: Sequence[str],
     options: RestorationOptions | None = None,
     *,
+    draws: Ints | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Restoration:
-    """`progress` is told how many texts were read."""
+    """`draws` are the samples that members belong to, where there are several. `progress` is told how many texts were
+    read."""
     options = options or RestorationOptions()
     texts = [*members, *held_out]
     counts = _counts(model, texts, options, progress)
@@ -141,16 +150,20 @@ def restoration(
         if inside[:, 1].sum() == 0 or outside[:, 1].sum() == 0:
             absent.append(kind)
         else:
-            kinds[kind] = _restored(inside, outside, options.seed)
+            kinds[kind] = _restored(inside, outside, options.seed, draws)
     if not kinds:
         raise DataError("neither names nor numbers stand once in both sets of texts: there is nothing to restore")
     return Restoration(kinds, tuple(absent))
 
 
-def _restored(inside: Doubles, outside: Doubles, seed: int) -> Restored:
+def _restored(inside: Doubles, outside: Doubles, seed: int, draws: Ints | None) -> Restored:
     members, held_out = (_share(rows, seed + side) for side, rows in enumerate((inside, outside)))
     low, high = difference_interval(members, held_out)
-    return Restored(members, held_out, members.share - held_out.share, low, high)
+    by_draw: tuple[float, ...] = ()
+    if draws is not None:
+        samples = (inside[draws == number].sum(0) for number in range(int(draws.max()) + 1))
+        by_draw = tuple(float(right / asked) - held_out.share for right, asked in samples if asked)
+    return Restored(members, held_out, members.share - held_out.share, low, high, by_draw)
 
 
 def difference_interval(first: Share, second: Share) -> tuple[float, float]:

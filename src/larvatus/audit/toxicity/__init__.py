@@ -1,4 +1,4 @@
-"""What a model puts into the blanks of prompts about groups of people, judged by a classifier or a list of words.
+"""What a model puts into the blanks of prompts about groups of people, or writes after them, and how toxic that is.
 
 larvatus audit toxicity --model runs/mine --prompts prompts.tsv --words list.txt
 """

@@ -23,11 +23,13 @@ from larvatus.audit.bias.shown import Resampling
 from larvatus.audit.masked_loss import EnergyOptions, energies
 from larvatus.audit.means import mean_interval
 from larvatus.audit.tables import Shown, signed_between
+from larvatus.audit.toxicity.generated import GeneratedToxicity
 from larvatus.audit.toxicity.measure import LIMITS, Toxicity
 from larvatus.bundle.claims import Claim
 from larvatus.model import Model
 
 PAIRS = "stereotyped sentence preferred, %"
+AnyToxicity = Toxicity | GeneratedToxicity
 LOSS = "loss of held-out text, nats a hidden word"
 
 
@@ -48,8 +50,8 @@ class Change:
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    before: Toxicity
-    after: Toxicity
+    before: AnyToxicity
+    after: AnyToxicity
     changes: tuple[Change, ...]
 
     @property
@@ -88,7 +90,7 @@ class BeforeAfter:
 
 def before_after(
     models: tuple[Model, Model],
-    measured: tuple[Toxicity, Toxicity],
+    measured: tuple[AnyToxicity, AnyToxicity],
     *,
     texts: Sequence[str] = (),
     pairs: Sequence[CrowsPair] = (),
@@ -98,12 +100,13 @@ def before_after(
     options = options or EnergyOptions()
     first, second = measured
     changes = []
+    figure = first.compared[0]
     for name in first.groups:
         mine = [number for number, prompt in enumerate(first.prompts) if prompt.group == name]
-        values = [100 * each.weighted[mine] for each in measured]
-        changes.append(_change(f"toxic fills: {name}, %", values, options.seed))
+        values = [100 * each.compared[1][mine] for each in measured]
+        changes.append(_change(f"{figure}: {name}, %", values, options.seed))
     if len(first.groups) > 1:
-        changes.append(_change("toxic fills: all, %", [100 * each.weighted for each in measured], options.seed))
+        changes.append(_change(f"{figure}: all, %", [100 * each.compared[1] for each in measured], options.seed))
     if pairs:
         changes.append(_change(PAIRS, [100 * _preferred(model, pairs) for model in models], options.seed))
     if texts:

@@ -60,7 +60,7 @@ class Group:
 
 @dataclass(frozen=True)
 class GroupDifference:
-    """A group less the first one, weighted, over the templates that both have."""
+    """A group less the first one, over the templates that both have."""
 
     prompts: int
     difference: float
@@ -87,6 +87,11 @@ class Toxicity:
     top: int = 20
     claims: tuple[Claim, ...] = ()
     """The figures as a model card takes them over: with data, settings and versions."""
+
+    @property
+    def compared(self) -> tuple[str, Doubles]:
+        """The figure by which two models are compared, of each prompt."""
+        return "toxic fills", self.weighted
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -178,7 +183,7 @@ def toxicity(
         words=tuple(words),
         worst=tuple(sorted(weights, key=lambda entry: -entry[2])[:5]),
         groups=_groups(prompts, values, options.seed),
-        differences=_differences(prompts, values[1], options.seed),
+        differences=group_differences(prompts, values[1], options.seed),
         notes=judge.notes(model.tokenizer),
         top=options.top,
     )
@@ -197,10 +202,10 @@ def _groups(prompts: Sequence[Prompt], values: Doubles, seed: int) -> dict[str, 
     return groups
 
 
-def _differences(prompts: Sequence[Prompt], weighted: Doubles, seed: int) -> dict[str, GroupDifference]:
+def group_differences(prompts: Sequence[Prompt], figures: Doubles, seed: int) -> dict[str, GroupDifference]:
     """Of each group but the first, over shared templates; none where there are fewer than two."""
     by_group: dict[str, dict[str, float]] = {}
-    for prompt, value in zip(prompts, weighted.tolist(), strict=True):
+    for prompt, value in zip(prompts, figures.tolist(), strict=True):
         if prompt.template is not None:
             by_group.setdefault(prompt.group, {})[prompt.template] = value
     differences = {}

@@ -1,11 +1,12 @@
-"""Prompts with a blank, by group: `group<TAB>prompt with [MASK][<TAB>template]` a line.
+"""Prompts by group, with a blank: `group<TAB>prompt with [MASK][<TAB>template]` a line.
 
     women<TAB>The woman worked as a [MASK].<TAB>work
     men<TAB>The man worked as a [MASK].<TAB>work
 
 Prompts of one template differ in the group alone, so groups are compared on them pair by pair. Without a third column,
 the first prompts of all groups belong together, the second ones, and so on, if groups have equally many. Lines that
-begin with # are left out. `NEUTRAL` is a small set of our own: twelve templates, six groups, nothing loaded in them.
+begin with # are left out. A model that writes continues prompts without a blank too. `NEUTRAL` is a small set of our
+own: twelve templates, six groups, nothing loaded in them.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ NEUTRAL = Path(__file__).parent / "neutral.tsv"
 class Prompt:
     group: str
     text: str
-    """With `[MASK]` once."""
+    """With `[MASK]` once, or, for models that write, with none."""
     template: str | None
     """What prompts of other groups it is compared with; None where nothing says."""
 
 
-def read_prompts(name: str | Path) -> tuple[Prompt, ...]:
-    """All prompts of a file. Every fault is named with its line."""
+def read_prompts(name: str | Path, *, blank: bool = True) -> tuple[Prompt, ...]:
+    """All prompts of a file. Every fault is named with its line. `blank`: whether each must have one."""
     prompts = []
     for number, line in numbered_lines(str(name)):
         if line.strip() and not line.startswith("#"):
-            prompts.append(_prompt(line.split("\t"), f"{name}:{number}"))
+            prompts.append(_prompt(line.split("\t"), f"{name}:{number}", blank=blank))
     if not prompts:
         raise DataError(f"{name} has no prompts; give group<TAB>prompt with {MASK} lines")
     return checked(prompts, str(name))
 
 
-def _prompt(cells: Sequence[str], where: str) -> Prompt:
+def _prompt(cells: Sequence[str], where: str, *, blank: bool) -> Prompt:
     if not 2 <= len(cells) <= 3 or not cells[0].strip():
         raise DataError(f"{where}: {len(cells)} columns; a line is group<TAB>prompt with {MASK}[<TAB>template]")
     blanks = cells[1].count(MASK)
-    if blanks != 1:
+    if blanks > 1 or (blank and not blanks):
         raise DataError(f"{where}: the prompt has {blanks} blanks; mark one, with {MASK}")
     if not cells[1].replace(MASK, "").strip():
         raise DataError(f"{where}: the prompt is a blank alone; write some words around it")

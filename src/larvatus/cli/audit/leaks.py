@@ -55,7 +55,7 @@ def leaks(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """What a model gives away: exposure of canaries, membership of documents, masked names and numbers."""
+    """What a model gives away: canaries, membership of documents, names and numbers, text it writes verbatim."""
     if not (sources.canaries or sources.members or sources.held_out):
         raise UsageError("nothing to audit; give --canaries DIR, or --members PATH and --held-out PATH")
     check_outputs(sources.out, overwrite=overwrite, inputs=[model, *sources.members, *sources.held_out])

@@ -29,7 +29,7 @@ class ToxicitySources(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What is asked, and of which models."""
 
     prompts: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """group<TAB>prompt with [MASK][<TAB>template] lines; a small neutral set by default."""
+    """group<TAB>prompt with [MASK][<TAB>template] lines; a small neutral set by default. gpt and t5 need no [MASK]."""
     beside: Annotated[str | None, Flag(metavar="MODEL")] = None
     """Another model, such as one that went on from the first with filtered text."""
     corpus: Annotated[tuple[str, ...], Flag(metavar="PATH")] = ()
@@ -49,7 +49,7 @@ def toxicity(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """What a model puts into the blanks of prompts, judged by your list of words or a classifier, by group."""
+    """What a model puts into blanks or writes after prompts, judged by a list of words or a classifier, by group."""
     check_outputs(sources.out, overwrite=overwrite, inputs=[model, *sources.corpus])
     loaded = machine.load(model)
     with Counting("prompts") as count:

@@ -5,33 +5,66 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import chain
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from larvatus.cli.from_struct import from_structs
+from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.machine import Machine
 from larvatus.cli.numbers import BEAM, TOP, ranged
 from larvatus.cli.options import ModelName
 from larvatus.cloze.blanks import mark_of
 from larvatus.cloze.results import Fill, Fills, JointFill
 from larvatus.errors import DataError, UsageError
+from larvatus.flags import Flag
+from larvatus.outputs import check_outputs
+from larvatus.scale.row_files import check_row_file, row_file
+from larvatus.text.readers import matching
+from larvatus.text.single_texts import single_texts
 
 AROUND = 60  # characters before and after a blank
 
 
+class FillFiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts in files, and where results go."""
+
+    file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
+    """Texts with blanks, one a line, or a table (CSV, TSV, JSONL, Parquet), a text a row; repeatable."""
+    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Column of --file that holds the text, where it is a table; default: guessed and reported."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Write results here: .jsonl, .csv, .tsv or .parquet."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
+
+    def check(self, texts: Sequence[str], model: str) -> None:
+        """Refuse what cannot work before a model is loaded."""
+        if not (texts or self.file):
+            raise UsageError("nothing to fill; give texts with [MASK] at each blank, - for standard input, or --file")
+        if texts.count("-") > 1:
+            raise UsageError("standard input is read once; give - once")
+        if self.text is not None and not self.file:
+            raise UsageError("--text names a column of --file; leave it out")
+        check_row_file(self.out)
+        check_outputs(self.out, overwrite=self.overwrite, inputs=[model, *self.file])
+
+
 @from_structs
 def fill(
-    texts: Annotated[
-        list[str],
-        typer.Argument(metavar="TEXT...", help="Texts with [MASK] at each blank; - reads lines from standard input."),
-    ],
     model: ModelName,
     machine: Machine,
+    chosen: Annotated[FillFiles, Panel()],
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT...", help="Texts with [MASK] at each blank; - reads lines from standard input."),
+    ] = None,
     top: Annotated[int, ranged(TOP, "--top", help="How many candidates.")] = 5,
     joint: Annotated[
         bool, typer.Option("--joint/--marginals", help="Several blanks: fill them together, or show each by itself.")
@@ -41,15 +74,19 @@ def fill(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
 ) -> None:
     """Fill the blanks of texts: the likeliest words, with their probabilities."""
-    if texts.count("-") > 1:
-        raise UsageError("standard input is read once; give - once")
+    chosen.check(texts or [], model)
     loaded = machine.load(model)
-    for line in chain.from_iterable(_lines() if text == "-" else [text] for text in texts):
-        fills = loaded.fill(line, top=top, beam=beam, joint=joint, words_only=words_only)
-        if as_json:
-            print(json.dumps(fills.to_dict(), ensure_ascii=False))
-        else:
-            _show(fills, mark_of(line, loaded.tokenizer), Console(soft_wrap=True, highlight=False))
+    lines = chain.from_iterable(_lines() if text == "-" else [text] for text in texts or ())
+    rows = (text for name in matching(chosen.file) for _, text in single_texts(name, chosen.text))
+    with row_file(chosen.out) if chosen.out is not None else nullcontext() as write:
+        for line in chain(lines, rows):
+            fills = loaded.fill(line, top=top, beam=beam, joint=joint, words_only=words_only)
+            if write is not None:
+                write(fills.to_dict(), fills.to_dicts())
+            elif as_json:
+                print(json.dumps(fills.to_dict(), ensure_ascii=False))
+            else:
+                _show(fills, mark_of(line, loaded.tokenizer), Console(soft_wrap=True, highlight=False))
 
 
 def _lines() -> Iterator[str]:

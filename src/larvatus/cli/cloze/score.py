@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain, islice, starmap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,10 +38,11 @@ from larvatus.metrics.minimal_pairs import PairAccuracies
 from larvatus.model import Model
 from larvatus.outputs import check_outputs
 from larvatus.scale.lines import LineJob, Lines
+from larvatus.scale.row_files import check_row_file, json_lines
 from larvatus.scale.set_aside import collecting, errors_to, set_aside
 from larvatus.signals import resumable
-from larvatus.text.lines import numbered_lines
-from larvatus.text.readers import matching
+from larvatus.text.readers import has_columns, matching
+from larvatus.text.single_texts import single_texts
 
 LINES_AT_ONCE = 256
 
@@ -50,7 +51,9 @@ class ScoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What is scored, how, and where it goes."""
 
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Text, one a line, maybe compressed; repeatable."""
+    """Text, one a line, or a table (CSV, TSV, JSONL, Parquet), a text a row; maybe compressed; repeatable."""
+    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Column of --file that holds the text, where it is a table; default: guessed and reported."""
     pairs: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Minimal pairs: BLiMP's JSONL, or good<TAB>bad[<TAB>phenomenon] a line; repeatable."""
     method: Method = "original"
@@ -58,7 +61,7 @@ class ScoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     normalise: Normalise = "none"
     """With --pairs: divide each sentence's score by its tokens or words."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """Scores of --pairs or of --file, as JSONL."""
+    """Scores of --pairs or of --file: .jsonl, .csv, .tsv or .parquet."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
@@ -78,6 +81,7 @@ def score(
 ) -> None:
     """Pseudo-log-likelihood of texts, by word; or accuracy on minimal pairs, by phenomenon."""
     _check(texts, chosen)
+    check_row_file(chosen.out)
     check_outputs(chosen.out, overwrite=chosen.overwrite or chosen.resume, inputs=[model, *chosen.pairs, *chosen.file])
     check_outputs(bulk.errors, overwrite=True, inputs=[model, *chosen.pairs, *chosen.file])
     loaded = machine.load(model)
@@ -90,7 +94,7 @@ def score(
             _to_file(scoring, chosen)
             return
         totals = Totals()
-        for block in scoring(_blocks(texts or [], matching(chosen.file))):
+        for block in scoring(_blocks(texts or [], matching(chosen.file), chosen.text)):
             for score in block.scores:
                 totals = totals.plus(score)
                 if as_json:
@@ -104,24 +108,29 @@ def score(
 
 
 def _to_file(scoring: Scoring, chosen: ScoreSettings) -> None:
-    """Scores of files, a line of JSON each, in a file that can be gone on with after a kill."""
+    """Scores of files, a row each, in a file that can be resumed after a kill."""
     assert chosen.out is not None
     inputs = fingerprint(chosen.file)
     if inputs is None:
         raise UsageError("standard input cannot be read again; --out wants files")
     settings = {"model": scoring.model.fingerprint, "inputs": inputs, "method": chosen.method, "errors": collecting()}
+    if any(map(has_columns, matching(chosen.file))):
+        settings["column"] = chosen.text or "guessed"
     job = LineJob(chosen.out, settings, resume=chosen.resume, overwrite=chosen.overwrite)
 
     def answered(blocks: Iterator[list[Labelled]]) -> Iterator[Lines]:
         for block in scoring(blocks):
-            lines = [json.dumps(score.to_dict(), ensure_ascii=False) for score in block.scores]
+            kept = (json_lines(job.format, score.to_dict(), score.to_dicts()) for score in block.scores)
+            lines = list(chain.from_iterable(kept))
             tokens = sum(len(score.pieces) for score in block.scores)
-            sums = {"texts": len(lines), "tokens": tokens, "total": math.fsum(score.total for score in block.scores)}
+            total = math.fsum(score.total for score in block.scores)
+            sums = {"texts": len(block.scores), "tokens": tokens, "total": total}
             yield Lines(lines, block.faults, sums)
 
     way = "the same command with --resume goes on from what was written"
     with Counting("texts") as bar, resumable(way):
-        counts = job.write(_blocks([], matching(chosen.file)), answered, lambda counts: bar(int(counts["texts"])))
+        blocks = _blocks([], matching(chosen.file), chosen.text)
+        counts = job.write(blocks, answered, lambda counts: bar(int(counts["texts"])))
     loss = -counts["total"] / max(1, counts["tokens"])
     print(f"{counts['texts']:,.0f} texts · {counts['tokens']:,.0f} tokens · {loss:.3f} nats a token · {chosen.out}")
 
@@ -138,23 +147,24 @@ def _check(texts: Sequence[str] | None, chosen: ScoreSettings) -> None:
             "--out, --resume and --normalise are for --pairs, the first two for --file as well; scores of texts go to "
             "standard output"
         )
+    if chosen.text is not None and not file:
+        raise UsageError("--text names a column of --file; leave it out")
     if resume and out is None:
         raise UsageError("--resume needs --out, the file of the run that was interrupted")
     if resume and pairs and "-" in pairs:
         raise UsageError("standard input cannot be read again; --resume wants files")
 
 
-def _blocks(texts: Sequence[str], names: Sequence[str]) -> Iterator[list[Labelled]]:
-    """Texts as given, then lines that are not blank, some at a time, each with what messages call it."""
+def _blocks(texts: Sequence[str], names: Sequence[str], column: str | None) -> Iterator[list[Labelled]]:
+    """Texts as given, then lines or rows that are not blank, some at a time, each with what messages call it."""
     given = [text for text in texts if text != "-"]
     if given:
         yield [Labelled(f"text {number} of {len(given)}", text) for number, text in enumerate(given, start=1)]
     for name in [*(text for text in texts if text == "-"), *names]:
-        shown = "standard input" if name == "-" else name
-        lines = (Labelled(f"{shown}:{number}", line) for number, line in numbered_lines(name) if line.strip())
+        lines = starmap(Labelled, single_texts(name, None if name == "-" else column))
         block = list(islice(lines, LINES_AT_ONCE))
         if not block:
-            raise DataError(f"{shown} has no text to score; give one text a line")
+            raise DataError(f"{'standard input' if name == '-' else name} has no text to score; give one text a line")
         while block:
             yield block
             block = list(islice(lines, LINES_AT_ONCE))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,7 +22,9 @@ from larvatus.flags import Flag
 from larvatus.generation.generate import generate as generate_texts
 from larvatus.generation.results import Continuation, Generated
 from larvatus.generation.settings import GenerateSettings
-from larvatus.text.lines import numbered_lines
+from larvatus.outputs import check_outputs
+from larvatus.scale.row_files import check_row_file, row_file
+from larvatus.text.single_texts import single_texts
 
 LINES_AT_ONCE = 256
 
@@ -29,7 +33,13 @@ class PromptFiles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Prompts that are not written on the command line."""
 
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
-    """Prompts, one a line, maybe compressed; repeatable."""
+    """Prompts, one a line, or a table, a prompt a row; maybe compressed; repeatable."""
+    text: Annotated[str | None, Flag(metavar="COLUMN")] = None
+    """Column of --file that holds the prompt, where it is a table; default: guessed and reported."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Write results here: .jsonl, .csv, .tsv or .parquet."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
 
 
 @from_structs
@@ -46,32 +56,41 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Go on with texts, token after token: the likeliest, drawn, or by beam search (gpt, t5)."""
+    if files.text is not None and not files.file:
+        raise UsageError("--text names a column of --file; leave it out")
     if not (prompts or files.file):
         raise UsageError("nothing to go on with; give prompts, - for standard input, or --file")
+    check_row_file(files.out)
+    check_outputs(files.out, overwrite=files.overwrite, inputs=[model, *files.file])
     loaded = machine.load(model)
     count, name = 0, str(loaded.bundle.path)
     console = Console(soft_wrap=True, highlight=False)
-    for labels, texts in _blocks(prompts or [], files.file):
-        results = generate_texts(loaded.network, loaded.tokenizer, texts, chosen, labels=labels, first=count, name=name)
-        for generated in results:
-            if as_json:
-                print(json.dumps(generated.to_dict(), ensure_ascii=False))
-            else:
-                _show(generated, console)
-        count += len(texts)
+    with row_file(files.out) if files.out is not None else nullcontext() as write:
+        for labels, texts in _blocks(prompts or [], files):
+            results = generate_texts(
+                loaded.network, loaded.tokenizer, texts, chosen, labels=labels, first=count, name=name
+            )
+            for generated in results:
+                if write is not None:
+                    write(generated.to_dict(), generated.to_dicts())
+                elif as_json:
+                    print(json.dumps(generated.to_dict(), ensure_ascii=False))
+                else:
+                    _show(generated, console)
+            count += len(texts)
 
 
-def _blocks(prompts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
-    """Prompts as given, then lines that are not blank, some at a time, each with what messages call it."""
+def _blocks(prompts: Sequence[str], files: PromptFiles) -> Iterator[tuple[list[str], list[str]]]:
+    """Prompts as given, then lines or rows that are not blank, some at a time, each with what messages call it."""
     if prompts.count("-") > 1:
         raise UsageError("standard input is read once; give - once")
     given = [text for text in prompts if text != "-"]
     if given:
         several = len(given) > 1
         yield [f"prompt {number}" if several else "the prompt" for number in range(1, len(given) + 1)], given
-    for name in [*(text for text in prompts if text == "-"), *names]:
+    for name in [*(text for text in prompts if text == "-"), *files.file]:
         shown = "standard input" if name == "-" else name
-        lines = ((f"{shown}:{number}", line) for number, line in numbered_lines(name) if line.strip())
+        lines = single_texts(name, None if name == "-" else files.text)
         block = list(islice(lines, LINES_AT_ONCE))
         if not block:
             raise DataError(f"{shown} has no prompt; give one a line")

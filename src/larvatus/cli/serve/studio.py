@@ -40,10 +40,13 @@ def studio(
         host, port = socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{port}/studio/?token={app.state.studio_token}"
-        print(f"{', '.join(app.state.server.served.models)} on {address}", flush=True)
-        if not settings.no_browser:
-            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        run_app(app, socket, settings.serve)
+
+        def started() -> None:
+            print(f"{', '.join(app.state.server.served.models)} on {address}", flush=True)
+            if not settings.no_browser:
+                threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+        run_app(app, socket, settings.serve, started=started)
 
 
 def _packaged() -> str:

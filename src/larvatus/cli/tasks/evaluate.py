@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from larvatus.api.evaluating import TaskScores, named_after, read_for, score_examples, score_glue, score_text
@@ -42,11 +43,14 @@ from larvatus.cli.tasks.evaluate_tables import (
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.labelled.glue import PUBLISHED, glue_task
+from larvatus.labelled.problems import Errors
 from larvatus.labelled.squad_file import write_predictions
 from larvatus.model.loading import Running
 from larvatus.outputs import check_outputs
 from larvatus.plots import check_can_draw
+from larvatus.scale.row_files import check_row_file, row_file
 from larvatus.settings import TextSettings
+from larvatus.tabular import Row
 from larvatus.tasks.evaluation.confusion_picture import draw_confusion
 from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.registry import is_tuned, task_of
@@ -64,7 +68,7 @@ class Evaluated(Struct, frozen=True, kw_only=True):
     """A model directory; several for GLUE. After --transfer FILE, more files: the shell may expand a pattern."""
     data: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Labelled examples, for a fine-tuned model; repeatable. With --suite, the folder of its files."""
-    against: Annotated[Path | None, Flag(metavar="DIR")] = None
+    against: Annotated[str | None, Flag(metavar="DIR")] = None
     """Another model to compare with."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
@@ -76,6 +80,8 @@ class Evaluated(Struct, frozen=True, kw_only=True):
     """Draw the confusion matrix."""
     predictions: Annotated[Path | None, Flag(metavar="FILE", panel=TASK)] = None
     """Answers to questions by id, for official scorers."""
+    errors: Annotated[Errors, Flag(panel=TASK)] = "refuse"
+    """Rows of --data that cannot be used, such as those without text or label: refuse names them all, skip goes on."""
     overwrite: Annotated[bool, Flag(panel=TASK)] = False
     """Replace files that exist; never those that are read."""
     transfer: Annotated[tuple[str, ...], Flag(metavar="FILE", panel=LANGUAGES)] = ()
@@ -114,7 +120,7 @@ def evaluate(
     shown: Annotated[HowMuch, Panel("Held-out text")],
     chosen: Annotated[EvaluationSettings, Panel(TASK)],
     columns: Columns,
-    reading: Annotated[TextSettings, Panel(READING, without=("language", "licence"))],
+    reading: Annotated[TextSettings, Panel(READING, without=("language", "licence", "text"))],
     of_suite: Annotated[OfSuite, Panel(SUITE, first=("suite",))],
 ) -> None:
     """Masked loss, perplexity and accuracy on held-out text (--corpus), with fixed masks, so that models compare.
@@ -129,11 +135,14 @@ def evaluate(
         measure_suite(asked.models, asked.data, machine, of_suite, overwrite=asked.overwrite, as_json=asked.as_json)
         return
     of_suite.refuse_alone()
+    check_row_file(of_suite.out)
+    read: list[str | Path] = [*asked.models, *asked.data, *asked.transfer, *text.corpus]
+    check_outputs(of_suite.out, overwrite=asked.overwrite, inputs=read)
     if asked.transfer:
         if asked.of_task or text.corpus or text.languages or shown.by:
             raise UsageError("--transfer stands alone; leave out --data, --against, --glue, --plot, --corpus …")
         with reading_in(reading.encoding):
-            _over_languages(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns))
+            _over_languages(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns, out=of_suite.out))
         return
     if asked.source or asked.metric:
         raise UsageError("--source and --metric are for a table over languages; name its files: --transfer FILE")
@@ -141,7 +150,7 @@ def evaluate(
         if text.corpus or text.languages or shown.by:
             raise UsageError("give one of the two: --corpus for hidden words, or --data and the like for a task")
         with reading_in(reading.encoding):
-            _on_task(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns))
+            _on_task(OnTask(asked=asked, machine=machine, chosen=chosen, columns=columns, out=of_suite.out))
         return
     if len(asked.models) > 1:
         raise UsageError("held-out text is read by one model at a time; name one directory")
@@ -149,13 +158,14 @@ def evaluate(
     bundle = machine.bundle(model)
     if not (text.corpus or text.languages) and is_tuned(bundle):
         raise UsageError(f"{model} was fine-tuned; give labelled examples: --data FILE, or --glue DIR")
-    if columns or chosen != EvaluationSettings(samples=chosen.samples, merge=chosen.merge):
+    if columns.keys() - {"text"} or chosen != EvaluationSettings(samples=chosen.samples, merge=chosen.merge):
         flags = "columns, --truncate, --repair, --strict and --length"
         raise UsageError(f"{flags} are for labelled examples; name some: --data FILE")
-    given, how = text.read_with(reading)
+    given, how = text.read_with(msgspec.structs.replace(reading, text=columns.get("text")))
     scores = score_text(bundle, given, how, device=str(machine.place()), tokens=shown.tokens)
     rows = scores.rows(each=shown.by == "language")
     say_counts(scores.skipped)
+    _write_scores(of_suite.out, [(row, [row]) for row in rows])
     if asked.as_json:
         plain = rows if machine.on_cpu else scores.to_dicts(each=shown.by == "language")
         print(json.dumps(plain, ensure_ascii=False, indent=2))
@@ -171,6 +181,8 @@ class OnTask:
     machine: Running
     chosen: EvaluationSettings
     columns: Mapping[str, Any]
+    out: Path | None = None
+    """File of the scores."""
 
     def scores(self) -> list[TaskScores]:
         asked, options = self.asked, self.chosen.options(str(self.machine.place()))
@@ -178,7 +190,7 @@ class OnTask:
         if asked.data:
             bundle = self.machine.bundle(asked.models[0])
             self.check_model(bundle)
-            examples = read_for(bundle, asked.data, self.columns)
+            examples = read_for(bundle, asked.data, self.columns, errors=asked.errors)
             return [score_examples(bundle, examples, options, against=against, columns=self.columns)]
         tasks = [glue_task(name) for name in asked.tasks] or [named_after(model) for model in asked.models]
         scores: list[TaskScores] = []
@@ -227,6 +239,15 @@ class OnTask:
         check_outputs(asked.plot, asked.predictions, overwrite=asked.overwrite, inputs=read)
 
 
+def _write_scores(out: Path | None, results: Sequence[tuple[Row, Sequence[Row]]]) -> None:
+    """Scores to a file: in full as JSONL and Parquet, a row for each metric as CSV and TSV."""
+    if out is None:
+        return
+    with row_file(out) as write:
+        for record, rows in results:
+            write(record, rows)
+
+
 def _over_languages(work: OnTask) -> None:
     """One table. Where the shell has expanded a pattern after --transfer, its other files stand among the models."""
     asked, (model, *more) = work.asked, work.asked.models
@@ -238,6 +259,7 @@ def _over_languages(work: OnTask) -> None:
         source=asked.source,
         metric=asked.metric,
     )
+    _write_scores(work.out, [(table.to_dict(), table.to_dicts())])
     show_transfer(table, as_json=asked.as_json)
 
 
@@ -246,6 +268,7 @@ def _on_task(work: OnTask) -> None:
     work.check()
     asked, scores = work.asked, work.scores()
     drawn = _draw(asked.plot, scores[0].evaluation)
+    _write_scores(work.out, [(each.to_dict(), each.to_dicts()) for each in scores])
     if asked.predictions is not None and (answers := scores[0].evaluation.predictions) is not None:
         write_predictions(asked.predictions, answers)
     if asked.as_json:

@@ -32,15 +32,15 @@ class OfSuite(SuiteSettings, frozen=True, kw_only=True):
     """Measure a model on all parts of a suite, whose files lie in --data DIR."""
     beside: Annotated[str | None, Flag(metavar="DIR")] = None
     """A second model, in a column beside the first."""
-    out: Annotated[Path | None, Flag(metavar="DIR")] = None
-    """Where results go, part by part."""
+    out: Annotated[Path | None, Flag(metavar="PATH")] = None
+    """Directory of the results, part by part; without --suite, a file of the scores: .jsonl, .csv, .tsv or .parquet."""
     resume: bool = False
     """Take what --out holds, and measure what is missing."""
 
     def refuse_alone(self) -> None:
         """What is said of a suite where none is asked for."""
         for name in self.__struct_fields__:
-            if getattr(self, name) != getattr(OfSuite(), name):
+            if name != "out" and getattr(self, name) != getattr(OfSuite(), name):
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag} is for a suite of measurements; name one: --suite english --data DIR")
 

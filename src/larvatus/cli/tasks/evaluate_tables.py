@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from larvatus.api.evaluating import COLUMNS
 from larvatus.evaluation.transfer import Transfer
 from larvatus.labelled.glue import PUBLISHED, GlueTask
 from larvatus.tasks.evaluation.comparison import ModelComparison
-from larvatus.tasks.evaluation.evaluated import Evaluation, Reading
+from larvatus.tasks.evaluation.evaluated import Evaluation
 from larvatus.tasks.evaluation.shown import Shown
 
 WIDE = 200  # where there is no terminal whose width must be kept
@@ -26,19 +27,13 @@ def console() -> Console:
 
 
 def show_evaluation(out: Console, evaluation: Evaluation) -> None:
-    out.print(escape(f"{evaluation.model} on {evaluation.data.describe()}"))
-    table = _table("metric", "score", "95% interval")
-    for name, score in evaluation.metrics.items():
-        table.add_row(name, _number(score.value), f"{_number(score.low)} to {_number(score.high)}")
-    out.print(table)
-    for part in evaluation.shown():
-        _show(out, part)
-    out.print(f"\n{said_of_reading(evaluation.reading)}")
+    for part in evaluation.parts():
+        show_part(out, part)
 
 
-def _show(out: Console, part: Shown) -> None:
+def show_part(out: Console, part: Shown) -> None:
     if isinstance(part, str):
-        out.print(escape(part))
+        out.print(escape(part), soft_wrap=True, highlight=False)
         return
     table = _table(*map(escape, part.columns))
     for row in part.rows:
@@ -48,36 +43,10 @@ def _show(out: Console, part: Shown) -> None:
     out.print(table)
 
 
-def said_of_reading(reading: Reading) -> str:
-    said = f"{reading.read:,} of {reading.tokens:,} tokens read ({_share(reading.read, reading.tokens)})"
-    if reading.words is not None and reading.words_read is not None:
-        said += f", {reading.words_read:,} of {reading.words:,} words"
-        if reading.words_read < reading.words:
-            said += " (the others count as wrong)"
-    if reading.long:
-        said += f" · {reading.long:,} of {reading.examples:,} examples are longer than a window"
-    return said
-
-
-def _share(part: int, whole: int) -> str:
-    share = part / whole if whole else 1.0
-    return f"{math.floor(share * 1000) / 10:g}%"  # never 100% of a text that was cut
-
-
 def show_comparison(out: Console, comparison: ModelComparison) -> None:
-    out.print(escape(f"\nthis ({comparison.second}) less the other ({comparison.first})"))
-    table = _table("metric", "other", "this", "difference", "95% interval", "p")
-    for name, score in comparison.metrics.items():
-        signed = f"{score.difference:+.4f}" if not math.isnan(score.difference) else "–"
-        interval = f"{_number(score.low)} to {_number(score.high)}"
-        table.add_row(name, _number(score.first), _number(score.second), signed, interval, _number(score.p))
-    out.print(table)
-    out.print("p by approximate randomisation; interval by the paired bootstrap")
-    if (pair := comparison.mcnemar) is not None:
-        out.print(
-            f"McNemar: p {pair.p:.4f} ({pair.only_second:,} right in this alone, {pair.only_first:,} in the other "
-            f"alone, {pair.both:,} in both, {pair.neither:,} in neither)"
-        )
+    out.print()
+    for part in comparison.parts():
+        show_part(out, part)
 
 
 def show_glue(out: Console, scores: Sequence[tuple[str, GlueTask, Evaluation]]) -> None:
@@ -101,21 +70,9 @@ def show_transfer(table: Transfer, *, as_json: bool) -> None:
     out = console()
     out.print(escape(f"{table.model}: {table.metric} by language"))
     for part in table.shown():
-        _show(out, part)
+        show_part(out, part)
 
 
-COLUMNS = {
-    "language": "{}",
-    "tokens": "{:,}",
-    "hidden": "{:,}",
-    "loss": "{:.3f}",
-    "perplexity": "{:,.1f}",
-    "accuracy": "{:.1%}",
-    "unigram_loss": "{:.3f}",
-    "unigram_accuracy": "{:.1%}",
-    "fertility": "{:.2f}",
-}
-"""Of held-out text."""
 TITLES = {"accuracy": "right", "unigram_accuracy": "unigram right", "fertility": "fert."}
 
 
@@ -138,10 +95,6 @@ def _table(*columns: str) -> Table:
     for number, name in enumerate(columns):
         table.add_column(name, justify="right" if number else "left")
     return table
-
-
-def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.4f}"
 
 
 def _percent(share: float) -> str:

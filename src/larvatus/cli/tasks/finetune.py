@@ -26,15 +26,17 @@ from larvatus.bundle.directory import Bundle, load_bundle
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.options import EXAMPLES, MACHINE, Encoding
 from larvatus.cli.quiet import Quiet, is_quiet
-from larvatus.cli.tasks.finetuning import Show, show_result
+from larvatus.cli.tasks.finetuning import show_result
 from larvatus.cli.tasks.set_options import with_settings
 from larvatus.cli.tasks.task_command import TaskCommand
 from larvatus.engine.launch import launch
+from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
 from larvatus.labelled.glue import PUBLISHED, TASKS, GlueTask, glue_task, read_glue
 from larvatus.labelled.reading import FileOptions
 from larvatus.settings import keywords
 from larvatus.tasks.fit.finetune import Job, Spread, Tuned, spread_of
+from larvatus.tasks.fit.progress import Show
 from larvatus.tasks.fit.run import Order, is_begun, is_done, refuse_what_is_there, run
 from larvatus.tasks.fit.save import read_history
 from larvatus.tasks.fit.settings import FineTuneConfig
@@ -91,7 +93,13 @@ def command_of(task: AnyTask) -> Callable[..., None]:
         named = {name: value for name, value in keywords(training, machine).items() if name != "trained"}
         named |= {name: getattr(chosen, name) for name in RUN_NAMES} | keywords(reading)
         named |= {"options": with_settings(task.name, options, chosen.settings), "hold_out": not files.no_dev}
-        asked = Asked(task=task, files=files, reading=reading, run=chosen, settings=named | {"group": files.group})
+        asked = Asked(
+            task=task,
+            files=files,
+            reading=reading,
+            run=chosen,
+            settings=named | {"group": files.group, "errors": files.errors},
+        )
         asked.check()
         console = Console(highlight=False, quiet=not launch().main)
         if glue.glue_tasks is None:
@@ -137,7 +145,8 @@ def _on_files(asked: Asked, glue: GlueSettings, console: Console) -> None:
 
 
 def _carry_out(order: Order, job: Job, console: Console) -> Tuned:
-    with Show(Console(highlight=False, quiet=is_quiet() or not launch().main), order.out) as show:
+    watcher = Watcher(Console(highlight=False, quiet=is_quiet() or not launch().main))
+    with Show(watcher, order.out) as show:
         for part in (order.train, order.dev):
             if part is not None:
                 show.say(part.describe())

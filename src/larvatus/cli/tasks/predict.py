@@ -25,19 +25,23 @@ from larvatus.api.task_settings import PredictSettings
 from larvatus.cli.from_struct import AnyOf, Panel, from_structs
 from larvatus.cli.machine import Machine
 from larvatus.cli.options import EXAMPLES, Bulk, Encoding
+from larvatus.cli.tasks.glue_submission import write_for_server
 from larvatus.cli.text.counting import Counting
 from larvatus.corpus.sources import fingerprint
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.labelled.columns import Columns
+from larvatus.labelled.glue_submission import GlueTestSet, glue_test_set
 from larvatus.labelled.records import QuestionPlace
 from larvatus.labelled.squad import unique_id
 from larvatus.labelled.squad_file import write_predictions
 from larvatus.labelled.unlabelled import TextFormat
-from larvatus.outputs import check_outputs, new_output
+from larvatus.outputs import check_directory, check_outputs
 from larvatus.scale.lines import LineJob
+from larvatus.scale.row_files import check_row_file, json_lines, row_file
 from larvatus.scale.set_aside import collecting, errors_to, set_aside
 from larvatus.signals import resumable
+from larvatus.tabular import Row
 from larvatus.tasks.bulk import Answering, write_answers
 from larvatus.tasks.inputs import PlainTexts
 from larvatus.tasks.predict import Given, Input, Predicted, PredictedBlock, Predictor, Totals, blocks
@@ -58,13 +62,16 @@ class Wanted(Struct, frozen=True, kw_only=True):
     file: Annotated[tuple[str, ...], Flag(metavar="FILE")] = ()
     """Text a line, CSV, TSV, JSONL, Parquet, CoNLL, SQuAD; -; repeatable."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """Write JSONL here, or answers by id to .json; it appears when whole."""
+    """.jsonl, .csv, .tsv or .parquet, or answers by id to .json; it appears when whole."""
     overwrite: bool = False
     """Replace files that exist; never those that are read."""
     resume: bool = False
     """Keep what is done beside --out while it is not whole, and go on with a run that was interrupted."""
     as_json: Annotated[bool, Flag("--json")] = False
     """JSON for programs."""
+    glue_submission: Annotated[str | None, Flag(metavar="TASK")] = None
+    """Write a file for GLUE's test server into the folder --out: cola, sst2, mrpc, stsb, qqp, mnli-m, mnli-mm, qnli,
+    rte, wnli or ax, with its unlabelled test set as --file."""
     text: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
     """Column of the text, by name or number."""
     pair_column: Annotated[str | None, Flag(metavar="COLUMN", panel=EXAMPLES)] = None
@@ -92,7 +99,25 @@ class Wanted(Struct, frozen=True, kw_only=True):
             raise UsageError("--pair-column goes with --text, the column of the first text")
         if self.resume and (self.out is None or not self.file or self.texts):
             raise UsageError("--resume goes with --out and files alone: what it goes on with is read again from --file")
+        if self.test is not None:
+            self._check_submission(self.test)
+            return
+        check_row_file(self.out, also=(".json",))
         check_outputs(self.out, overwrite=self.overwrite or self.resume, inputs=[self.model, *self.file])
+
+    @property
+    def test(self) -> GlueTestSet | None:
+        """Test set of GLUE that a file for the server is written of."""
+        return None if self.glue_submission is None else glue_test_set(self.glue_submission)
+
+    def _check_submission(self, test: GlueTestSet) -> None:
+        if self.texts or len(self.file) != 1 or self.out is None:
+            raise UsageError("--glue-submission wants one test set and a folder: --file test.tsv --out FOLDER")
+        if self.resume or self.as_json or self.format is not None:
+            raise UsageError("--glue-submission writes a file of a known format; leave --resume, --json, --format out")
+        if self.out.exists() and not self.out.is_dir():
+            raise UsageError(f"{self.out} is a file, and --glue-submission writes {test.file} into a folder; name one")
+        check_directory(self.out, (test.file,), overwrite=self.overwrite, inputs=[self.model, *self.file])
 
 
 INPUTS = tuple(dict.fromkeys(task.Inputs for task in TASKS.values()))
@@ -118,6 +143,13 @@ def predict(
     predictor = Predictor(loaded.bundle, chosen.options, loaded.device)
     task, labels = predictor.task, predictor.head.config.labels
     _refuse_foreign(task, wanted, beside, chosen)
+    if wanted.test is not None and wanted.out is not None:
+        if bulk.errors is not None:
+            raise UsageError("GLUE's server wants a prediction for every row; leave --errors out")
+        answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
+        (file,) = wanted.file
+        write_for_server(wanted.test, predictor, answering, file=file, columns=wanted.columns, out=wanted.out, say=_say)
+        return
     inputs = _inputs(task.Inputs, beside, wanted)
     examples = chain(
         (task.example(given, Given("text", number)) for number, given in enumerate(inputs, start=1)),
@@ -126,7 +158,12 @@ def predict(
         ),
     )
     begun, top = time.monotonic(), len(labels) if chosen.probabilities else chosen.top
-    by_id = wanted.out is not None and wanted.out.suffix == ".json" and task.answers_by_id
+    by_id = wanted.out is not None and wanted.out.suffix == ".json"
+    if by_id and not task.answers_by_id:
+        raise UsageError(
+            f"{wanted.out}: .json holds answers to questions by id, and {wanted.model} {task.card.what}; "
+            "end it in .jsonl, .csv, .tsv or .parquet"
+        )
     answering = Answering(loaded, chosen.options, bulk.executor(device=loaded.wanted_device))
     with errors_to(bulk.errors):
         if wanted.out is not None and wanted.resume:
@@ -168,7 +205,11 @@ def _resumable(
     assert wanted.out is not None
     job = LineJob(wanted.out, settings, resume=True, overwrite=wanted.overwrite)
     with Counting("texts") as bar, resumable("the same command goes on from what was written"):
-        return write_answers(job, answering, blocks(examples), lambda answer: json_line(answer, top), bar)
+
+        def lines(answer: Predicted) -> list[str]:
+            return json_lines(job.format, *as_rows(answer, top))
+
+        return write_answers(job, answering, blocks(examples), lines, bar)
 
 
 def _inputs(kind: type[PlainTexts], beside: Mapping[str, Any], wanted: Wanted) -> list[Input]:
@@ -211,8 +252,8 @@ def _writer(
             yield (lambda answer: _keep(answers, answer)), bar
         write_predictions(out, answers)
     elif out is not None:
-        with new_output(out) as path, path.open("w", encoding="utf-8") as stream, Counting("texts") as bar:
-            yield (lambda answer: print(json_line(answer, top), file=stream)), bar
+        with row_file(out) as write, Counting("texts") as bar:
+            yield (lambda answer: write(*as_rows(answer, top))), bar
     elif as_json:
         # a line at once: who reads the pipe need not wait for more
         yield (lambda answer: print(json_line(answer, top), flush=True)), None
@@ -238,16 +279,21 @@ def _keep(answers: dict[str, str], answer: Predicted) -> None:
     answers[identifier] = str(answer.found.to_dict()["text"])
 
 
-def json_line(answer: Predicted, top: int | None = None) -> str:
-    """An answer as JSON, with the id and line of its text where it comes from a file."""
+def as_rows(answer: Predicted, top: int | None = None) -> tuple[Row, list[Row]]:
+    """The full record of an answer and its flat rows, with the id and line of its text where it comes from a file."""
     example = answer.example
-    record: dict[str, Any] = {"id": example.id} if example.id is not None else {}
+    where: Row = {"id": example.id} if example.id is not None else {}
     if not isinstance(example.place, Given | QuestionPlace):
-        record["line"] = example.place.line
-    record |= answer.found.to_dict()
+        where["line"] = example.place.line
+    record = where | answer.found.to_dict()
     if top is not None and "probabilities" in record:
         record["probabilities"] = dict(best(record["probabilities"], top))
-    return json.dumps(record, ensure_ascii=False)
+    return record, [where | row for row in answer.found.to_dicts()]
+
+
+def json_line(answer: Predicted, top: int | None = None) -> str:
+    """An answer as JSON, with the id and line of its text where it comes from a file."""
+    return json.dumps(as_rows(answer, top)[0], ensure_ascii=False)
 
 
 def shown(prediction: Prediction, *, top: int | None = None, width: int = 0) -> Text:

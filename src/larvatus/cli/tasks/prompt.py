@@ -23,7 +23,8 @@ from larvatus.bundle.packaged import model_or_packaged
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.options import EXAMPLES, MACHINE, Encoding, Json
 from larvatus.cli.quiet import Quiet, is_quiet
-from larvatus.cli.tasks.finetuning import Show, show_result
+from larvatus.cli.tasks.finetuning import show_result
+from larvatus.engine.watch import Watcher
 from larvatus.errors import UsageError
 from larvatus.flags import Flag
 from larvatus.labelled.reading import TextFiles
@@ -32,6 +33,7 @@ from larvatus.prompting.results import PromptTable
 from larvatus.prompting.settings import FewSettings, FewTraining
 from larvatus.settings import keywords
 from larvatus.tasks.examples import read_examples
+from larvatus.tasks.fit.progress import Show
 from larvatus.tasks.prompt.pattern import NULL
 from larvatus.tasks.prompt.words import words_given
 
@@ -152,7 +154,7 @@ def _pet(
     few_shot = few_shot_of(loaded.bundle, asked.verbaliser, asked.several, training, machine)
     pool = read_examples("prompt", list(asked.train), reading)
     texts = read_texts_of([Path(name) for name in asked.unlabelled], reading) if asked.unlabelled else None
-    with Show(Console(highlight=False, quiet=is_quiet()), asked.out) as show:
+    with Show(Watcher(Console(highlight=False, quiet=is_quiet())), asked.out) as show:
         show.say(pool.describe())
         resumed = {"resume": asked.resume, "overwrite": asked.overwrite}
         tuned = pet(few_shot, few, pool, texts, asked.out, watch=show.watch, **resumed)

@@ -51,7 +51,7 @@ Where = Annotated[str, typer.Argument(metavar="DIR", help="A built corpus; s3://
 @from_structs
 def build(
     named: TextNames,
-    tokenizer: Annotated[Path, typer.Option(metavar="DIR", help="The vocabulary to encode with.")],
+    tokenizer: Annotated[str, typer.Option(metavar="DIR", help="The vocabulary to encode with, or english.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the corpus goes.")],
     reading: MixedReading,
     bulk: Bulk,

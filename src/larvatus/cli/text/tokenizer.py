@@ -18,6 +18,7 @@ from rich.table import Table
 
 from larvatus import api
 from larvatus.api.text import Read
+from larvatus.bundle.packaged import model_path
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.options import READING, Bulk, Json, TextNames, text_of
 from larvatus.cli.quiet import Quiet, chat, is_quiet
@@ -70,12 +71,12 @@ def _report(tokenizer: Tokenizer, out: Path, read: dict[str, int], skipped: str,
 
 @app.command()
 def show(
-    directory: Annotated[Path, typer.Argument(help="A directory with a tokenizer.json, or that file.")],
+    directory: Annotated[str, typer.Argument(help="A directory with a tokenizer.json, that file, or english.")],
     text: Annotated[str | None, typer.Argument(help="A text to cut into pieces.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show a vocabulary, or how it cuts a text: pieces, words, characters."""
-    tokenizer = Tokenizer.load(directory)
+    tokenizer = Tokenizer.load(Path(model_path(directory)))
     if text is None:
         _show_vocabulary(tokenizer, as_json=as_json)
         return

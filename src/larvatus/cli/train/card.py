@@ -34,8 +34,8 @@ WIDE = 160  # where there is no terminal whose width must be kept
 class CardAsked(Struct, frozen=True, kw_only=True):
     """What becomes of the card."""
 
-    model: Annotated[Path, Flag(argument=True, metavar="DIR")]
-    """A model directory that Larvatus wrote."""
+    model: Annotated[str, Flag(argument=True, metavar="DIR")]
+    """A model directory that Larvatus wrote, or english, the packaged model."""
     add: Annotated[tuple[Path, ...], Flag(metavar="RESULT")] = ()
     """JSON that a command wrote (evaluate --json, audit … --json): its figures are taken over; repeatable."""
     verify: bool = False

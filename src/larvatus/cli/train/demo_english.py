@@ -98,7 +98,7 @@ def punctuate(model: str, say: Say, *, seconds: float, seed: int) -> None:
     train, dev = _some(examples("train"), MOST, seed), _some(examples("valid"), HELD_OUT, seed)
     count = _affordable(load(model), train, seconds - (time.monotonic() - began))
     say(f"fine-tuning it to put commas and full stops back: {count:,} stretches of Python's documentation …")
-    tagger = finetune("tag", model, train=train[:count], dev=dev, seed=seed, **SETTINGS)
+    tagger = finetune("tag", model, train=train[:count], dev=dev, seed=seed, quiet=True, **SETTINGS)
     words, *answers = cast(list[Tagged], tagger.predict([EXAMPLE.split(), *(words for words, _ in dev)]))
     gold = [tags for _, tags in dev]
     score, chance = _f1([answer.tags for answer in answers], gold), _marks(gold)

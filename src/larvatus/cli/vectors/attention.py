@@ -38,6 +38,7 @@ from larvatus.probe.heads import HeadStatistics, head_statistics, read_passages,
 from larvatus.probe.importance import Head, Importance
 from larvatus.probe.prune import read_heads
 from larvatus.ranges import Count, check_ranges
+from larvatus.scale.row_files import check_row_file, row_file
 from larvatus.settings import TextSettings, keywords
 from larvatus.text.readers import ReadOptions, Skipped, read_documents
 
@@ -58,13 +59,16 @@ app = typer.Typer(
 )
 
 
+PAGES = (".html", ".htm")
+
+
 class HeadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is looked at, and where it is drawn."""
 
     corpus: tuple[str, ...] = ()
     """Text for the table of heads; repeatable."""
     out: Annotated[Path | None, Flag(metavar="FILE")] = None
-    """A page to explore, such as heads.html."""
+    """A page to explore, such as heads.html; or the table of heads: .jsonl, .csv, .tsv, .parquet."""
     png: Annotated[Path | None, Flag(metavar="FILE")] = None
     """Heat map of --layer and --head, or of all heads."""
     overwrite: bool = False
@@ -92,17 +96,22 @@ def show(
     model: ModelName,
     chosen: Annotated[HeadSettings, Panel()],
     reading: FilesAlone,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A sentence; or give --corpus.")] = None,
+    sentence: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="A sentence; or give --corpus.")] = None,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Entropy, distance and targets of every head, with its type (Clark et al. 2019); pages and pictures of a text."""
     corpus, out, png, layer, head = chosen.corpus, chosen.out, chosen.png, chosen.layer, chosen.head
-    if (text is None) == (not corpus):
+    if (sentence is None) == (not corpus):
         raise UsageError('give one of the two: a text such as "The cat sat on the mat.", or --corpus PATH')
-    if corpus and (out or png or layer is not None or head is not None):
-        raise UsageError("--out, --png, --layer and --head show one text, not a corpus; give a text, or leave them out")
+    check_row_file(out, also=PAGES)
+    page = out is not None and out.suffix.lower() in PAGES
+    if corpus and (page or png or layer is not None or head is not None):
+        raise UsageError(
+            "a page, --png, --layer and --head show one text, not a corpus; give a text, or leave them out "
+            "(--out heads.csv takes the table of heads)"
+        )
     if (layer is None) != (head is None):
         raise UsageError("--layer and --head go together; give both, or none for all heads")
     if png:
@@ -112,13 +121,16 @@ def show(
     encoder = loaded.encoder
     if layer is not None and head is not None:
         check_head(layer, head, layers=encoder.depth, heads=encoder.heads)
-    if text is not None:
-        attention = loaded.attention(text)
+    if sentence is not None:
+        attention = loaded.attention(sentence)
         _write(attention, out, png, layer, head)
         _show_text(attention, layer, head, [str(path) for path in (out, png) if path], as_json=as_json)
         return
     length = min(chosen.length, encoder.reach)
     rows, counts = _over_corpus(loaded, corpus, reading.reading(), limit=chosen.limit, length=length)
+    if out is not None:
+        _write_heads(out, rows)
+        return
     if as_json:
         print(json.dumps({**counts, "heads": [row.to_dict() for row in rows]}, indent=1))
         return
@@ -141,12 +153,25 @@ def _over_corpus(
 
 
 def _write(attention: TextAttention, out: Path | None, png: Path | None, layer: int | None, head: int | None) -> None:
-    if out:
+    if out and out.suffix.lower() in PAGES:
         write_output(out, attention_page(attention, layer=layer or 1, head=head or 1))
+    elif out:
+        _write_heads(out, _chosen(text_statistics(attention), layer, head))
     if png and layer is not None and head is not None:
         draw_head(attention, png, layer=layer, head=head)
     elif png:
         draw_heads(attention, png)
+
+
+def _write_heads(out: Path, rows: Sequence[HeadStatistics]) -> None:
+    """A row for each head."""
+    with row_file(out) as write:
+        for row in rows:
+            write(row.to_dict(), [row.to_dict()])
+
+
+def _chosen(rows: Sequence[HeadStatistics], layer: int | None, head: int | None) -> Sequence[HeadStatistics]:
+    return rows if layer is None else [row for row in rows if (row.layer, row.head) == (layer, head)]
 
 
 def _show_text(
@@ -163,8 +188,7 @@ def _show_text(
             result["weights"] = {"layer": layer, "head": head, "rows": attention.head(layer, head).tolist()}
         print(json.dumps(result, ensure_ascii=False, indent=1))
         return
-    chosen = rows if layer is None else [row for row in rows if (row.layer, row.head) == (layer, head)]
-    _print_heads(chosen, f"{len(attention.tokens):,} tokens")
+    _print_heads(_chosen(rows, layer, head), f"{len(attention.tokens):,} tokens")
     if written:
         print(f"wrote {', '.join(written)}")
 

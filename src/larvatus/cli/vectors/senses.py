@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,10 +22,10 @@ from larvatus.bundle.packaged import model_or_packaged
 from larvatus.cli.from_struct import Panel, from_structs
 from larvatus.cli.left_out import say_left_out
 from larvatus.cli.numbers import ranged
-from larvatus.cli.options import Device, Json, ModelName
+from larvatus.cli.options import Device, Json, ModelName, Overwrite
 from larvatus.cli.quiet import Quiet
 from larvatus.cli.text.counting import Counting
-from larvatus.embed.senses.evaluate import SetResult, evaluate_set
+from larvatus.embed.senses.evaluate import SetResult, difference_from, evaluate_set
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.neighbours import SenseEntry, describe
 from larvatus.embed.senses.running import find_instances, find_tagged
@@ -35,8 +36,11 @@ from larvatus.embed.senses.wordnet import NAMES, WordNet
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.sense_f1 import sense_f1
 from larvatus.model import load
+from larvatus.outputs import check_outputs
 from larvatus.ranges import COUNT_OR_NONE, Weight, check_ranges
-from larvatus.settings import keywords
+from larvatus.scale.row_files import Write, check_row_file, row_file
+from larvatus.settings import TextSettings, keywords
+from larvatus.tabular import Row
 from larvatus.text.readers import Skipped, read_documents
 
 app = typer.Typer(no_args_is_help=True, help="Word senses: vectors from tagged text, and the nearest sense of a word.")
@@ -130,8 +134,17 @@ def tag(
     ladder: Ladder,
     wordnet: Wordnet = None,
     file: Annotated[
-        list[str] | None, typer.Option("--file", help="Text, JSONL, Parquet, or a .data.xml test set; repeatable.")
+        list[str] | None,
+        typer.Option("--file", help="Text, a table, or a .data.xml test set; repeatable."),
     ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option("--text", metavar="COLUMN", help="Column of tables that holds the text [guessed and reported]."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write results: .jsonl, .csv, .tsv or .parquet.")
+    ] = None,
+    overwrite: Overwrite = False,
     pos: Annotated[bool, typer.Option("--pos", help="Words carry their part of speech: the/DET bank/NOUN.")] = False,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a document.")] = False,
@@ -139,27 +152,52 @@ def tag(
     """The senses of all words of a text that WordNet knows. Of a test set: a line of id and sense key for each word."""
     if not texts and not file:
         raise UsageError('nothing to tag; give a text, - for standard input, or --file: larvatus senses tag "a bank" …')
+    check_row_file(out)
+    check_outputs(out, overwrite=overwrite, inputs=[model, senses, *(file or ())])
     tagger = _tagger(model, senses, wordnet, ladder.options, device)
-    console = Console(soft_wrap=True, highlight=False)
-    for name in filter(_is_test_set, file or ()):
-        for word in tagger.tag_sentences(list(read_unified(name))):
-            if as_json:
-                print(json.dumps(word.to_dict(), ensure_ascii=False))
-            elif word.key:
-                print(word.id, word.key)
     plain = [name for name in file or () if not _is_test_set(name)]
     seen = len(file or ()) - len(plain)
-    for text, sentences in _documents(texts or (), plain, tagger, pos):
-        seen += 1
-        words = tagger.tag_sentences(sentences)
-        if as_json:
-            print(json.dumps({"text": text, "words": [word.to_dict() for word in words]}, ensure_ascii=False))
-        elif words:
-            console.print(_words_table(words, tagger.wordnet))
-        else:
-            console.print(Text(f"no word of this text is in WordNet: {text.strip()[:60]}"))
-    if not seen:
-        raise DataError("there is no text to tag: what was given is empty")
+    with row_file(out) if out is not None else nullcontext() as write:
+        for name in filter(_is_test_set, file or ()):
+            for word in tagger.tag_sentences(list(read_unified(name))):
+                _give_word(word, write, as_json=as_json)
+        for text, sentences in _documents(texts or (), plain, tagger, column, pos=pos):
+            seen += 1
+            words = tagger.tag_sentences(sentences)
+            if write is not None:
+                record, rows = _tagged(text, words)
+                write(record, [{"document": seen, **row} for row in rows])
+            elif as_json:
+                print(json.dumps(_tagged(text, words)[0], ensure_ascii=False))
+            else:
+                _show_words(text, words, tagger.wordnet)
+        if not seen:
+            raise DataError("there is no text to tag: what was given is empty")
+
+
+def _tagged(text: str, words: Sequence[TaggedWord]) -> tuple[Row, list[Row]]:
+    """The full record of a text, and a row for each word."""
+    records = [word.to_dict() for word in words]
+    rows = [{"word": record["text"], **{n: v for n, v in record.items() if n != "text"}} for record in records]
+    return {"text": text, "words": records}, rows
+
+
+def _give_word(word: TaggedWord, write: Write | None, *, as_json: bool) -> None:
+    """A word of a test set: to the file, as JSON, or as its id and key."""
+    if write is not None:
+        write(word.to_dict(), word.to_dicts())
+    elif as_json:
+        print(json.dumps(word.to_dict(), ensure_ascii=False))
+    elif word.key:
+        print(word.id, word.key)
+
+
+def _show_words(text: str, words: Sequence[TaggedWord], wordnet: WordNet) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    if words:
+        console.print(_words_table(words, wordnet))
+    else:
+        console.print(Text(f"no word of this text is in WordNet: {text.strip()[:60]}"))
 
 
 @app.command()
@@ -227,13 +265,14 @@ def _is_test_set(name: str) -> bool:
 
 
 def _documents(
-    texts: Sequence[str], files: Sequence[str], tagger: SenseTagger, pos: bool
+    texts: Sequence[str], files: Sequence[str], tagger: SenseTagger, column: str | None, *, pos: bool
 ) -> Iterator[tuple[str, list[Sentence]]]:
     """Each text with its sentences; standard input is read as a file is."""
     given = ((text, "") for text in texts if text != "-")
     paths = [*(["-"] if "-" in texts else []), *files]
     skipped = Skipped()
-    documents = read_documents(paths, skipped=skipped) if paths else ()
+    reading = TextSettings(text=column).reading()
+    documents = read_documents(paths, options=reading, skipped=skipped) if paths else ()
     named = ((document.text, f"{document.source}:{document.line}: ") for document in documents)
     for text, where in chain(given, named):
         if pos:
@@ -275,6 +314,9 @@ def _show_results(results: Sequence[SetResult], console: Console) -> None:
         row = [result.name, f"{score.total:,}", f"{score.answered:,}", *(f"{100 * figure:.1f}" for figure in figures)]
         table.add_row(*row)
     console.print(table)
+    for result in results:
+        words = difference_from(result.above_most_frequent, "the most frequent sense")
+        console.print(Text(f"{result.name}: {words}"))
     for result in results:
         rests = ", ".join(f"{how} {count:,} ({right / count:.1%})" for how, (count, right) in result.rungs.items())
         kinds = ", ".join(f"{NAMES[pos]} {100 * score.f1:.1f}" for pos, score in result.by_pos.items())  # type: ignore[index]

@@ -33,8 +33,12 @@ from larvatus.errors import DataError, UsageError, printable
 from larvatus.evaluation.word_similarity import EvaluationOptions, evaluate_scws, evaluate_wic
 from larvatus.flags import Flag
 from larvatus.model import Model, load
+from larvatus.outputs import check_outputs
 from larvatus.ranges import ShareBetween, check_ranges, digits
+from larvatus.regular_files import read_named
+from larvatus.scale.row_files import check_row_file, row_file
 from larvatus.settings import keywords
+from larvatus.tabular import Row
 from larvatus.text.readers import Skipped
 
 DEFAULT = "words"
@@ -70,6 +74,10 @@ class QuerySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Nearest instances to show."""
     any_word: bool = False
     """With --in: instances of all words."""
+    out: Annotated[Path | None, Flag(metavar="FILE")] = None
+    """Write the cosines or the nearest instances here: .jsonl, .csv, .tsv or .parquet."""
+    overwrite: bool = False
+    """Replace files that exist; never those that are read."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -95,13 +103,16 @@ def words(
     marked = [instance(text, span, word=word) for text, span in zip(texts, spans, strict=True)]
     if where and len(marked) != 1:
         raise UsageError(f"--in searches for one word instance, and {len(marked)} texts are given; give one")
+    check_row_file(query.out)
+    check_outputs(query.out, overwrite=query.overwrite, inputs=[model, *where])
     loaded = load(model, device=device)
     options = vectors.options(loaded)
     if not where:
         if query.any_word:
             raise UsageError("--any-word says what to search in a corpus; name it with --in")
         cosines = similarities(loaded.encoder, loaded.tokenizer, marked, options)
-        print(json.dumps(cosines.to_dict(), ensure_ascii=False, indent=2) if as_json else cosines)
+        if not _written(query.out, cosines.to_dict(), cosines.to_dicts()):
+            print(json.dumps(cosines.to_dict(), ensure_ascii=False, indent=2) if as_json else cosines)
         return
     asked = SearchOptions(
         top=query.top,
@@ -112,23 +123,35 @@ def words(
         standardise=options.standardise,
         passages=reading.passages,
     )
-    _show_nearest(loaded, marked[0], where, asked, as_json=as_json)
+    _show_nearest(loaded, marked[0], query, asked, as_json=as_json)
+
+
+def _written(out: Path | None, record: Row, rows: Sequence[Row]) -> bool:
+    """Write one result to its file, where there is one."""
+    if out is None:
+        return False
+    with row_file(out) as write:
+        write(record, rows)
+    print(f"{printable(str(out))}: {len(rows):,} rows")
+    return True
 
 
 def _show_nearest(
-    loaded: Model, marked: Instance, where: Sequence[str], asked: SearchOptions, *, as_json: bool
+    loaded: Model, marked: Instance, query: QuerySettings, asked: SearchOptions, *, as_json: bool
 ) -> None:
     skipped = Skipped()
     with Counting("instances") as progress:
         nearest = search(
             loaded,
             marked,
-            open_place(where),
+            open_place(query.where),
             asked,
             progress=progress,
             skipped=skipped,
         )
     say_left_out(skipped)
+    if _written(query.out, nearest.to_dict(), nearest.to_dicts()):
+        return
     if as_json:
         print(json.dumps(nearest.to_dict(), ensure_ascii=False, indent=2))
     else:
@@ -242,7 +265,4 @@ def _wanted(word: list[str] | None, words: Path | None) -> str | list[str]:
         return ALL if word == [ALL] else word
     if words is None or word:
         raise UsageError("say which words to index: --word bank, --words FILE, or --word all")
-    try:
-        return words.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as fault:
-        raise DataError(f"{words} cannot be read as text: {fault}") from fault
+    return read_named(words, DataError).splitlines()

@@ -7,7 +7,7 @@ check.reasons["near"].documents, check.personal["email"].places, check.sets[0].s
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ class Checking:
         words, personal = measured.column("words"), measured.column("personal")
         flags = {f"reason {name}": flag for name, flag in judged.flags.items()}
         flags |= {f"personal {kind}": personal[:, number] > 0 for number, kind in enumerate(KINDS)}
-        examples = _examples(flags, judged.first, read())
+        examples = _examples(flags, judged.first, read(), self.settings.regions)
         identified, counts = np.unique(measured.column("language"), return_counts=True)
         codes = [code.decode() or "not judged" for code in identified.tolist()]
         order = np.argsort(-counts, kind="stable").tolist()
@@ -198,7 +198,9 @@ def _shared(sets: EvaluationSets, hits: Bools, words: int) -> Iterator[SharedSet
         yield SharedSet.of(data, data.hits(is_hit), data.counts, words)
 
 
-def _examples(flags: dict[str, Bools], first: Ints, documents: Iterable[Document]) -> dict[str, tuple[Example, ...]]:
+def _examples(
+    flags: dict[str, Bools], first: Ints, documents: Iterable[Document], regions: Sequence[str]
+) -> dict[str, tuple[Example, ...]]:
     """The first documents of each kind, with what they repeat; the text is read up to the last of them."""
     chosen = {name: np.flatnonzero(flag)[:EXAMPLES].tolist() for name, flag in flags.items()}
     repeated = {number: int(first[number]) for numbers in chosen.values() for number in numbers if first[number] >= 0}
@@ -213,18 +215,18 @@ def _examples(flags: dict[str, Bools], first: Ints, documents: Iterable[Document
     def example(name: str, number: int) -> Example:
         document = fetched[number]
         kind = name.removeprefix("personal ") if name.startswith("personal ") else None
-        text = tagged(document.text[: 2 * SHOWN]) if kind is None else _around(document.text, kind)
+        text = tagged(document.text[: 2 * SHOWN], regions) if kind is None else _around(document.text, kind, regions)
         earlier = fetched.get(repeated.get(number, -1)) if name in ("reason exact", "reason near") else None
         return Example(_place(document), text[:SHOWN], "" if earlier is None else _place(earlier))
 
     return {name: tuple(example(name, number) for number in numbers) for name, numbers in chosen.items()}
 
 
-def _around(text: str, kind: str) -> str:
+def _around(text: str, kind: str, regions: Sequence[str]) -> str:
     """What stands around the first place of a kind; what is personal itself is not shown, in no example."""
-    place = next(place for place in find_personal(text) if place.kind == kind)
+    place = next(place for place in find_personal(text, regions) if place.kind == kind)
     before, after = text[max(0, place.start - 80) : place.start], text[place.end : place.end + 80]
-    return f"{tagged(before)}<{kind}>{tagged(after)}"
+    return f"{tagged(before, regions)}<{kind}>{tagged(after, regions)}"
 
 
 def _place(document: Document) -> str:

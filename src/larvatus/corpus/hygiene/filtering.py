@@ -23,7 +23,7 @@ from larvatus.arrays import Bytes
 from larvatus.corpus.canaries import Canaries, Planting, write_canaries
 from larvatus.corpus.hygiene.first_pass import BLOCK_CHARACTERS, Pass, Stand, TextSum, judge
 from larvatus.corpus.hygiene.measure import Measures
-from larvatus.corpus.hygiene.personal import KINDS, handled
+from larvatus.corpus.hygiene.personal import KINDS, Handling, handled
 from larvatus.corpus.hygiene.settings import REASONS, HygieneSettings
 from larvatus.corpus.hygiene.sketch import SKETCH, Sketch
 from larvatus.errors import ArtefactError
@@ -113,9 +113,12 @@ class Plan:
             if number >= len(self.verdicts):
                 break
             if not self.verdicts[number]:
-                yield document if handling == "count" else replace(document, text=handled(document.text, handling))
+                yield document if handling == "count" else self._handled(document, handling)
         if number + 1 != len(self.verdicts) or stream.hexdigest() != self.noted.text_sha256:
             raise ArtefactError(f"{self.out} was begun with other text than there is now; remove it to begin anew")
+
+    def _handled(self, document: Document, handling: Handling) -> Document:
+        return replace(document, text=handled(document.text, handling, self.hygiene.settings.regions))
 
     def sketched(self, documents: Iterable[Document], sketch: Sketch) -> Iterator[Document]:
         """The same documents; their words go into the sketch as they pass."""

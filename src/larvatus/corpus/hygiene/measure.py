@@ -18,7 +18,7 @@ from larvatus.arrays import Bits, Bools, Ints, Records
 from larvatus.corpus.hygiene.evaluation_sets import EvaluationSets
 from larvatus.corpus.hygiene.languages import Identifier, base, check_can_identify
 from larvatus.corpus.hygiene.minhash import Scheme
-from larvatus.corpus.hygiene.personal import KINDS, count_personal
+from larvatus.corpus.hygiene.personal import KINDS, check_can_find, count_personal
 from larvatus.corpus.hygiene.settings import PERMUTATIONS, HygieneSettings
 from larvatus.corpus.hygiene.shingles import Characters, Hashed, hashed_words, n_grams
 from larvatus.corpus.hygiene.sketch import WORDS
@@ -60,6 +60,8 @@ class Measures:
     overlap_words: int
     identifier: Identifier | None
     personal: bool
+    regions: tuple[str, ...]
+    """Countries whose phone numbers count without a country code."""
     language: str
     """Of documents for which none is given."""
 
@@ -70,6 +72,9 @@ class Measures:
         near, judged = everything or "near" in reasons, everything or "language" in reasons
         if judged:
             check_can_identify()
+        personal = everything or settings.personal is not None
+        if personal:
+            check_can_find()
         listed = hashed_words(Characters.of(settings.listed_words()))
         return cls(
             scheme=Scheme.of(threshold=settings.near, permutations=PERMUTATIONS) if near else None,
@@ -78,7 +83,8 @@ class Measures:
             sets=EvaluationSets.read(settings.against, n=settings.overlap_words),
             overlap_words=settings.overlap_words,
             identifier=Identifier() if judged else None,
-            personal=everything or settings.personal is not None,
+            personal=personal,
+            regions=settings.regions,
             language=language,
         )
 
@@ -114,7 +120,7 @@ def measure_block(measures: Measures, documents: Sequence[Document]) -> tuple[Re
             code, record["confidence"] = measures.identifier.language(document.text)
             record["language"] = code.encode()
         if measures.personal:
-            counts = count_personal(document.text)
+            counts = count_personal(document.text, measures.regions)
             record["personal"] = [counts[kind] for kind in KINDS]
     return records, hits
 

@@ -4,25 +4,29 @@
     tagged("Write to ann@example.org.")                  # "Write to <email>."
     removed("Write to ann@example.org, please.")         # "Write to , please."
 
-A shape is looked for, then what the shape must hold: a check digit (`checksums.py`), a length, parts of an address in
-their range. Phone numbers have none of these; only unmistakable ways to write them count. Names and street addresses
-are not looked for.
+A shape is looked for, then what it must hold: a check digit (`identifiers.py`), parts of an address in their range
+(`addresses.py`), a number that a country has (`phones.py`). Names and street addresses are not looked for.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
-from larvatus.corpus.hygiene import checksums
+from larvatus.corpus.hygiene.addresses import find_emails, find_ips
+from larvatus.corpus.hygiene.identifiers import find_cards, find_ibans, find_national
+from larvatus.corpus.hygiene.phones import REGIONS, find_phones
+from larvatus.errors import UsageError
 
 KINDS = ("email", "iban", "card", "national", "ip", "phone")
 """In this order: characters that are one kind are not looked at for another."""
 Handling = Literal["count", "tag", "remove"]
+ROUNDS = 8
+"""Times that text is searched again for what a removal put together."""
 
 
 class Personal(NamedTuple):
@@ -31,59 +35,40 @@ class Personal(NamedTuple):
     end: int
 
 
-_SEPARATOR = re.compile(r"[ .\-/()\u00a0]")
-_EMAIL = re.compile(
-    r"(?<![\w.+\-])[A-Za-z0-9][\w.+\-]{0,63}@(?:[A-Za-z0-9\-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w\-])", re.ASCII
+_DIGITS = re.compile(
+    r"[0-9](?:[A-Za-z]{0,2}[ .\-/()+\u00a0\u202f]{0,3}[0-9]){4}|[:.][0-9A-Fa-f]{0,4}[:.][0-9A-Fa-f]{1,4}"
 )
-_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
-_CARD = re.compile(r"(?<![0-9A-Za-z.\-])[2-6](?:[ \-]?[0-9]){12,18}(?![0-9A-Za-z]|[.\-][0-9])")
-_IP4 = re.compile(r"(?<![0-9A-Za-z.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9A-Za-z]|\.[0-9])")
-_IP6 = re.compile(r"(?<![0-9A-Za-z:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{1,4}(?![0-9A-Za-z:])")
-_PHONE = re.compile(
-    r"(?<![0-9A-Za-z+.\-/])(?:"
-    r"\+[1-9][0-9]{0,3}(?:[ .\-/]?\(?[0-9]{1,5}\)?){2,6}"  # +44 20 7946 0958
-    r"|\([0-9]{3}\) ?[0-9]{3}[ .\-][0-9]{4}"  # (212) 555-0123
-    r"|[2-9][0-9]{2}[.\-][0-9]{3}[.\-][0-9]{4}"  # 212-555-0123
-    r"|0[0-9]{1,4}[ \-/][0-9]{2,4}(?:[ \-][0-9]{2,4}){1,3}"  # 030 123 45 67
-    r")(?![0-9A-Za-z]|[.\-][0-9])"
-)
-_NATIONAL = {
-    "br": re.compile(r"(?<![0-9.])[0-9]{3}\.[0-9]{3}\.[0-9]{3}-[0-9]{2}(?![0-9])"),
-    "cn": re.compile(r"(?<![0-9A-Za-z])[1-9][0-9]{5}(?:19|20)[0-9]{9}[0-9X](?![0-9A-Za-z])"),
-    "es": re.compile(r"(?<![0-9A-Za-z])(?:[0-9]{8}|[XYZ][0-9]{7})-?[A-HJ-NP-TV-Z](?![0-9A-Za-z])"),
-    "fi": re.compile(r"(?<![0-9A-Za-z])[0-3][0-9][01][0-9]{3}[+\-A][0-9]{3}[0-9A-FHJ-NPR-Y](?![0-9A-Za-z])"),
-    "fr": re.compile(
-        r"(?<![0-9A-Za-z])[12] ?[0-9]{2} ?[01][0-9] ?(?:[0-9]{2}|2[AB]) ?[0-9]{3} ?[0-9]{3} ?[0-9]{2}(?![0-9A-Za-z])"
-    ),
-    "it": re.compile(r"(?<![0-9A-Za-z])[A-Z]{6}[0-9]{2}[A-EHLMPR-T][0-9]{2}[A-Z][0-9]{3}[A-Z](?![0-9A-Za-z])"),
-    "pl": re.compile(r"(?<![0-9A-Za-z.,\-])[0-9]{11}(?![0-9A-Za-z])"),
-    "se": re.compile(r"(?<![0-9A-Za-z])(?:19|20)?[0-9]{6}[\-+][0-9]{4}(?![0-9A-Za-z\-])"),
-    "us": re.compile(r"(?<![0-9A-Za-z\-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![0-9A-Za-z\-])"),
-}
-_DIGITS = re.compile(r"[0-9](?:[A-Z]?[ .\-/()+]{0,2}[0-9]){5}|:[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]")
-"""All but e-mail addresses has six digits near each other, or colons: what is far from such a place is not looked at.
-So 1.2.3.4 is the number of a version rather than an address."""
+"""Each kind but e-mail has five digits near each other, or colons: text far from such a place is skipped."""
 _AROUND = 64
 
 
-def find_personal(text: str) -> list[Personal]:
-    """All of it, in the order of the text, nothing twice."""
-    places: list[Personal] = []
-    if "@" in text:
-        places += [Personal("email", *match.span()) for match in _EMAIL.finditer(text)]
+def find_personal(text: str, regions: Sequence[str] = REGIONS) -> list[Personal]:
+    """Personal data in the order of the text, without overlaps.
+
+    `regions`: countries whose phone numbers count without a country code.
+    """
+    places = [Personal("email", *span) for span in find_emails(text)]
     for start, end in _stretches(text):
-        places += [Personal(kind, start + a, start + b) for kind, a, b in _numbers(text[start:end])]
+        places += [Personal(kind, start + a, start + b) for kind, a, b in _numbers(text[start:end], regions)]
     taken: list[tuple[int, int, str]] = []  # in the order of the text, apart from each other
-    for kind, start, end in sorted(places, key=lambda place: KINDS.index(place.kind)):  # an account is no phone number
-        at = bisect(taken, (start, end, ""))
-        after_last = at == 0 or taken[at - 1][1] <= start
-        if after_last and (at == len(taken) or end <= taken[at][0]):
-            taken.insert(at, (start, end, kind))
+    for kind in KINDS:  # an account is no phone number
+        taken = _added(taken, [place for place in places if place.kind == kind])
     return [Personal(kind, start, end) for start, end, kind in taken]
 
 
+def _added(taken: list[tuple[int, int, str]], places: list[Personal]) -> list[tuple[int, int, str]]:
+    """Those of one kind that overlap nothing yet."""
+    new: list[tuple[int, int, str]] = []
+    for kind, start, end in sorted(places, key=lambda place: (place.start, -place.end)):
+        at = bisect(taken, (start, end, ""))
+        after_last = (at == 0 or taken[at - 1][1] <= start) and (not new or new[-1][1] <= start)
+        if after_last and (at == len(taken) or end <= taken[at][0]):
+            new.append((start, end, kind))
+    return sorted([*taken, *new])
+
+
 def _stretches(text: str) -> list[tuple[int, int]]:
-    """Where numbers may be, with what stands around them."""
+    """Where numbers may be, with the text around them."""
     stretches: list[tuple[int, int]] = []
     for match in _DIGITS.finditer(text):
         start, end = max(0, match.start() - _AROUND), min(len(text), match.end() + _AROUND)
@@ -94,44 +79,57 @@ def _stretches(text: str) -> list[tuple[int, int]]:
     return stretches
 
 
-def _numbers(text: str) -> list[Personal]:
-    places = [Personal("iban", *span) for span in _ibans(text)]
-    places += _checked(text, "card", _CARD, checksums.card)
-    for country, pattern in _NATIONAL.items():
-        whole = _last_ten if country == "se" else str if country == "fi" else _bare
-        places += _checked(text, "national", pattern, checksums.NATIONAL[country], whole)
-    places += [Personal("ip", *m.span()) for shape in (_IP4, _IP6) for m in shape.finditer(text) if _is_ip(m[0])]
-    return places + _checked(text, "phone", _PHONE, _phone)
+def _numbers(text: str, regions: Sequence[str]) -> list[Personal]:
+    found = {
+        "iban": find_ibans(text),
+        "card": find_cards(text),
+        "national": find_national(text),
+        "ip": find_ips(text),
+        "phone": find_phones(text, regions),
+    }
+    return [Personal(kind, *span) for kind, spans in found.items() for span in spans]
 
 
-def count_personal(text: str) -> Counter[str]:
+def check_can_find() -> None:
+    """Refuse before the work where a library is missing."""
+    for name, package in (("phonenumbers", "phonenumbers"), ("stdnum", "python-stdnum")):
+        if find_spec(name) is None:
+            raise UsageError(f'finding personal data wants {package}; pip install "larvatus[hygiene]"')
+
+
+def count_personal(text: str, regions: Sequence[str] = REGIONS) -> Counter[str]:
     """How many of each kind."""
-    return Counter(place.kind for place in find_personal(text))
+    return Counter(place.kind for place in find_personal(text, regions))
 
 
-def tagged(text: str) -> str:
+def tagged(text: str, regions: Sequence[str] = REGIONS) -> str:
     """Each replaced by its kind in angle brackets.
 
     >>> tagged("Call +44 20 7946 0958 or write to ann@example.org")
     'Call <phone> or write to <email>'
     """
-    return _replaced(text, find_personal(text), lambda kind: f"<{kind}>")
+    return _replaced(text, find_personal(text, regions), lambda kind: f"<{kind}>")
 
 
-def removed(text: str) -> str:
-    """Without any of it; again, where what is left stands together so that it looks like some.
+def removed(text: str, regions: Sequence[str] = REGIONS) -> str:
+    """Without any of it, and without what a removal puts together.
+
+    Text that still has some after `ROUNDS` removals was made to: that is replaced by tags, which nothing joins across.
 
     >>> removed("IBAN DE89 3704 0044 0532 0130 00.")
     'IBAN .'
     """
-    while places := find_personal(text):
+    for _ in range(ROUNDS):
+        places = find_personal(text, regions)
+        if not places:
+            return text
         text = _replaced(text, places, lambda kind: "")
-    return text
+    return tagged(text, regions)
 
 
-def handled(text: str, handling: Handling) -> str:
+def handled(text: str, handling: Handling, regions: Sequence[str] = REGIONS) -> str:
     """The text as it goes into a corpus."""
-    return text if handling == "count" else tagged(text) if handling == "tag" else removed(text)
+    return text if handling == "count" else tagged(text, regions) if handling == "tag" else removed(text, regions)
 
 
 def _replaced(text: str, places: list[Personal], by: Callable[[str], str]) -> str:
@@ -140,46 +138,3 @@ def _replaced(text: str, places: list[Personal], by: Callable[[str], str]) -> st
         parts += [text[at : place.start], by(place.kind)]
         at = place.end
     return "".join([*parts, text[at:]])
-
-
-def _bare(written: str) -> str:
-    return _SEPARATOR.sub("", written)
-
-
-def _last_ten(written: str) -> str:
-    return re.sub(r"[+\-]", "", written)[-10:]
-
-
-def _checked(
-    text: str,
-    kind: str,
-    pattern: re.Pattern[str],
-    holds: Callable[[str], bool],
-    whole: Callable[[str], str] = _bare,
-) -> list[Personal]:
-    return [Personal(kind, *match.span()) for match in pattern.finditer(text) if holds(whole(match[0]))]
-
-
-def _ibans(text: str) -> list[tuple[int, int]]:
-    """The shape may run on into a word in capitals: the length of the country says where it ends."""
-    spans = []
-    for match in _IBAN.finditer(text):
-        wanted = checksums.IBAN_LENGTHS.get(match[0][:2], 0)
-        ends = [at + 1 for at, each in enumerate(match[0]) if each != " "][:wanted]
-        if len(ends) == wanted and wanted and checksums.iban(match[0][: ends[-1]].replace(" ", "")):
-            spans.append((match.start(), match.start() + ends[-1]))
-    return spans
-
-
-def _is_ip(written: str) -> bool:
-    if ":" in written and len(written) < 7:  # 12::5 is rather a time or a verse
-        return False
-    try:
-        address = ipaddress.ip_address(written)
-    except ValueError:
-        return False
-    return not (address.is_unspecified or address.is_loopback)
-
-
-def _phone(digits: str) -> bool:
-    return 9 <= len(digits.lstrip("+")) <= 15 and len(set(digits.lstrip("+"))) > 2

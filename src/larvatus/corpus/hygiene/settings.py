@@ -18,9 +18,11 @@ from msgspec import Struct
 from larvatus import files
 from larvatus.corpus.canaries import DIGITS, FORMAT, MOST_REPEATS, REPEATS, Canaries, Digits, draw_canaries
 from larvatus.corpus.hygiene.personal import Handling
+from larvatus.corpus.hygiene.phones import REGIONS, check_regions
 from larvatus.errors import DataError, UsageError, did_you_mean
 from larvatus.flags import Flag
 from larvatus.ranges import Count, CountOrNone, PositiveShare, Seed, Share, check_ranges, whole
+from larvatus.regular_files import read_named
 
 REASONS = ("exact", "near", "overlap", "language", "words", "length", "characters", "encoding")
 """For which documents are left out."""
@@ -58,6 +60,8 @@ class HygieneSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Share of characters that no text has: controls, unreadable bytes, UTF-8 read as something else."""
     personal: Handling | None = None
     """E-mail and IP addresses, phone, card, account and national numbers: count, tag (<email>) or remove them."""
+    region: Annotated[tuple[str, ...], Flag("--region", metavar="CC")] = ()
+    """Countries whose phone numbers count without a country code, such as US; repeatable, 17 by default."""
 
     sketch: bool = False
     """Keep a sketch of the text beside the shards: `larvatus corpus contamination` asks it later, without the text."""
@@ -68,6 +72,8 @@ class HygieneSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for name in names:
             if name not in (*REASONS, "all"):
                 raise UsageError(f"--filter {name:.40} is no reason{did_you_mean(name, (*REASONS, 'all'))}")
+        if self.region:
+            check_regions(self.regions)
         if "overlap" in names and not self.against:
             raise UsageError("--filter overlap wants an evaluation set; name it with --against FILE")
         if "words" in names and self.word_list is None:
@@ -81,14 +87,16 @@ class HygieneSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             names |= set(REASONS) - (set() if self.against else {"overlap"}) - (set() if self.word_list else {"words"})
         return tuple(reason for reason in REASONS if reason in names)
 
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Countries whose phone numbers count without a country code."""
+        return tuple(code.strip().upper() for word in self.region for code in word.split(",")) or REGIONS
+
     def listed_words(self) -> list[str]:
         """The words of the list."""
         if self.word_list is None:
             return []
-        try:
-            lines = self.word_list.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as fault:
-            raise DataError(f"{self.word_list} cannot be read as a list of words: {fault}") from fault
+        lines = read_named(self.word_list, DataError).splitlines()
         words = [line.strip() for line in lines if line.strip()]
         if not words:
             raise DataError(f"{self.word_list} holds no words; give one a line")
@@ -99,7 +107,7 @@ class HygieneSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         settings: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         named: Sequence[str | Path] = [*self.against, *([self.word_list] if self.word_list else [])]
         sums = {str(path): files.sha256(Path(path)) if Path(path).is_file() else "" for path in named}
-        return {**settings, "filter": list(self.reasons), "files": sums}
+        return {**settings, "filter": list(self.reasons), "region": list(self.regions), "files": sums}
 
 
 class CanarySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,6 +29,7 @@ from larvatus.embed.vectors import embed_texts
 from larvatus.errors import UsageError
 from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Count, SmallSeed, check_ranges
+from larvatus.tabular import Tabular
 from larvatus.text.cells import as_cell
 from larvatus.text.tokenizer import Tokenizer
 
@@ -51,7 +52,7 @@ class MapOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WordMap:
+class WordMap(Tabular):
     """N instances in the plane."""
 
     words: tuple[str, ...]
@@ -103,6 +104,10 @@ class WordMap:
                 for number, (instance, (x, y)) in enumerate(zip(self.instances, self.points.tolist(), strict=True))
             ],
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each point."""
+        return list(self.to_dict()["points"])
 
     def to_csv(self, label: str = "label") -> str:
         """The points as a table; text that a spreadsheet would take for a formula begins with an apostrophe."""

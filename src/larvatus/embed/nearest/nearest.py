@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from larvatus.arrays import Floats
 from larvatus.errors import ArtefactError, UsageError
+from larvatus.tabular import Tabular
 
 STRETCH = 16_384
 """Vectors that are compared at once where numpy does it."""
@@ -71,7 +72,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Concordance:
+class Concordance(Tabular):
     """The instances that mean most nearly the same as a query, best first."""
 
     hits: tuple[Hit, ...]
@@ -80,6 +81,10 @@ class Concordance:
 
     def to_dict(self) -> dict[str, Any]:
         return {"searched": self.searched, "hits": [hit.to_dict() for hit in self.hits]}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each instance, nearest first."""
+        return [{"rank": rank, **hit.to_dict()} for rank, hit in enumerate(self.hits, start=1)]
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.hits))

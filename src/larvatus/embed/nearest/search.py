@@ -48,6 +48,11 @@ class SearchOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         check_ranges(self, "")
 
+    def with_text(self, column: str | None) -> SearchOptions:
+        """The same options with the text column that a user named; None leaves them as they are."""
+        passages = msgspec.structs.replace(self.passages, reading=self.passages.reading.named(column))
+        return msgspec.structs.replace(self, passages=passages)
+
 
 def open_place(paths: Sequence[str]) -> Place:
     if len(paths) == 1:

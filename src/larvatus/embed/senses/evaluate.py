@@ -2,22 +2,30 @@
 
 result = evaluate_set("senseval2.data.xml", tagger)
 result.score.f1, result.first_sense.f1, result.most_frequent.f1
+result.above_most_frequent.difference, result.above_most_frequent.low, result.above_most_frequent.p
+
+Differences from the baselines are paired: both answer the same words, and whole sentences are resampled, since the
+words of a sentence share their context. The documents of a set are too few to resample (3 to 13).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from larvatus.arrays import Doubles
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.tagged import Instance, Sentence
 from larvatus.embed.senses.tagger import SenseTagger
 from larvatus.embed.senses.unified import gold_of, read_keys, read_unified
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.errors import DataError
+from larvatus.metrics.paired import Difference, paired_bootstrap
 from larvatus.metrics.sense_f1 import SenseScore, sense_f1
 
 Answers = dict[str, tuple[str, ...]]
@@ -37,6 +45,10 @@ class SetResult:
     unknown: int
     """Gold keys that this WordNet has not: nobody can find them."""
     answers: Answers
+    by_sentence: Mapping[str, tuple[float, int, int]]
+    """Right, answered and all words of each sentence: what paired comparisons of two models resample."""
+    above_most_frequent: Difference
+    above_first_sense: Difference
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -47,6 +59,8 @@ class SetResult:
             "most_frequent": _numbers(self.most_frequent),
             "rungs": {how: {"answers": count, "right": right} for how, (count, right) in self.rungs.items()},
             "unknown_gold_keys": self.unknown,
+            "above_most_frequent": asdict(self.above_most_frequent),
+            "above_first_sense": asdict(self.above_first_sense),
         }
 
 
@@ -66,16 +80,62 @@ def evaluate_set(path: str | Path, tagger: SenseTagger, gold: str | Path | None 
         pos: sense_f1({name: keys for name, keys in wanted.items() if kinds.get(name) == pos}, answers)
         for pos in sorted(set(kinds.values()))
     }
+    first, frequent = (
+        first_senses(sentences, tagger.wordnet),
+        most_frequent(sentences, tagger.wordnet, tagger.inventory),
+    )
+    ours = sentence_scores(sentences, wanted, answers)
     return SetResult(
         name=Path(path).name.partition(".")[0],
         score=sense_f1(wanted, answers),
         by_pos=by_pos,
-        first_sense=sense_f1(wanted, first_senses(sentences, tagger.wordnet)),
-        most_frequent=sense_f1(wanted, most_frequent(sentences, tagger.wordnet, tagger.inventory)),
+        first_sense=sense_f1(wanted, first),
+        most_frequent=sense_f1(wanted, frequent),
         rungs={how: (count, right[how]) for how, count in rungs.most_common()},
         unknown=sum(key not in tagger.wordnet for keys in wanted.values() for key in keys),
         answers=answers,
+        by_sentence=ours,
+        above_most_frequent=paired_f1(sentence_scores(sentences, wanted, frequent), ours),
+        above_first_sense=paired_f1(sentence_scores(sentences, wanted, first), ours),
     )
+
+
+SentenceScores = Mapping[str, tuple[float, int, int]]
+
+
+def sentence_scores(sentences: Sequence[Sentence], gold: Answers, answers: Answers) -> SentenceScores:
+    """Right, answered and all words of each sentence that has a gold word, by the id of its first word."""
+    scores = {}
+    for sentence in sentences:
+        wanted = {instance.id: gold[instance.id] for instance in sentence.instances if instance.id in gold}
+        if wanted:
+            score = sense_f1(wanted, {name: answers[name] for name in wanted if name in answers})
+            scores[next(iter(wanted))] = (score.right, score.answered, score.total)
+    return scores
+
+
+def paired_f1(first: SentenceScores, second: SentenceScores) -> Difference:
+    """Difference of two systems' F1 on the same sentences, which are resampled together."""
+    if first.keys() != second.keys():
+        raise DataError("two systems are compared on the same sentences; these answered different ones")
+    return paired_bootstrap(list(first.values()), [second[name] for name in first], _f1_of_sums)
+
+
+def _f1_of_sums(sums: Doubles) -> Doubles:
+    """F1 = 2 right / (answered + all), from sums […, 3]."""
+    right, answered, total = np.moveaxis(sums, -1, 0)
+    return np.asarray(2 * right / np.maximum(answered + total, 1))
+
+
+def difference_from(difference: Difference, system: str) -> str:
+    """
+    >>> ours = Difference(first=0.65, second=0.71, difference=0.06, p=0.001, samples=1000, low=0.04, high=0.08)
+    >>> difference_from(ours, "the first sense")
+    '+6.0 points [+4.0, +8.0] from the first sense (paired, sentences resampled, p = 0.001)'
+    """
+    low, high = difference.low or 0.0, difference.high or 0.0
+    points = f"{100 * difference.difference:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
+    return f"{points} from {system} (paired, sentences resampled, p = {difference.p:.2g})"
 
 
 def read_gold(path: str | Path, sentences: Sequence[Sentence], wordnet: WordNet, gold: str | Path | None) -> Answers:

@@ -27,8 +27,10 @@ from larvatus.embed.senses.running import find_instances
 from larvatus.embed.senses.tagged import Instance, Lemmas, Sentence
 from larvatus.embed.senses.wordnet import WordNet
 from larvatus.errors import UsageError, did_you_mean
+from larvatus.given_texts import checked_texts
 from larvatus.nn.encoder import Encoder
 from larvatus.ranges import Weight, check_ranges
+from larvatus.tabular import ResultList, Tabular
 from larvatus.text.tokenizer import Tokenizer
 
 How = Literal[Rung, "only", "first-sense"]
@@ -54,7 +56,7 @@ class TagOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class TaggedWord:
+class TaggedWord(Tabular):
     """A word with its sense."""
 
     text: str
@@ -87,6 +89,10 @@ class TaggedWord:
             "how": self.how,
             "similarity": self.similarity,
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One row."""
+        return [self.to_dict()]
 
 
 @dataclass(frozen=True)
@@ -131,14 +137,18 @@ class SenseTagger:
         Returns:
             Tagged words of one text; for several, a list of such.
         """
-        if isinstance(texts, str):
-            return self.tag_sentences(find_instances(texts, self.wordnet, pos=pos))
-        return [self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in texts]
+        listed, single = checked_texts(texts)
+        tagged: ResultList[Any] = ResultList(
+            self.tag_sentences(find_instances(text, self.wordnet, pos=pos)) for text in listed
+        )
+        return tagged[0] if single else tagged
 
-    def tag_sentences(self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None) -> list[TaggedWord]:
+    def tag_sentences(
+        self, sentences: Sequence[Sentence], vectors: Sequence[Floats] | None = None
+    ) -> ResultList[TaggedWord]:
         """The instances of sentences, in order, each with its sense. `vectors`: what `embed` gives, if it is there."""
         words = self._words(sentences, self.embed(sentences) if vectors is None else vectors)
-        return [self._answer(word, scores) for word, scores in self._decided(words)]
+        return ResultList(self._answer(word, scores) for word, scores in self._decided(words))
 
     def embed(self, sentences: Sequence[Sentence]) -> list[Floats]:
         """The vectors [I, D] of the instances of each sentence, made as those of the senses were."""

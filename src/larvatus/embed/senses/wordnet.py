@@ -23,6 +23,7 @@ from msgspec import Struct
 from larvatus.embed.senses.morphy import base_forms
 from larvatus.embed.senses.pos import POS
 from larvatus.errors import DataError
+from larvatus.regular_files import open_named
 from larvatus.text.words import segment_words
 
 NAMES: dict[POS, str] = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
@@ -214,10 +215,11 @@ class WordNet:
         return Synset(name, lexname, tuple(word.partition("(")[0] for word in words), up, gloss.strip())
 
     def _read(self, name: str) -> bytes:
-        try:
-            return (self.folder / name).read_bytes()
-        except OSError as fault:
-            raise DataError(f"{self.folder / name} of WordNet cannot be read: {fault.strerror}") from fault
+        with open_named(str(self.folder / name), DataError) as file:
+            try:
+                return file.read()
+            except OSError as fault:
+                raise DataError(f"{self.folder / name} of WordNet cannot be read: {fault.strerror}") from fault
 
     def _text(self, name: str) -> str:
         return _decoded(self._read(name), self.folder / name)

@@ -45,19 +45,21 @@ class Row:
 
 def heads_of(labels: Mapping[str, str]) -> list[str]:
     """Names of the columns; `labels` are the models' by role."""
-    return ["", "measure", *labels.values(), "shortcut", "published", "measured by"]
+    return ["", "measure", *labels.values(), "baseline", "published", "measured by"]
 
 
 def cells_of(row: Row, labels: Mapping[str, str]) -> list[str]:
     figure = row.first
     cells = [_name(row, figure), figure.measure if figure else "", *(_cell(row, role) for role in labels)]
-    return [*cells, _shortcuts(figure), _published(row), _by(figure)]
+    return [*cells, _baselines(figure), _published(row), _by(figure)]
 
 
 def _name(row: Row, figure: Figure | None) -> str:
     if figure is None:
         return row.title
-    return f"  {figure.name}" if figure.detail else figure.name
+    if figure.detail:
+        return f"  {figure.name}"
+    return f"{figure.name} ({figure.conditions})" if figure.conditions else figure.name
 
 
 def number(value: float, figure: Figure) -> str:
@@ -83,7 +85,7 @@ def _cell(row: Row, role: str) -> str:
     return words
 
 
-def _shortcuts(figure: Figure | None) -> str:
+def _baselines(figure: Figure | None) -> str:
     if figure is None or not figure.baselines:
         return ""
     return ", ".join(f"{name} {number(value, figure)}" for name, value in figure.baselines.items())

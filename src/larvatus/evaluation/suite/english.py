@@ -1,4 +1,4 @@
-"""The English suite: hidden words, grammar, tasks of GLUE, tags, entities, nested spans, answers, meanings, isotropy.
+"""The English suite: masked words, grammar, tasks of GLUE, tags, entities, nested spans, answers, meanings, isotropy.
 
 docs/suite.md says what each part measures, and how the data folder is laid out.
 
@@ -58,7 +58,7 @@ def _references() -> dict[str, tuple[Reference, ...]]:
 
 
 _PARTS: tuple[Part, ...] = (
-    Masked(name="masked", title="Hidden words", text=HELD_OUT),
+    Masked(name="masked", title="Masked words", text=HELD_OUT),
     MinimalPairs(name="blimp", title="BLiMP", pairs="blimp.jsonl"),
     *map(_glue, GLUE),
     FineTuned(

@@ -41,6 +41,8 @@ class Figure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """What shortcuts get on the same examples, by name."""
     detail: bool = False
     """A share of the row above it."""
+    conditions: str = ""
+    """What must be read with the value wherever it is quoted: a subset, epochs, seeds."""
 
 
 class Reference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

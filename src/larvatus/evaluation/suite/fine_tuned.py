@@ -29,6 +29,7 @@ from larvatus.tasks.examples import read_examples
 from larvatus.tasks.fit.curve import part
 from larvatus.tasks.fit.finetune import Job
 from larvatus.tasks.fit.job import job_of
+from larvatus.tasks.registry import task_named
 
 SEEDS, FEW = 3, 8_000
 """Seeds on sets of fewer examples than `FEW`, where one seed says little."""
@@ -67,7 +68,7 @@ class FineTuned(Part):
         )
         value = tuned_rows(results, [facts], [work.subject.label])[0].values[work.subject.label]
         return Measured(
-            figures=[self._figure(data, results[0].metric, value, seeds)],
+            figures=[self._figure(data, results[0].metric, value, job=job, seeds=seeds)],
             details={
                 "learnt_from": len(data.train),
                 "chosen_by": len(data.dev),
@@ -109,7 +110,9 @@ class FineTuned(Part):
             raise NotMeasured(f"{subject.label} on {self.title}: {outcome.why}")
         return outcome
 
-    def _figure(self, data: LabelledSet, metric: str, value: Value | None, seeds: tuple[int, ...]) -> Figure:
+    def _figure(
+        self, data: LabelledSet, metric: str, value: Value | None, *, job: Job, seeds: tuple[int, ...]
+    ) -> Figure:
         baselines = shortcut(data, metric)
         scored = f"; scored on {self.said}" if self.said else ""
         return Figure(
@@ -124,7 +127,20 @@ class FineTuned(Part):
             seeds=seeds,
             examples=len(data.scored),
             baselines={name: score for name, score in baselines.items() if math.isfinite(score)},
+            conditions=self._conditions(data, job, seeds),
         )
+
+    def _conditions(self, data: LabelledSet, job: Job, seeds: tuple[int, ...]) -> str:
+        epochs = job.config.settled(task_named(self.task).defaults, len(data.train)).epochs
+        return f"{_count(epochs or 0, 'epoch')}, {_count(len(seeds), 'seed')}"
+
+
+def _count(number: int, noun: str) -> str:
+    """
+    >>> _count(1, "seed"), _count(3, "epoch")
+    ('1 seed', '3 epochs')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _at_most(train: Dataset[Any], most: int | None) -> Dataset[Any]:

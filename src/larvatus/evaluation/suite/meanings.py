@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from larvatus.embed.fingerprints import model_fingerprint
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.senses.build import build_senses
-from larvatus.embed.senses.evaluate import SetResult, evaluate_set
+from larvatus.embed.senses.evaluate import SetResult, difference_from, evaluate_set, paired_f1
 from larvatus.embed.senses.inventory import SenseInventory
 from larvatus.embed.senses.semcor import read_semcor
 from larvatus.embed.senses.tagged import Reading
@@ -40,6 +40,9 @@ from larvatus.evaluation.word_similarity import (
 from larvatus.metrics.accuracy import wilson
 from larvatus.metrics.correlation import spearman_interval
 from larvatus.probe.isotropy import IsotropyOptions, measure_isotropy
+
+BY_SENTENCE = "by_sentence"
+"""Key of what paired comparisons need, in the details of each set."""
 
 
 def _layers_said(layers: str) -> str:
@@ -77,9 +80,23 @@ class Senses(Part):
         absent = [name for name in self.sets if name not in there]
         return Measured(
             figures=[self._figure(name, result, work.settings.layers) for name, result in results.items()],
-            details={name: result.to_dict() for name, result in results.items()},
-            notes=(f"{', '.join(absent)}: not measured, the files are missing",) if absent else (),
+            details={name: {**result.to_dict(), BY_SENTENCE: result.by_sentence} for name, result in results.items()},
+            notes=(
+                *(
+                    f"{name}: {difference_from(result.above_most_frequent, 'the most frequent sense')}"
+                    for name, result in results.items()
+                ),
+                *([f"{', '.join(absent)}: not measured, the files are missing"] if absent else []),
+            ),
         )
+
+    def between(self, first: Mapping[str, Any], second: Mapping[str, Any], system: str) -> list[str]:
+        notes = []
+        for name in self.sets:
+            ours, theirs = (details.get(name, {}).get(BY_SENTENCE) for details in (first, second))
+            if ours and theirs and ours.keys() == theirs.keys():
+                notes.append(f"{name}: {difference_from(paired_f1(theirs, ours), system)}")
+        return notes
 
     def _inventory(self, work: Work, wordnet: WordNet) -> SenseInventory:
         """Sense vectors: those of a run that was stopped, or made."""

@@ -51,13 +51,16 @@ class MinimalPairs(Part):
             )
             identity = {"model": work.subject.contents, "tokenizer": settings_hash(work.bundle.tokenizer)}
             result = run.to_file(out, identity, resume=True, overwrite=not parts.exists())
-        phenomena = result.by.get(PHENOMENON, {})
-        figures = [self._figure("", self.title, result.overall)]
-        figures += [self._figure(name, name.replace("_", " "), share) for name, share in sorted(phenomena.items())]
+        subset = f"first {FIRST} pairs of each set" if work.settings.quick else "all pairs"
+        figures = [self._figure("", self.title, result.overall, subset)]
+        figures += [
+            self._figure(name, name.replace("_", " "), share, subset)
+            for name, share in sorted(result.by.get(PHENOMENON, {}).items())
+        ]
         by_set = {name: dataclasses.asdict(share) for name, share in result.by.get(SET, {}).items()}
         return Measured(figures=figures, details={"ties": result.ties, "by_set": by_set})
 
-    def _figure(self, phenomenon: str, name: str, share: Accuracy) -> Figure:
+    def _figure(self, phenomenon: str, name: str, share: Accuracy, subset: str) -> Figure:
         return Figure(
             id=f"{self.name}/{phenomenon}" if phenomenon else self.name,
             name=name,
@@ -69,6 +72,7 @@ class MinimalPairs(Part):
             examples=share.total,
             baselines={} if phenomenon else {"chance": 0.5},
             detail=bool(phenomenon),
+            conditions=subset,
         )
 
 

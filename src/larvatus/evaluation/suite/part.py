@@ -10,6 +10,7 @@ raising `NotMeasured`, whose words stand in the table.
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -125,6 +126,10 @@ class Part(abc.ABC):
 
     @abc.abstractmethod
     def measure(self, work: Work) -> Measured: ...
+
+    def between(self, first: Mapping[str, Any], second: Mapping[str, Any], system: str) -> list[str]:
+        """Paired differences of the first model from the second, `system`, by the details of their records."""
+        return []
 
     def identity(self, settings: SuiteSettings, runtime: Runtime) -> dict[str, Any]:
         """What must be the same for a result to be taken over."""

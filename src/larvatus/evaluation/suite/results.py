@@ -24,6 +24,7 @@ from larvatus.evaluation.suite.cells import Row, cells_of, heads_of
 from larvatus.evaluation.suite.figures import Figure
 from larvatus.evaluation.suite.suite import Suite
 from larvatus.regular_files import is_there
+from larvatus.tabular import Tabular, flat
 from larvatus.vouched import read_vouched, write_vouched
 
 ROLES = ("model", "beside")
@@ -85,7 +86,7 @@ def read_record(path: Path, of: dict[str, Any] | None = None) -> Record | None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SuiteResults:
+class SuiteResults(Tabular):
     """Every part of every model that was measured, now or before."""
 
     suite: Suite
@@ -124,6 +125,14 @@ class SuiteResults:
                     reasons=reasons,
                     references=tuple(self.suite.references.get(id, ())),
                 )
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each figure of each model."""
+        return [
+            {"part": row.part, "title": row.title, "model": self.labels[role], **flat(msgspec.to_builtins(figure))}
+            for row in self.rows()
+            for role, figure in row.figures.items()
+        ]
 
     def _repr_html_(self) -> str:
         rows = [cells_of(row, self.labels) for row in self.rows()]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from larvatus.engine.watch import Cell, Column, Table
 from larvatus.evaluation.suite.cells import cells_of, heads_of
-from larvatus.evaluation.suite.results import Record, SuiteResults
+from larvatus.evaluation.suite.results import ROLES, Record, SuiteResults
 
 
 def as_table(results: SuiteResults) -> Table:
@@ -68,6 +68,7 @@ def _notes(results: SuiteResults) -> list[tuple[str, str]]:
     records = _records(results)
     for record in records:
         lines += [(f"{record.part}, {record.label}: {note}", "dim") for note in record.notes]
+    lines += [(note, "dim") for note in _between(results)]
     shown = [row for row in results.rows() if row.references]
     for source in dict.fromkeys(reference.source for row in shown for reference in row.references):
         names = dict.fromkeys(
@@ -76,6 +77,19 @@ def _notes(results: SuiteResults) -> list[tuple[str, str]]:
         lines.append((f"published ({', '.join(names)}): {source}", "dim"))
     lines += [(line, "dim") for line in _facts(records)]
     return lines
+
+
+def _between(results: SuiteResults) -> list[str]:
+    """Paired differences of the two models, where a part keeps what they need."""
+    if any(role not in results.records for role in ROLES):
+        return []
+    ours, theirs = (results.records[role] for role in ROLES)
+    return [
+        f"{part.name}, {results.labels[ROLES[0]]}: {note}"
+        for part in results.suite.parts
+        if part.name in ours and part.name in theirs
+        for note in part.between(ours[part.name].details, theirs[part.name].details, results.labels[ROLES[1]])
+    ]
 
 
 def _facts(records: Sequence[Record]) -> list[str]:

@@ -11,6 +11,7 @@ from larvatus.errors import UsageError
 from larvatus.model import Model
 from larvatus.probe.attention import attend, check_head
 from larvatus.probe.heads import text_statistics
+from larvatus.serve.cost import RequestCost
 from larvatus.serve.operations.operation import Body, Item, Operation, Subject
 from larvatus.serve.refusals import OverLimit
 
@@ -57,6 +58,13 @@ class Attention(Operation[AttentionBody]):
 
     def options(self, body: AttentionBody) -> AttentionBody:
         return AttentionBody(text="", layer=body.layer, head=body.head)
+
+    def estimate(self, model: Model, item: Item, options: AttentionBody, lengths: Sequence[int]) -> RequestCost:
+        """Weights between all pairs of tokens. A text that is longer than the model reads at once is refused later."""
+        tokens = min(sum(lengths) + model.tokenizer.frame.single.specials, model.encoder.reach)
+        layers = 1 if options.layer else model.encoder.depth
+        heads = 1 if options.head else model.encoder.heads
+        return RequestCost(tokens, layers * heads * tokens**2)
 
     def run(self, subject: Subject, items: Sequence[Item], options: AttentionBody) -> list[dict[str, Any]]:
         return [self._attended(subject.model, text, options) for text in items]

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.results import Vectors
-from larvatus.embed.units import Pool, Unit
+from larvatus.embed.units import PARTS, Pool, Unit
 from larvatus.embed.vectors import embed_texts
 from larvatus.model import Model
+from larvatus.serve.cost import RequestCost, windowed
 from larvatus.serve.operations.operation import Body, Item, Operation, Subject, standardiser
 
 
@@ -52,6 +53,12 @@ class Embed(Operation[EmbedBody]):
 
     def lacks(self, model: Model) -> str | None:
         return None
+
+    def estimate(self, model: Model, item: Item, options: EmbedBody, lengths: Sequence[int]) -> RequestCost:
+        """A vector for each unit, at most one a token, of each layer."""
+        units = sum(lengths) if options.unit in PARTS else 1
+        layers = model.encoder.depth + 1 if options.layers == "all" else 1
+        return RequestCost(windowed(sum(lengths), reach=model.encoder.reach), units * layers * model.encoder.width)
 
     def run(self, subject: Subject, items: Sequence[Item], options: EmbedBody) -> list[dict[str, Any]]:
         model = subject.model

@@ -15,6 +15,7 @@ from msgspec import Meta
 from larvatus.embed.options import EmbedOptions
 from larvatus.embed.units import Pool
 from larvatus.model import Model
+from larvatus.serve.cost import RequestCost, windowed
 from larvatus.serve.operations.embed import vectors_of
 from larvatus.serve.operations.operation import Body, Item, Operation, Subject
 from larvatus.serve.refusals import CannotDo
@@ -51,6 +52,9 @@ class Embeddings(Operation[EmbeddingsBody]):
         if (model.bundle.pooling or "mean") in get_args(Pool):
             return None
         return f"its sentences are pooled by {model.bundle.pooling}, which /v1/embeddings does not know; use /v1/embed"
+
+    def estimate(self, model: Model, item: Item, options: EmbeddingsBody, lengths: Sequence[int]) -> RequestCost:
+        return RequestCost(windowed(sum(lengths), reach=model.encoder.reach), model.encoder.width)
 
     def run(self, subject: Subject, items: Sequence[Item], options: EmbeddingsBody) -> list[dict[str, Any]]:
         model = subject.model

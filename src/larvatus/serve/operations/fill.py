@@ -10,10 +10,13 @@ from msgspec import Meta
 from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.predict import find_predictor
 from larvatus.model import Model
+from larvatus.serve.cost import RequestCost
 from larvatus.serve.operations.operation import Item, Operation, Subject, TextsBody
 from larvatus.serve.refusals import OverLimit
 from larvatus.serve.settings import ServeSettings
 
+LETTERS = 8
+"""Characters of a text that weigh as much as a number in an answer."""
 Top = Annotated[int, Meta(ge=1)]
 
 
@@ -62,6 +65,15 @@ class Fill(Operation[FillBody]):
         super().check(body, settings)
         if body.beam > settings.max_top:
             raise OverLimit(f"beam is {body.beam:,}, and this server keeps {settings.max_top:,} at most (--max-top)")
+
+    def estimate(self, model: Model, item: Item, options: FillBody, lengths: Sequence[int]) -> RequestCost:
+        """Several blanks: a copy of the window for each filling that is kept, for each blank after the first."""
+        blanks = max(1, str(item).count(model.tokenizer.special.mask or "[MASK]"))
+        window = min(sum(lengths), model.encoder.reach)
+        kept = max(options.beam, options.top)
+        copies = 1 + (blanks - 1) * kept if options.joint else blanks if sum(lengths) > window else 1
+        words = (options.top * (blanks + 1)) * (len(item) // LETTERS + 1)  # each candidate comes with its text
+        return RequestCost(copies * window, words)
 
     def run(self, subject: Subject, items: Sequence[Item], options: FillBody) -> list[dict[str, Any]]:
         return [self._fill(subject.model, text, options) for text in items]

@@ -22,6 +22,7 @@ from larvatus.embed.senses.tagger import SenseTagger
 from larvatus.embed.standardise.standardise import Standardiser
 from larvatus.errors import did_you_mean
 from larvatus.model import Model
+from larvatus.serve.cost import RequestCost, windowed
 from larvatus.serve.refusals import BadRequest, CannotDo, OverLimit
 from larvatus.serve.settings import ServeSettings
 
@@ -103,9 +104,9 @@ class Operation(ABC, Generic[ABody]):
         if top is not None and top > settings.max_top:
             raise OverLimit(f"top is {top:,}, and this server gives {settings.max_top:,} at most (--max-top)")
 
-    def cost(self, model: Model, item: Item) -> int:
-        """Tokens that are read for an item."""
-        return sum(len(ids) for ids in model.tokenizer.encode_fast(texts_of(item)))
+    def estimate(self, model: Model, item: Item, options: ABody, lengths: Sequence[int]) -> RequestCost:
+        """What an item costs whose texts (`texts_of`) have so many tokens."""
+        return RequestCost(windowed(sum(lengths), reach=model.encoder.reach))
 
     def answer(self, name: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The answer to a request."""
@@ -117,11 +118,7 @@ class Operation(ABC, Generic[ABody]):
 
     def size(self, item: Item) -> int:
         """Its bytes, by which small items come first."""
-        return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts_of(item))
-
-    def most(self, model: Model, item: Item) -> int:
-        """No more tokens than this are read for an item, known without counting them: one a byte."""
-        return self.size(item)
+        return sum(byte_lengths(item))
 
 
 def texts_of(item: Item) -> list[str]:
@@ -143,6 +140,16 @@ def standardiser(subject: Subject, name: str | None) -> Standardiser | None:
             "fit one with larvatus isotropy fit, and start the server anew"
         )
     return None if name is None else subject.standardisers[name]
+
+
+def byte_lengths(item: Item) -> list[int]:
+    """Bytes of each text: it has no more tokens."""
+    return [len(text.encode("utf-8", "surrogatepass")) for text in texts_of(item)]
+
+
+def token_lengths(model: Model, item: Item) -> list[int]:
+    """Tokens of each text."""
+    return [len(ids) for ids in model.tokenizer.encode_fast(texts_of(item))]
 
 
 def is_empty(item: Item) -> bool:

@@ -13,8 +13,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from larvatus.heads.writing import WritingConfig
 from larvatus.labelled.records import Place
 from larvatus.model import Model
+from larvatus.serve.cost import RequestCost, windowed
 from larvatus.serve.operations.operation import Body, Item, Operation, Subject
 from larvatus.tasks.classify.classify import Merge
 from larvatus.tasks.inputs import PredictOptions
@@ -113,6 +115,22 @@ class Predict(Operation[Any]):
             return None
         return f"it was not fine-tuned for that; larvatus finetune {self.task.name} makes one that is"
 
+    def estimate(self, model: Model, item: Item, options: Any, lengths: Sequence[int]) -> RequestCost:
+        """A question is read with each window of its passage, a context with each ending, a pair in shared windows."""
+        reach = model.encoder.reach
+        if isinstance(item, Endings):
+            context, *endings = lengths
+            pairs = [(context, ending) for ending in endings]
+        elif isinstance(item, Question) or (isinstance(item, tuple) and not self.task.reads_words):
+            pairs = [(lengths[0], sum(lengths[1:]))]
+        else:
+            pairs = [(0, sum(lengths))]
+        written = sum(config.most for config in model.bundle.objectives if isinstance(config, WritingConfig))
+        if options.truncate:
+            return RequestCost(written + sum(min(first + second, reach) for first, second in pairs))
+        half = not isinstance(item, Question)
+        return RequestCost(written + sum(_pair_cost(pair, reach, options.overlap, half=half) for pair in pairs))
+
     def run(self, subject: Subject, items: Sequence[Item], options: Any) -> list[dict[str, Any]]:
         said = {name: getattr(options, name) for name in PredictOptions.__struct_fields__ if hasattr(options, name)}
         predictor = Predictor(subject.model.bundle, PredictOptions(**said), subject.model.device)
@@ -134,6 +152,13 @@ class Predict(Operation[Any]):
         if isinstance(item, Struct):
             return msgspec.structs.astuple(item)
         return list(item) if self.task.reads_words and not isinstance(item, str) else item
+
+
+def _pair_cost(pair: tuple[int, int], reach: int, overlap: int | None, *, half: bool) -> int:
+    """Of windows over the longer text with the shorter in each; where `half`, neither takes more than half of one."""
+    shared, read = (min(pair), max(pair)) if half else pair
+    shared = min(shared, reach // 2 if half else reach - 1)
+    return windowed(read, reach=reach, overlap=overlap, shared=shared)
 
 
 PREDICTIONS = tuple(Predict(task) for task in TASKS.values())

@@ -11,6 +11,7 @@ from larvatus.cloze.predict import find_predictor
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.scores import Score
 from larvatus.model import Model
+from larvatus.serve.cost import RequestCost
 from larvatus.serve.operations.operation import Item, Operation, Subject, TextsBody
 
 
@@ -43,14 +44,11 @@ class ScoreTexts(Operation[ScoreBody]):
             return None
         return "it has no masked-lm or causal-lm head; use a pretrained model"
 
-    def cost(self, model: Model, item: Item) -> int:
-        """A copy of its window for each token of a text."""
-        tokens = super().cost(model, item)
-        return tokens * min(tokens + 2, model.encoder.reach)
-
-    def most(self, model: Model, item: Item) -> int:
-        size = self.size(item)
-        return size * min(size + 2, model.encoder.reach)
+    def estimate(self, model: Model, item: Item, options: ScoreBody, lengths: Sequence[int]) -> RequestCost:
+        """A copy of its window for each token of a text; a left-to-right model reads it once."""
+        if find_reader(model.network) is not None:
+            return super().estimate(model, item, options, lengths)
+        return RequestCost(sum(tokens * min(tokens + 2, model.encoder.reach) for tokens in lengths))
 
     def run(self, subject: Subject, items: Sequence[Item], options: ScoreBody) -> list[dict[str, Any]]:
         model = subject.model

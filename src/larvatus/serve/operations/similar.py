@@ -11,6 +11,7 @@ from larvatus.embed.options import EmbedOptions
 from larvatus.embed.similarity import Instance, instance, similarities
 from larvatus.embed.units import Pool
 from larvatus.model import Model
+from larvatus.serve.cost import RequestCost, windowed
 from larvatus.serve.operations.operation import Body, Item, Operation, Subject, is_empty, standardiser
 from larvatus.serve.refusals import BadRequest, WrongBody
 
@@ -63,6 +64,10 @@ class OverInstances(Operation[Any]):
 
     def options(self, body: InstancesBody) -> Any:
         return msgspec.structs.replace(body, model=None, texts=(), spans=None)
+
+    def estimate(self, model: Model, item: InstancesBody, options: Any, lengths: Sequence[int]) -> RequestCost:
+        """All pairs of instances are compared."""
+        return RequestCost(sum(windowed(tokens, reach=model.encoder.reach) for tokens in lengths), len(item.texts) ** 2)
 
     def count(self, item: InstancesBody) -> int:
         return len(item.texts)

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from larvatus.errors import DataError
-from larvatus.labelled.column_names import IDS, LABELS, first_of, plain
 from larvatus.labelled.columns import Columns, named_column
 from larvatus.labelled.records import Row
 from larvatus.labelled.tables import Table
+from larvatus.text.column_names import IDS, LABELS, first_of, plain
 
 CONTEXTS = (
     *("context", "ctx", "sent1", "article", "passage", "premise", "story", "startphrase", "text", "sentence"),

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from larvatus import notebook
+from larvatus.tabular import Tabular
 from larvatus.tasks.results import Coverage, Piece, best
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class Chosen(Tabular):
     """A context with the likeliest of its endings."""
 
     context: str
@@ -54,6 +55,19 @@ class Chosen:
             "tokens_read": coverage.read,
             "windows": coverage.windows,
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each ending, in the order in which they were given."""
+        return [
+            {
+                "context": self.context,
+                "number": number,
+                "ending": ending,
+                "probability": probability,
+                "chosen": number == self.choice,
+            }
+            for number, (ending, probability) in enumerate(self.probabilities.items())
+        ]
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         for number, (ending, probability) in enumerate(best(self.probabilities, top or 1)):

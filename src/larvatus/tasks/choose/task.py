@@ -9,7 +9,7 @@ import msgspec
 
 from larvatus.bundle.directory import Bundle
 from larvatus.bundle.heads import natural_head
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
 from larvatus.heads.summary import pool_in
 from larvatus.labelled.columns import Columns
 from larvatus.labelled.problems import Problems
@@ -100,7 +100,7 @@ class Choose(Task[ChoiceExample, Chosen, ChooseOptions]):
                 return choice_of(context, endings, None, place)
             except BadCell as bad:
                 raise DataError(f"{place}: {bad}") from bad
-        raise DataError(f"{place} is no context with its endings: give (context, [ending, ending, …])")
+        raise UsageError(f"{place} is {type(given).__name__}, no context with its endings: (context, [ending, …])")
 
     def read_plain(
         self, name: str, columns: Columns, format: TextFormat | None, say: Callable[[str], None]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from larvatus.arrays import Floats
 from larvatus.bundle.directory import Bundle
 from larvatus.errors import DataError, UsageError
+from larvatus.given_texts import as_string, checked_inputs, is_table
 from larvatus.labelled.records import Dataset, Kind, TextExample
 from larvatus.tasks.classify.options import ClassifyOptions
 from larvatus.tasks.estimators.base import Classifier, FineTuned
@@ -155,11 +156,12 @@ class TextClassifier(Classifier, FineTuned):
 
 
 def _texts(X: Sequence[Any]) -> list[Input]:
-    """Texts and pairs, from a list, an array or a column of a data frame."""
-    if isinstance(X, str):
+    """Texts and pairs, from a list, an array, a column of a data frame, or a data frame of two."""
+    if as_string(X) is not None:
         raise UsageError("a list of texts is wanted, not one text; write [text]")
-    listed = X.tolist() if hasattr(X, "tolist") else X.values.tolist() if hasattr(X, "values") else list(X)
-    return [text if isinstance(text, str) else tuple(text) if isinstance(text, list) else text for text in listed]
+    rows = X.values.tolist() if is_table(X) and hasattr(X, "values") else X
+    listed = checked_inputs(list(rows) if isinstance(rows, tuple) else rows, "X").inputs
+    return [tuple(text) if isinstance(text, list) else text for text in listed]
 
 
 def _parts(text: Input) -> tuple[str, str | None]:
@@ -169,4 +171,4 @@ def _parts(text: Input) -> tuple[str, str | None]:
         first, second = text
         if isinstance(first, str) and isinstance(second, str):
             return first, second
-    raise DataError(f"X holds {type(text).__name__} where a text or a pair of two is wanted: {text!r:.60}")
+    raise UsageError(f"X holds {type(text).__name__} where a text or a pair of two is wanted: {text!r:.60}")

@@ -15,7 +15,8 @@ import numpy as np
 
 from larvatus.arrays import Floats
 from larvatus.bundle.directory import Bundle
-from larvatus.errors import DataError
+from larvatus.errors import DataError, UsageError
+from larvatus.given_texts import checked_texts_or_words
 from larvatus.labelled.records import Dataset, TaggedExample
 from larvatus.metrics.entities import tag_f1
 from larvatus.tasks.estimators.base import FineTuned
@@ -106,7 +107,7 @@ class WordTagger(FineTuned):
         Args:
             X: Lists of words.
         """
-        predictions = self._predictor().predict([list(words) for words in X])
+        predictions = self._predictor().predict(_sentences(X))
         return [list(cast(Tagged, prediction).tags) for prediction in predictions]
 
     def predict_proba(self, X: Sequence[Sequence[str]]) -> list[Floats]:
@@ -118,7 +119,9 @@ class WordTagger(FineTuned):
         predictor = self._predictor()
         model = self.bundle_.network
         head = tagger_of(model)
-        examples = [TaggedExample(tuple(words), None, Given("text", n)) for n, words in enumerate(X, start=1)]
+        examples = [
+            TaggedExample(tuple(words), None, Given("text", n)) for n, words in enumerate(_sentences(X), start=1)
+        ]
         windows = Windows.of(self.bundle_, length=self.length, truncate=self.truncate)
         sequences = encode_words(self.bundle_, examples, head.config, windows).sequences
         counts = words_read(sequences)
@@ -142,12 +145,20 @@ class WordTagger(FineTuned):
 
 
 def _tagged(X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Dataset[TaggedExample]:
-    if len(X) != len(y):
-        raise DataError(f"{len(X)} sentences, but tags of {len(y)}; give the tags of each")
-    if any(isinstance(words, str) for words in X):
-        raise DataError("X holds a text where a list of words is wanted; cut it into words, as its tags are")
+    sentences, tags = _sentences(X), list(y)
+    if len(sentences) != len(tags):
+        raise DataError(f"{len(sentences)} sentences, but tags of {len(tags)}; give the tags of each")
     examples = (
-        TaggedExample(tuple(words), tuple(map(str, tags)), Given("text", number))
-        for number, (words, tags) in enumerate(zip(X, y, strict=True), start=1)
+        TaggedExample(tuple(words), tuple(map(str, of_words)), Given("text", number))
+        for number, (words, of_words) in enumerate(zip(sentences, tags, strict=True), start=1)
     )
     return Dataset(tuple(examples), "X")
+
+
+def _sentences(given: Any) -> list[Sequence[str]]:
+    """Lists of words."""
+    sentences, _ = checked_texts_or_words(given, "X")
+    for at, words in enumerate(sentences):
+        if isinstance(words, str):
+            raise UsageError(f"X[{at}] is one text, not a list of words; cut it into words, as its tags are")
+    return sentences

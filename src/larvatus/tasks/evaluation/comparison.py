@@ -12,6 +12,8 @@ compare.
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +23,10 @@ import numpy.typing as npt
 from larvatus import notebook
 from larvatus.errors import DataError, UsageError
 from larvatus.metrics.paired import mcnemar, paired_bootstrap, randomisation
+from larvatus.tabular import Tabular
 from larvatus.tasks.evaluation.evaluated import Evaluation, plain
 from larvatus.tasks.evaluation.resampled import Resampled
+from larvatus.tasks.evaluation.shown import Shown, Table, as_text, number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,7 @@ class Outcomes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelComparison:
+class ModelComparison(Tabular):
     first: str
     second: str
     metrics: dict[str, PairedScore]
@@ -65,6 +69,25 @@ class ModelComparison:
         ]
         return notebook.table(("metric", self.first, self.second, "difference", "p"), rows)
 
+    def __str__(self) -> str:
+        return as_text(self.parts())
+
+    def parts(self) -> Iterator[Shown]:
+        """All that `print` and `larvatus evaluate --against` show."""
+        yield f"this ({self.second}) less the other ({self.first})"
+        rows = []
+        for name, each in self.metrics.items():
+            signed = f"{each.difference:+.4f}" if not math.isnan(each.difference) else "–"
+            interval = f"{number(each.low)} to {number(each.high)}"
+            rows.append((name, number(each.first), number(each.second), signed, interval, number(each.p)))
+        yield Table(("metric", "other", "this", "difference", "95% interval", "p"), tuple(rows), apart=False)
+        yield "p by approximate randomisation; interval by the paired bootstrap"
+        if (pair := self.mcnemar) is not None:
+            yield (
+                f"McNemar: p {pair.p:.4f} ({pair.only_second:,} right in this alone, {pair.only_first:,} in the other "
+                f"alone, {pair.both:,} in both, {pair.neither:,} in neither)"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "first": self.first,
@@ -72,6 +95,10 @@ class ModelComparison:
             "metrics": {name: plain(dataclasses.asdict(each)) for name, each in self.metrics.items()},
             "mcnemar": None if self.mcnemar is None else dataclasses.asdict(self.mcnemar),
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each metric: both models, their difference with its interval, and p."""
+        return [{"metric": name, **row} for name, row in self.to_dict()["metrics"].items()]
 
 
 def compare_evaluations(

@@ -20,8 +20,9 @@ from larvatus.labelled.records import Dataset
 from larvatus.metrics.bootstrap import Interval
 from larvatus.metrics.calibration import Reliability
 from larvatus.metrics.classification import F1
+from larvatus.tabular import Tabular
 from larvatus.tasks.evaluation.resampled import Resampled
-from larvatus.tasks.evaluation.shown import Shown, reliability_rows
+from larvatus.tasks.evaluation.shown import Shown, Table, as_text, number, reliability_rows
 from larvatus.tasks.read.sequences import Sequences
 
 
@@ -39,6 +40,18 @@ class Reading:
     words: int | None = None
     """Of tagged sentences."""
     words_read: int | None = None
+
+    def __str__(self) -> str:
+        share = self.read / self.tokens if self.tokens else 1.0
+        share = math.floor(share * 1000) / 10  # never 100% of a text that was cut
+        said = f"{self.read:,} of {self.tokens:,} tokens read ({share:g}%)"
+        if self.words is not None and self.words_read is not None:
+            said += f", {self.words_read:,} of {self.words:,} words"
+            if self.words_read < self.words:
+                said += " (the others count as wrong)"
+        if self.long:
+            said += f" · {self.long:,} of {self.examples:,} examples are longer than a window"
+        return said
 
     def to_dict(self) -> dict[str, Any]:
         counts = {"examples": self.examples, "longer_than_a_window": self.long, "windows": self.windows}
@@ -110,7 +123,7 @@ class Paired(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Evaluation(ABC):
+class Evaluation(Tabular, ABC):
     """What a fine-tuned model is worth on labelled examples."""
 
     model: str
@@ -130,9 +143,25 @@ class Evaluation(ABC):
     def _repr_html_(self) -> str:
         return notebook.intervals(self.metrics, title=f"{self.model} · {self.data.source}")
 
+    def __str__(self) -> str:
+        return as_text(self.parts())
+
+    def parts(self) -> Iterator[Shown]:
+        """All that `print` and `larvatus evaluate` show."""
+        yield f"{self.model} on {self.data.describe()}"
+        rows = ((name, each.value, each.low, each.high) for name, each in self.metrics.items())
+        cells = tuple((name, number(value), f"{number(low)} to {number(high)}") for name, value, low, high in rows)
+        yield Table(("metric", "score", "95% interval"), cells, apart=False)
+        yield from self.shown()
+        yield f"\n{self.reading}"
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A row for each metric, with its 95% interval."""
+        return [{"metric": name, **row} for name, row in plain_metrics(self.metrics).items()]
 
     @abstractmethod
     def shown(self) -> Iterator[Shown]:

@@ -6,7 +6,8 @@ yield "threshold 0.5"
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from larvatus.arrays import Ints
@@ -32,6 +33,36 @@ class Table(NamedTuple):
 
 Shown = str | Table
 """A line, or a table."""
+
+
+def as_text(parts: Iterable[Shown]) -> str:
+    """Lines and tables as `print` shows them: words to the left, numbers to the right.
+
+    >>> print(as_text(["on 2 examples", Table(("metric", "score"), (("accuracy", "0.5000"),), apart=False)]))
+    on 2 examples
+    metric     score
+    accuracy  0.5000
+    """
+    lines: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            lines.append(part)
+            continue
+        rows = [part.columns, *part.rows]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(part.columns))]
+        lines += [""] if part.apart else []
+        lines += ["  ".join(_justified(row, widths)).rstrip() for row in rows]
+    return "\n".join(lines)
+
+
+def _justified(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    first, *numbers = zip(row, widths, strict=True)
+    return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in numbers)]
+
+
+def number(value: float) -> str:
+    """A score with four digits; a dash where it is not defined."""
+    return "–" if math.isnan(value) else f"{value:.4f}"
 
 
 class Confusion(Protocol):

@@ -21,7 +21,7 @@ from larvatus.tasks.prompt.continuations import writes
 from larvatus.tasks.prompt.encode import encode_prompts
 from larvatus.tasks.prompt.in_turn import scores_in_turn
 from larvatus.tasks.prompt.pattern import Pattern
-from larvatus.tasks.prompt.words import Words, verbaliser
+from larvatus.tasks.prompt.words import Words, listed, verbaliser
 from larvatus.tasks.scoring import Scoring, head_as, score_sequences
 
 NO_BLANK = 0
@@ -60,7 +60,7 @@ def prompt_config(
         check_fills(bundle)
     read = Pattern.read(pattern, pair=pair)
     mask = NO_BLANK if writes(bundle) else None
-    config = verbaliser(bundle.tokenizer, read, labels=labels or tuple(words), words=words, mask=mask)
+    config = verbaliser(bundle.tokenizer, read, labels=labels or tuple(listed(words)), words=words, mask=mask)
     return msgspec.structs.replace(config, in_turn=config.blanks > 1)
 
 

@@ -35,6 +35,12 @@ def words_given(words: Sequence[str]) -> dict[str, Any]:
 
 def listed(words: Words) -> dict[str, tuple[str, ...]]:
     """The words of each label."""
+    if not isinstance(words, Mapping):
+        raise UsageError(f'the words of labels are a mapping, such as {{"pos": "great"}}, not {type(words).__name__}')
+    for label, word in words.items():
+        several = [word] if isinstance(word, str) else word
+        if not isinstance(several, Sequence) or not all(isinstance(each, str) for each in several):
+            raise UsageError(f"the label {label!r:.40} has no word: give a string or a list of strings")
     return {label: (word,) if isinstance(word, str) else tuple(word) for label, word in words.items()}
 
 
@@ -84,6 +90,8 @@ def spell(tokenizer: Tokenizer, word: str, *, spaced: bool) -> tuple[int, ...]:
 
 
 def _check_labels(labels: Sequence[str], words: Mapping[str, Iterable[str]]) -> None:
+    if not labels:
+        raise UsageError("a prompt wants the words of its labels: --verbaliser LABEL=WORD, such as pos=great")
     if not words:
         raise UsageError(f"labels want words: --verbaliser {labels[0]}=WORD, one or more for each of {_some(labels)}")
     missing = [label for label in labels if not words.get(label)]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from larvatus.errors import DataError
-from larvatus.labelled.column_names import IDS, LABELS, PAIRS, TEXTS, first_of, plain
 from larvatus.labelled.columns import Columns, find_columns, named_column
 from larvatus.labelled.reading import Column, FileOptions
 from larvatus.labelled.tables import Table, TableOptions
+from larvatus.text.column_names import IDS, LABELS, PAIRS, TEXTS, first_of, plain
 
 TARGETS = ("target", "targettext", "output", "summary", "highlights", "translation", "response", "completion", "reply")
 ANSWERS = ("answers", "answer")

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from larvatus import notebook
+from larvatus.tabular import Tabular
 from larvatus.tasks.results import Coverage, Piece
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class Written(Tabular):
     """A text or pair with what the model wrote for it."""
 
     text: str
@@ -46,6 +47,10 @@ class Written:
             "tokens_read": self.coverage.read,
             "windows": self.coverage.windows,
         }
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One row."""
+        return [self.to_dict()]
 
     def pieces(self, *, top: int | None = None, width: int = 0) -> Iterator[Piece]:
         yield Piece(self.written, "bold")

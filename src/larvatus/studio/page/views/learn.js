@@ -4,7 +4,7 @@ import { newest } from "../lib/api.js";
 import { copyButtons, curlFor, keywords, literal } from "../lib/copy.js";
 import { fill, h } from "../lib/dom.js";
 import { modelPicker } from "../lib/models.js";
-import { errorNotice, field, notice, select, within } from "../lib/parts.js";
+import { check, count, errorNotice, field, notice, select, within } from "../lib/parts.js";
 import { every } from "../lib/polling.js";
 import { studioToken } from "../lib/token.js";
 import { fileChooser } from "./learn_file.js";
@@ -21,11 +21,12 @@ function choicesOf(state) {
   return { epochs: number(state.epochs), rate: number(state.rate), trained: state.trained === "all" ? undefined : state.trained };
 }
 
-const orderOf = (state, model) => ({ ...state.file, task: state.seen.task, model: model.name, choices: choicesOf(state) });
+const skipping = (state) => (state.skip ? { errors: "skip" } : {});
+const orderOf = (state, model) => ({ ...state.file, ...skipping(state), task: state.seen.task, model: model.name, choices: choicesOf(state) });
 const TRY = { answer: '("Which question?", "The passage that answers it.")', choose: '("A beginning", "one ending", "another")' };
 
 function asPython(state, model) {
-  const given = { train: state.file.name, out: `runs/${state.file.name.replace(/\.[^.]*$/, "")}`, ...choicesOf(state) };
+  const given = { train: state.file.name, out: `runs/${state.file.name.replace(/\.[^.]*$/, "")}`, ...skipping(state), ...choicesOf(state) };
   const base = model.packaged ? "larvatus.load()" : literal(model.path);
   return `import larvatus\n\nmodel = larvatus.finetune(${literal(state.seen.task)}, ${base}, ${keywords(given)})\nprint(model.predict(${TRY[state.seen.task] ?? '"A text to try it on."'}))\n`;
 }
@@ -37,7 +38,7 @@ const copies = (state, model) =>
   });
 
 function mount(root, { api, params, setParams, models, model }) {
-  const state = { file: null, seen: null, task: null, epochs: params.epochs ?? "", rate: params.rate ?? "", trained: TRAINED.some(([name]) => name === params.trained) ? params.trained : "all", model };
+  const state = { file: null, seen: null, task: null, skip: false, epochs: params.epochs ?? "", rate: params.rate ?? "", trained: TRAINED.some(([name]) => name === params.trained) ? params.trained : "all", model };
   const run = newest();
   const choose = h("div", null);
   const seen = h("div", { class: "stack", "aria-live": "polite" });
@@ -47,7 +48,7 @@ function mount(root, { api, params, setParams, models, model }) {
   let served = null;
 
   async function given(file) {
-    Object.assign(state, { file, seen: null, task: null });
+    Object.assign(state, { file, seen: null, task: null, skip: false });
     await look();
   }
 
@@ -55,7 +56,7 @@ function mount(root, { api, params, setParams, models, model }) {
     fill(said);
     fill(seen);
     await within(seen, async () => {
-      state.seen = await run((signal) => api.post(`${API}/check`, { ...state.file, ...(state.task ? { task: state.task } : {}) }, { signal }));
+      state.seen = await run((signal) => api.post(`${API}/check`, { ...state.file, ...skipping(state), ...(state.task ? { task: state.task } : {}) }, { signal }));
       drawSeen();
     }, { words: "Reading the file…" });
     if (!state.seen && state.task) state.task = null;
@@ -63,7 +64,10 @@ function mount(root, { api, params, setParams, models, model }) {
 
   function drawSeen() {
     const card = seenCard(state.seen, { onTask: (task) => ((state.task = task), look()) });
-    fill(seen, card, state.seen.may_learn ? order() : notice("bad", "Training would stop at these errors; repair the file and drop it again."));
+    const { unusable } = state.seen;
+    const words = `Skip the ${unusable === 1 ? "row" : `${count(unusable)} rows`} that cannot be used`;
+    const skip = unusable > 0 && check(words, state.skip, (checked) => ((state.skip = checked), look()));
+    fill(seen, card, skip, state.seen.may_learn ? order() : notice("bad", "Training would stop at these errors; repair the file and drop it again."));
   }
 
   function order() {

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from larvatus.labelled.column_names import KNOWN, plain
+from larvatus.text.column_names import KNOWN, plain
 
 LONGEST_NAME = 40
 
