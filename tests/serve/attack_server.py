@@ -3,8 +3,9 @@
     python -m tests.serve.attack_server --count 500 [--seed 0] [--model DIR]
 
 Requests are generated from a seed: shapes, sizes, numbers, hosts, headers, paths, bytes that are no HTTP, clients that
-send slowly or go. Without --model it attacks the packaged one. What must never occur ends with 1: a 5xx other than 503, an
-answer that does not come (`hang`), a path of this machine in an error (`leak`), a server that does not answer after it.
+send slowly or go. Without --model it attacks the packaged model. What must never occur ends with 1: a 5xx other than
+503, an answer that does not come (`hang`), a path of this machine in an error (`leak`), a server that does not answer
+after it.
 """
 
 from __future__ import annotations
@@ -39,10 +40,32 @@ WAIT_S = 60.0
 SETTINGS = {"max_body": 200_000, "max_items": 32, "max_tokens": 4_096, "max_numbers": 100_000, "timeout": 10.0}
 STUDIO = ("learn", "learn/records", "learn/check", "learn/start", "learn/stop", "learn/resume", "runs", "runs/records")
 STUDIO += ("card", "paths", "nowhere")
-TEXTS = ("the [MASK] was wide", "the *river* bank", "a" * 5_000, "the river " * 500, "", " ", "\0", "\u202e\ufeff", "é" * 99)
+TEXTS = (
+    "the [MASK] was wide",
+    "the *river* bank",
+    "a" * 5_000,
+    "the river " * 500,
+    "",
+    " ",
+    "\0",
+    "\u202e\ufeff",
+    "é" * 99,
+)
 NUMBERS = (0, -1, 1, 2, 10**9, 10**30, 1e-300, 1e308, 0.5, True)
 PLACES = ("/etc/passwd", "../../etc/passwd", "runs/x", "x" * 300, "http://127.0.0.1:1/", "file:///etc/passwd", "..%2f")
-HOSTS = ("127.0.0.1", "localhost", "[::1]", "evil", "ai", "evil.example", "xn--80ak6aa92e", "", "10.0.0.1", "a@b", "a,b")
+HOSTS = (
+    "127.0.0.1",
+    "localhost",
+    "[::1]",
+    "evil",
+    "ai",
+    "evil.example",
+    "xn--80ak6aa92e",
+    "",
+    "10.0.0.1",
+    "a@b",
+    "a,b",
+)
 LEAKS = (tempfile.gettempdir(), str(Path.home()), str(Path.cwd()), sys.prefix, "larvatus-learn-", "Traceback", ".py")
 
 
@@ -252,7 +275,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as runs:
         model = load(given.model or model_or_packaged(), device="cpu")
         counts, wrong = attack_all([model], Path(runs), seed=given.seed, count=given.count)
-    print(f"{given.count:,} attacks, seed {given.seed}:", ", ".join(f"{kind} {n}" for kind, n in sorted(counts.items())))
+    print(
+        f"{given.count:,} attacks, seed {given.seed}:", ", ".join(f"{kind} {n}" for kind, n in sorted(counts.items()))
+    )
     for line in wrong:
         print(line)
     return 1 if wrong else 0
