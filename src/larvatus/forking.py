@@ -48,7 +48,7 @@ def prepare_for_forks() -> None:
 
 def end_openmp_pools() -> bool:
     """End the OpenMP threads that belong to this thread; False where a runtime cannot."""
-    ended = [_end_pool(path) for path in _loaded_runtimes()]  # of every runtime, whatever the first says
+    ended = [_end_pool(path) for path in _loaded_runtimes()]  # every one, whatever the first says
     return all(ended)
 
 

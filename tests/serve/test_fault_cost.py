@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import larvatus as lv
-from larvatus.serve.cost import Limits, RequestCost, total_cost
+from larvatus.serve.cost import Limits, RequestCost
+from larvatus.serve.cost_check import total_cost
 from larvatus.serve.operations.operation import Operation, TextsBody, token_lengths
 from larvatus.serve.operations.registry import OPERATIONS
 from larvatus.serve.work import Call, Work

@@ -3,8 +3,8 @@
     connection.sock = DeadlineSocket(connection.sock, CallDeadline(60))
     body = read_all(connection.getresponse(), most=MOST_BYTES)
 
-A socket's own time limit holds for each read: a server that sends a byte now and then would be read for ever. Here every
-read, of headers too, has what is left of the time for the whole call.
+A socket's own time limit holds for each read: a server that sends a byte now and then would be read for ever. Here
+every read, of headers too, has what is left of the time for the whole call.
 """
 
 from __future__ import annotations

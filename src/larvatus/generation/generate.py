@@ -107,8 +107,8 @@ def _check_cost(generator: Generator, settings: GenerateSettings, most: int) -> 
     limit = MOST_WRITTEN.get(device.type, MOST_WRITTEN["cuda"])
     if width * most > limit:
         raise UsageError(
-            f"{name} = {width:,} of {most:,} tokens are {width * most:,} tokens for a prompt, and at most {limit:,} are "
-            f"computed on this device; give {name} = {max(1, limit // most):,}, or max_tokens = {limit // width:,}"
+            f"{name} = {width:,} of {most:,} tokens are {width * most:,} tokens for a prompt, and at most {limit:,} "
+            f"are computed on this device; give {name} = {max(1, limit // most):,}, or max_tokens = {limit // width:,}"
         )
     scores = 12 * width * len(generator.encoder.word_vectors)  # of every word, in single and in double precision
     check_fits(scores, device, what=f"{name} = {width:,}", lower=f"lower {name}")

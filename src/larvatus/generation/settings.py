@@ -55,7 +55,8 @@ class GenerateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         check_ranges(self, "")
         if self.temperature and self.temperature < COLDEST:
             raise UsageError(
-                f"temperature = {shown(self.temperature)} must be 0, which takes the likeliest token, or at least {COLDEST}"
+                f"temperature = {shown(self.temperature)} must be 0, which takes the likeliest token, or at least "
+                f"{COLDEST}"
             )
         if "" in self.stop:
             raise UsageError("stop = '' stands everywhere; give a text at which to end, such as a full stop")

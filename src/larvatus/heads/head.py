@@ -78,6 +78,11 @@ class HeadConfig(Struct, tag_field="type", frozen=True, kw_only=True, forbid_unk
         """Whether labels have names that the examples gave; starts, ends and scores of endings have none."""
         return "labels" in self.__struct_fields__
 
+    @property
+    def writes(self) -> int:
+        """Tokens that it writes for a text at most; 0 of heads that write none."""
+        return 0
+
     def same_labels(self, other: HeadConfig) -> bool:
         """Whether weights of the other head may be gone on with: it is of this kind, and tells the same."""
         return type(self) is type(other) and self.labels == other.labels

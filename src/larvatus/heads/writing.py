@@ -62,6 +62,10 @@ class WritingConfig(HeadConfig, tag="writing", frozen=True, kw_only=True, forbid
             return f"writes one of {len(self.classes)} texts ({some})"
         return f"writes texts of up to {self.most:,} tokens"
 
+    @property
+    def writes(self) -> int:
+        return self.most
+
     def read_as(self, text: str, pair: str | None) -> str:
         """What the encoder reads.
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from larvatus.model import Model
-from larvatus.serve.cost import Limits, check_cost, total_cost
+from larvatus.serve.cost import Limits
+from larvatus.serve.cost_check import check_cost, total_cost
 from larvatus.serve.operations.operation import Body, Operation, byte_lengths, token_lengths
 from larvatus.serve.refusals import OverLimit, TimedOut, error_of
 from larvatus.serve.served_models import ServedModel, ServedModels

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from larvatus.heads.writing import WritingConfig
+from larvatus.heads.head import HeadConfig
 from larvatus.labelled.records import Place
 from larvatus.model import Model
 from larvatus.serve.cost import RequestCost, windowed
@@ -125,7 +125,7 @@ class Predict(Operation[Any]):
             pairs = [(lengths[0], sum(lengths[1:]))]
         else:
             pairs = [(0, sum(lengths))]
-        written = sum(config.most for config in model.bundle.objectives if isinstance(config, WritingConfig))
+        written = sum(config.writes for config in model.bundle.objectives if isinstance(config, HeadConfig))
         if options.truncate:
             return RequestCost(written + sum(min(first + second, reach) for first, second in pairs))
         half = not isinstance(item, Question)
