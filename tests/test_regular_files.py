@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from larvatus.errors import ArtefactError, DataError
-from larvatus.regular_files import is_there, open_regular, read_bytes, read_text, refuse_link
+from larvatus.regular_files import is_there, open_named, open_regular, read_bytes, read_text, refuse_link, walk
 
 
 def _socket(path: Path) -> None:
@@ -91,3 +91,42 @@ def test_a_folder_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="generator is a symbolic link"):
         refuse_link(tmp_path / "generator")
     refuse_link(tmp_path / "absent")
+
+
+def test_walk_gives_what_os_walk_gives(tmp_path: Path) -> None:
+    for name in ("a/b/c", "a/d", "e"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file.txt").write_text("x")
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "e")
+    (tmp_path / "circle").symlink_to("circle")
+    expected = {place: (sorted(folders), sorted(names)) for place, folders, names in os.walk(tmp_path)}
+    assert {place: (sorted(folders), sorted(names)) for place, folders, names in walk(tmp_path)} == expected
+    pruned = []
+    for place, folders, _ in walk(tmp_path):
+        pruned.append(place)
+        folders[:] = [name for name in folders if name != "a"]
+    assert sorted(pruned) == [str(tmp_path), str(tmp_path / "e")]
+
+
+def test_a_named_file_may_be_a_link_but_no_fifo(tmp_path: Path) -> None:
+    (tmp_path / "file.txt").write_text("words")
+    (tmp_path / "link.txt").symlink_to("file.txt")
+    with open_named(str(tmp_path / "link.txt")) as file:
+        assert file.read() == b"words"
+    os.mkfifo(tmp_path / "fifo.txt")
+    with pytest.raises(DataError, match="is a FIFO"):
+        open_named(str(tmp_path / "fifo.txt"), DataError)
+    with pytest.raises(DataError, match="is a folder"):
+        open_named(str(tmp_path), DataError)
+    with pytest.raises(DataError, match="cannot be opened"):
+        open_named(str(tmp_path / "missing"), DataError)
+
+
+def test_a_pipe_of_the_shell_is_read(tmp_path: Path) -> None:
+    """What `<(…)` gives: a name of a stream that is open already."""
+    read, write = os.pipe()
+    os.write(write, b"words")
+    os.close(write)
+    with open_named(f"/dev/fd/{read}") as file:
+        assert file.read() == b"words"
+    os.close(read)

@@ -23,8 +23,8 @@ WORDS = "the a river bank of was wide deep and turn your homework in please . , 
 HEADS = (MaskedLMConfig(), NextSentenceConfig())
 
 
-@pytest.fixture(scope="session")
-def tiny_tokenizer() -> Tokenizer:
+def make_tokenizer() -> Tokenizer:
+    """A vocabulary of a few words."""
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()]
     library = Library(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]"))
     library.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -32,6 +32,27 @@ def tiny_tokenizer() -> Tokenizer:
     library.decoder = decoders.WordPiece()
     library.add_special_tokens(tokens[:5])
     return Tokenizer.from_library(library)
+
+
+def make_tiny(directory: Path) -> Path:
+    """A tiny BERT saved in a directory, outside of pytest."""
+    tokenizer = make_tokenizer()
+    config = TransformerConfig(layers=2, hidden=16, heads=2, max_positions=32, init=0.3)
+    save_bundle(
+        directory,
+        network=Network.build(config, HEADS, tokenizer.size, 0).eval(),
+        objective_configs=HEADS,
+        tokenizer=tokenizer,
+        recipe={"name": "bert"},
+        lineage={"seed": 0},
+        card="# tiny\n",
+    )
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> Tokenizer:
+    return make_tokenizer()
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ def read_named(path: Path, error: type[LarvatusError] = ArtefactError, *, most: 
             content = file.read(most + 1)
         except OSError as fault:
             raise error(f"{path} cannot be read: {fault.strerror}") from fault
-    if len(content) > most:
+    if most < len(content):
         raise error(f"{path} has more than {most:,} bytes; give a smaller file")
     try:
         return content.decode("utf-8-sig")

@@ -26,7 +26,7 @@ from larvatus.tasks.prompt import continuations
 from larvatus.tasks.prompt.encode import encode_prompts, kept
 from larvatus.tasks.prompt.pattern import Pattern
 from larvatus.tasks.prompt.prompted import prompt_config, prompt_scores, prompted
-from larvatus.tasks.prompt.words import verbaliser, words_given
+from larvatus.tasks.prompt.words import _check_labels, listed, verbaliser, words_given
 from larvatus.tasks.prompt.zero_shot import ask, calibrated, neutral_offsets
 from larvatus.tasks.scoring import Scoring, head_of, loss_of
 from larvatus.text.vocabulary import BPEConfig, train_vocabulary
@@ -295,3 +295,9 @@ def test_a_left_to_right_model_is_asked_for_the_likelihood_of_each_word(tmp_path
         wanted = np.exp(naive) / np.exp(naive).sum()
         assert answer.label == ["wet", "dry"][int(wanted.argmax())]
         assert answer.probabilities == pytest.approx(dict(zip(words, wanted, strict=True)), abs=1e-5)
+
+
+@pytest.mark.parametrize("words", [None, {}, {"pos": None}, {"pos": [1]}, ["pos"], "pos", {"pos": []}])
+def test_labels_without_words_are_a_usage_error(words: Any) -> None:
+    with pytest.raises(UsageError):
+        _check_labels(tuple(listed(words)), listed(words))

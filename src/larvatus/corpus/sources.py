@@ -79,8 +79,9 @@ def contents(path: Given) -> str | None:
     Sizes and times would be quicker to look at, but an edit need not change them. What lies at an address is not
     fetched for that: its storage tells one version from another (ETag, size, time).
     """
+    listed = list_files([path_of(path)])
     digest = hashlib.sha256(str(path).encode(errors="surrogateescape"))
-    for file in list_files([path_of(path)]):
+    for file in listed:
         if isinstance(file, str) and "://" in file:
             digest.update(f"\x00{file}\x00{_as_stored(file)}{_as_read(file)}".encode(errors="surrogateescape"))
             continue

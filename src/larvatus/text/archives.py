@@ -26,7 +26,9 @@ from larvatus.errors import DataError
 from larvatus.text.growth import Growth
 
 CHUNK = 1 << 16
-"""Bytes that are read, and about as many as are unpacked, at a time."""
+"""Bytes that are unpacked at a time, about."""
+PACKED = 1 << 12
+"""Bytes that are read at a time: few, so that what they unpack to is noticed early."""
 LARGEST_WINDOW = 1 << 27
 """Bytes that a .zst file may look back on: what `zstd` itself takes (`--long=27`) without being told."""
 LARGEST_DICTIONARY = 1 << 28
@@ -165,7 +167,7 @@ class _Counted:
 
 def _unpacked_parts(raw: _Counted, kind: str, name: str) -> Iterator[bytes]:
     try:
-        rest = raw.read(CHUNK)
+        rest = raw.read(PACKED)
         if not rest:
             raise DataError(f"{name} is no whole {kind} file: it is empty; fetch it again")
         first, padding = True, _PADDING.get(kind, b"")
@@ -173,7 +175,7 @@ def _unpacked_parts(raw: _Counted, kind: str, name: str) -> Iterator[bytes]:
             rest = yield from _part(raw, rest, kind, name, first)
             first = False
             rest = rest.lstrip(padding)
-            while not rest and (more := raw.read(CHUNK)):
+            while not rest and (more := raw.read(PACKED)):
                 rest = more.lstrip(padding)
     except BROKEN as fault:
         raise DataError(f"{name} is no whole {kind} file ({fault}); fetch or compress it again") from fault
@@ -184,7 +186,7 @@ def _part(raw: _Counted, rest: bytes, kind: str, name: str, first: bool) -> Gene
     part = _PARTS[kind]()
     data, taken = rest, 0
     while not part.eof:
-        if part.needs_input and not data and not (data := raw.read(CHUNK)):
+        if part.needs_input and not data and not (data := raw.read(PACKED)):
             raise DataError(f"{name} is no whole {kind} file: it breaks off; fetch it again")
         try:
             chunk = part.decompress(data if part.needs_input else b"", CHUNK)

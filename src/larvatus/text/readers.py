@@ -56,6 +56,10 @@ def list_files(paths: Sequence[Source], *, skipped: Skipped | None = None) -> li
         name = os.fspath(path)
         if not name:
             raise DataError("an empty path was given; name a file, a directory, or - for standard input")
+        try:
+            os.fsencode(name)
+        except UnicodeEncodeError as fault:
+            raise DataError(f"{name!r:.60} is no name that a file can have: it holds a lone surrogate") from fault
         if name == "-":
             sources[name] = None
         elif "://" in name:

@@ -189,6 +189,13 @@ CASES = [
     Case("a FIFO as labelled data", lambda place: ["data", "check", fifo(place, "p.csv")], 4, ("FIFO",)),
     Case("a FIFO as pairs", lambda place: ["score", "--pairs", fifo(place, "p.jsonl"), "--model", model(place)], 4),
     Case("a FIFO as texts to embed", command("embed", fifo, "--model", model, "--out", "v.npy"), 4, ("FIFO",)),
+    Case("a surrogate as text", command("corpus", "check", "\ud800", "--workers", 1), 4, ("surrogate",)),
+    Case(
+        "a surrogate as text to train on",
+        command("pretrain", "bert", "--corpus", "\ud800", "--out", "r", "--steps", 1, "--device", "cpu"),
+        4,
+        ("surrogate",),
+    ),
     Case("a device as text", command("corpus", "check", "/dev/zero", "--workers", 1), 4, ("device",)),
     Case("4 GB of newlines", command("corpus", "check", newlines, "--workers", 1), 4, ("unpack to more than",)),
     Case(
