@@ -55,7 +55,9 @@ KNOWN_FLAGS = {
         "--batch-tokens --device --host --json --key-file --max-body --max-items --max-tokens --max-top --port "
         "--quantise --queue --runtime --senses --threads --timeout --wordnet"
     ),
-    "larvatus fill": ("--beam --device --joint --json --marginals --model --quantise --runtime --top --words-only"),
+    "larvatus fill": (
+        "--beam --device --joint --json --marginals --model --quantise --runtime --subwords --top --words-only"
+    ),
     "larvatus generate": (
         "--beams --device --early-stopping --encoding --file --json --length-penalty --max-tokens --model "
         "--quantise --runtime --samples --seed --stop --temperature --top-k --top-p"
