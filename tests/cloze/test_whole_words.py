@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import torch
 
 from larvatus.cli.main import run
 from larvatus.cloze.whole_words import abbreviations, allowed_tokens, needs_period, without_periods
+from larvatus.pretraining.adapt import ModelsVocabulary
+from larvatus.text.counting import count_words
 from larvatus.text.readable import readable_piece
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.vocabulary import ByteBPEConfig, UnigramConfig, train_vocabulary
@@ -32,7 +35,8 @@ def test_words_are_tokens_that_begin_and_are_one(byte_level: Tokenizer) -> None:
     words = named(byte_level, np.flatnonzero(allowed_tokens(byte_level, "words")))
     starts = named(byte_level, np.flatnonzero(allowed_tokens(byte_level, "word-starts")))
     every = named(byte_level, np.flatnonzero(allowed_tokens(byte_level, "tokens")))
-    assert {"Ġnicht", "ĠParis", "ĠSt"} <= words < starts < every
+    assert {"Ġnicht", "ĠParis", "ĠSt"} <= words < every
+    assert {word for word in words if word.startswith("Ġ")} < starts
     assert not {"icht", ".", ",", byte_level.special.mask} & words
     assert "Ġ" in starts - words  # a space is no word
 
@@ -88,3 +92,15 @@ def test_tokens_are_readable(byte_level: Tokenizer, tmp_path: Path, capsys: pyte
         run(["tokenizer", "show", str(tmp_path), "daß", "--json"])
     pieces = [row["piece"] for row in json.loads(capsys.readouterr().out)["tokens"]]
     assert "".join(pieces) == "".join(byte_level.token(id) for id in byte_level.encode("daß").ids.tolist())
+
+
+def test_added_words_are_said_as_they_are_written(byte_level: Tokenizer) -> None:
+    said: list[str] = []
+    watcher: Any = SimpleNamespace(say=said.append)
+    nobody: Any = None
+    words = count_words(["genießen daß genießen Straße genießen Straße"], byte_level.library)
+    extension = ModelsVocabulary(nobody, ["5"])._extended(byte_level, words, watcher)
+    assert extension is not None
+    assert "genießen" in said[-1]
+    assert "Straße" in said[-1]
+    assert "Ã" not in said[-1]

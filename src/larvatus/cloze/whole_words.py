@@ -52,7 +52,7 @@ def allowed_tokens(tokenizer: Tokenizer, candidates: Candidates) -> npt.NDArray[
         glued = glued_tokens(tokenizer)
         allowed = ~glued
     if candidates == "words":
-        surfaces = (surface(tokenizer, id) for id in range(tokenizer.size))
+        surfaces = (tokenizer.decode([id]).strip() for id in range(tokenizer.size))
         allowed = np.array([_is_word(text, bool(g)) for text, g in zip(surfaces, glued, strict=True)], dtype=np.bool_)
     allowed[sorted(tokenizer.special_ids)] = False
     return allowed
