@@ -108,5 +108,5 @@ def ends_sentence(after: str) -> bool:
 
 def needs_period(log_V: Tensor, other_V: Tensor, known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Of abbreviations, those whose log-probability falls where the sentence ends otherwise."""
-    falls = (other_V[known] - log_V[known]).exp() < LESS
-    return known[falls.cpu().numpy()]
+    falls: npt.NDArray[np.bool_] = ((other_V[known] - log_V[known]).exp() < LESS).cpu().numpy()
+    return np.compress(falls, known)

@@ -58,7 +58,7 @@ class Origin:
 
     @classmethod
     def load(cls, path: Path | str, *, out: Path) -> Origin:
-        path = model_path(path)
+        path = Path(model_path(path))
         if os.path.realpath(path) == os.path.realpath(out):
             raise UsageError(
                 f"--from and --out are both {path}; choose another --out (or --resume, to go on with a run)"
