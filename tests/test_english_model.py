@@ -54,6 +54,24 @@ def test_it_fills_plain_blanks(english, text, word):
     assert word in [fill.token.strip() for fill in english.fill(text, top=5)]
 
 
+@pytest.mark.parametrize(
+    ("text", "abbreviation", "first"),
+    [
+        ("The capital of France is [MASK].", "St", "Paris"),
+        ("He lives in [MASK].", "St", "London"),
+        ("The book was written by [MASK].", "Mr", "himself"),
+        ("Please come with [MASK].", "Mr", "me"),  # the splitter knows me, too (Maine)
+    ],
+)
+def test_it_offers_whole_words_with_the_probabilities_that_they_had(english, text, abbreviation, first):
+    words = {fill.token: fill.probability for fill in english.fill(text)}
+    every = {fill.token: fill.probability for fill in english.fill(text, words_only=False)}
+    assert abbreviation in every
+    assert abbreviation not in words
+    assert next(iter(words)) == first
+    assert all(words[token] == every[token] for token in words.keys() & every.keys())
+
+
 def test_a_sentence_is_more_likely_than_its_words_in_another_order(english):
     good, bad = english.score(["The children were playing in the garden.", "The garden the in were playing children."])
     assert good.total > bad.total

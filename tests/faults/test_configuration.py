@@ -57,8 +57,8 @@ KNOWN_FLAGS = {
         "--quantise --queue --runtime --senses --threads --timeout --wordnet"
     ),
     "larvatus fill": (
-        "--beam --device --file --joint --json --marginals --model --out --overwrite --quantise --runtime --text "
-        "--top --words-only"
+        "--beam --device --file --joint --json --marginals --model --out --overwrite --quantise --runtime --subwords "
+        "--text --top --words-only"
     ),
     "larvatus generate": (
         "--beams --device --early-stopping --encoding --file --json --length-penalty --max-tokens --model --out "

@@ -88,7 +88,7 @@ class Client:
             model: The name of a served model; by default the first that can.
             top: How many candidates.
             joint: Fill several blanks together.
-            words_only: Leave out pieces that only go on a word.
+            words_only: Offer whole words only (the server's default); False: subwords and signs too.
 
         Returns:
             A dict for one text (`fills`, `marginals`, how much was `read`), a list for several.

@@ -31,6 +31,17 @@ from larvatus.batch import edges, runs
 from larvatus.cloze.blanks import Blanks, read_blanks, window
 from larvatus.cloze.predict import Predictor, the_predictor
 from larvatus.cloze.results import Fill, Fills, JointFill
+from larvatus.cloze.whole_words import (
+    OTHER_END,
+    Candidates,
+    abbreviations,
+    allowed_tokens,
+    ends_sentence,
+    glued_tokens,
+    needs_period,
+    surface,
+    without_periods,
+)
 from larvatus.errors import UsageError
 from larvatus.network import Network
 from larvatus.nn.device import on_device
@@ -51,20 +62,27 @@ def fill_blanks(
     top: int = 5,
     beam: int = 10,
     joint: bool = True,
-    words_only: bool = False,
+    candidates: Candidates = "tokens",
 ) -> Fills:
-    """The `top` best fills of a text. `joint=False` leaves several blanks to their marginals; `words_only` leaves out
-    pieces that only go on a word (`##ing`)."""
+    """The `top` best fills of a text. `joint=False` leaves several blanks to their marginals; `candidates` says which
+    tokens are offered: whole words (`whole_words.py`), what begins a word, or all. Probabilities are the model's, over
+    its whole vocabulary, whatever is offered."""
     for name, number in (("top", top), ("beam", beam)):
         if number not in whole(1, tokenizer.size):
             size = f"{tokenizer.size:,}, the size of the vocabulary"
             raise UsageError(f"{name} must be a whole number from 1 to {size}, not {shown(number)}")
-    reader = _Reader.of(network, tokenizer, words_only=words_only)
     blanks = read_blanks(text, tokenizer)
+    reader = _Reader.of(network, tokenizer, blanks, candidates=candidates)
     windows = _windows(blanks, room=reader.predictor.room(tokenizer), joint=joint)
-    marginals_BV = reader.marginals(blanks, windows)
+    log_BV = reader.marginals(blanks, windows)
+    if candidates == "words":
+        reader.leave_out_abbreviations(blanks, log_BV, most=max(beam, top), joint=joint)
+    marginals_BV = log_BV.masked_fill(~reader.allowed_BV, -math.inf)
     each = tuple(
-        tuple(reader.fill(blanks, number, log_V, id) for id in log_V.topk(min(top, reader.candidates)).indices.tolist())
+        tuple(
+            reader.fill(blanks, number, log_V, id)
+            for id in log_V.topk(min(top, reader.candidates(number))).indices.tolist()
+        )
         for number, log_V in enumerate(marginals_BV)
     )
     best: Sequence[Fill | JointFill]
@@ -96,24 +114,42 @@ class _Reader:
 
     predictor: Predictor
     tokenizer: Tokenizer
-    allowed_V: Tensor  # which tokens may fill a blank
+    allowed_BV: Tensor  # which tokens may fill each blank
     glued_V: npt.NDArray[np.bool_]  # which tokens go on the word before them
 
     @classmethod
-    def of(cls, network: Network, tokenizer: Tokenizer, *, words_only: bool) -> _Reader:
+    def of(cls, network: Network, tokenizer: Tokenizer, blanks: Blanks, *, candidates: Candidates) -> _Reader:
         predictor = the_predictor(network, tokenizer, what="fill blanks")
-        glued = _glued(tokenizer)
-        allowed = np.zeros(len(predictor.words_VE), dtype=bool)  # a padded vocabulary has ids without tokens
-        allowed[: tokenizer.size] = ~glued if words_only else True
-        allowed[sorted(tokenizer.special_ids)] = False
-        return cls(predictor, tokenizer, torch.from_numpy(allowed).to(predictor.device), glued)
+        allowed = np.zeros(
+            (len(blanks.places), len(predictor.words_VE)), dtype=bool
+        )  # a padded vocabulary has more ids
+        for number, before in enumerate(blanks.pieces[:-1]):
+            inside = before[-1:].isalnum()  # "un[MASK]": what fits goes on a word
+            kinds: Candidates = "tokens" if candidates == "words" and inside else candidates
+            allowed[number, : tokenizer.size] = allowed_tokens(tokenizer, kinds)
+        return cls(predictor, tokenizer, torch.from_numpy(allowed).to(predictor.device), glued_tokens(tokenizer))
 
-    @property
-    def candidates(self) -> int:
-        return int(self.allowed_V.sum())
+    def candidates(self, blank: int) -> int:
+        return int(self.allowed_BV[blank].sum())
+
+    def leave_out_abbreviations(self, blanks: Blanks, log_BV: Tensor, *, most: int, joint: bool) -> None:
+        """Take what is likely only for the period after its blank (`St`) out of what may fill it."""
+        other = without_periods(blanks.pieces, self.tokenizer.special.mask)
+        if other is None or self.tokenizer.id(OTHER_END) is None:
+            return
+        known = abbreviations(self.tokenizer)
+        best_BC = log_BV.masked_fill(~self.allowed_BV, -math.inf).topk(min(most, self.tokenizer.size)).indices
+        if not len(known) or not torch.isin(best_BC, torch.from_numpy(known).to(best_BC.device)).any():
+            return
+        changed = read_blanks(other, self.tokenizer)
+        windows = _windows(changed, room=self.predictor.room(self.tokenizer), joint=joint)
+        other_BV = self.marginals(changed, windows)
+        for number, after in enumerate(blanks.pieces[1:]):
+            if ends_sentence(after):
+                self.allowed_BV[number, needs_period(log_BV[number], other_BV[number], known)] = False
 
     def log_probabilities(self, rows: Sequence[tuple[Ints, Ints]], places: Sequence[Sequence[int]]) -> Tensor:
-        """Log-probabilities at the given places of each row (ids, words): [M, V], -inf for what is not allowed."""
+        """Log-probabilities at the given places of each row (ids, words): [M, V]."""
         parts, dress = [], self.tokenizer.frame.single
         lengths = np.array([len(ids) for ids, _ in rows]) + dress.specials
         for first, last in runs(lengths, TOKENS_AT_ONCE):
@@ -123,7 +159,7 @@ class _Reader:
             batch = on_device(framed(self.tokenizer, [[row] for row in rows[first:last]]), device)
             logits_MV = self.predictor.logits(batch, torch.tensor(flat, device=device))
             parts.append(torch.log_softmax(logits_MV.float(), dim=-1))
-        return torch.cat(parts).masked_fill(~self.allowed_V, -math.inf)
+        return torch.cat(parts)
 
     def marginals(self, blanks: Blanks, windows: Sequence[tuple[int, int]]) -> Tensor:
         """Each blank with the others open: [blanks, V]. Blanks that share a window are read once."""
@@ -144,11 +180,12 @@ class _Reader:
             if step == 0:
                 log_KV = marginals_BV[blank, None]
             else:
-                need = 2 * 4 * len(ids_KL) * len(self.allowed_V)  # logits and their log-probabilities
+                need = 2 * 4 * len(ids_KL) * self.allowed_BV.shape[1]  # logits and their log-probabilities
                 check_fits(need, marginals_BV.device, what=f"a beam of {len(ids_KL):,}", lower="lower --beam or --top")
                 words = blanks.words[start:end]
                 log_KV = self.log_probabilities([(ids, words) for ids in ids_KL], [[place]] * len(ids_KL))
-            best_KC = log_KV.topk(min(width, self.candidates), dim=-1)
+                log_KV = log_KV.masked_fill(~self.allowed_BV[blank], -math.inf)
+            best_KC = log_KV.topk(min(width, self.candidates(blank)), dim=-1)
             totals = (scores_K[:, None] + best_KC.values).flatten()
             scores_K, kept = totals.topk(min(width, len(totals)))
             rows = torch.div(kept, best_KC.values.shape[1], rounding_mode="floor").cpu().numpy()
@@ -176,15 +213,8 @@ class _Reader:
 
     def token(self, id: int) -> str:
         """As a person reads it: bytes decoded, no marker of a space; `##` stays, since it says that a word goes on."""
-        return self.tokenizer.decode([id]).strip() or self.tokenizer.token(id)
+        return surface(self.tokenizer, id)
 
     def surface(self, id: int) -> str:
         """What it adds to the text."""
         return self.token(id).removeprefix("##") if self.glued_V[id] else self.token(id)
-
-
-def _glued(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
-    """[V] which tokens have no space before them, by the mark that the vocabulary puts on pieces."""
-    if tokenizer.style in ("Ġ", "▁"):
-        return np.array([not piece.startswith(tokenizer.style) for piece in tokenizer.pieces])
-    return np.array([piece.startswith("##") for piece in tokenizer.pieces])

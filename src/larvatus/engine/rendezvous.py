@@ -47,7 +47,7 @@ def refuse_impossible(launched: Launch, environment: Mapping[str, str] | None = 
 def _resolved(launched: Launch, *, wait: bool) -> list[_Address]:
     """The addresses of rank 0's machine; none where its name may become known later."""
     try:
-        found = socket.getaddrinfo(launched.address, None, type=socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(launched.address, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as fault:  # UnicodeError: labels of more than 63 characters
         if wait:
             return []
@@ -55,7 +55,7 @@ def _resolved(launched: Launch, *, wait: bool) -> list[_Address]:
             f"MASTER_ADDR={printable(launched.address)} cannot be resolved ({printable(str(fault))}); set it to the "
             "name or address of the machine of rank 0"
         ) from fault
-    return [(family, address) for family, _, _, _, address in found]
+    return [(family, address) for family, _, _, _, address in resolved]
 
 
 def _is_here(address: _Address) -> bool:

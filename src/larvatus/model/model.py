@@ -18,6 +18,7 @@ from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.pseudo_likelihood import score_texts
 from larvatus.cloze.results import Fills
 from larvatus.cloze.scores import Score
+from larvatus.cloze.whole_words import Candidates
 from larvatus.generation.generate import generate
 from larvatus.generation.results import Generated
 from larvatus.generation.settings import GenerateSettings
@@ -64,7 +65,7 @@ class Model(EncoderModel):
         top: int = 5,
         beam: int = 10,
         joint: bool = True,
-        words_only: bool = False,
+        words_only: bool = True,
     ) -> Fills | ResultList[Fills]:
         """The best words for the blanks of a text, each marked with the mask token; several are filled jointly.
 
@@ -73,7 +74,8 @@ class Model(EncoderModel):
             top: How many candidates.
             beam: Fillings of several blanks that are kept on the way.
             joint: Fill several blanks together; else only each blank's own candidates (`.marginals`) are looked for.
-            words_only: Leave out pieces such as `##ing` that only go on a word.
+            words_only: Offer whole words only; False: also subwords (`##ing`), punctuation, and abbreviations before
+                their period. Probabilities are the same: over the whole vocabulary, never renormalised.
 
         Returns:
             One result for one text, a list for several. A model that was trained with a generator fills through that.
@@ -84,8 +86,9 @@ class Model(EncoderModel):
         """
         the_predictor(self.network, what="fill blanks", name=str(self.bundle.path))  # refused where there is none
         listed, single = checked_texts(texts)
+        kinds: Candidates = "words" if words_only else "tokens"
         fills = [
-            fill_blanks(self.network, self.tokenizer, text, top=top, beam=beam, joint=joint, words_only=words_only)
+            fill_blanks(self.network, self.tokenizer, text, top=top, beam=beam, joint=joint, candidates=kinds)
             for text in listed
         ]
         warn_of_other_language(listed, self.tokenizer)

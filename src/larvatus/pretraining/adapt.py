@@ -36,6 +36,7 @@ from larvatus.text.counting import count_words
 from larvatus.text.embedded import embedded_documents
 from larvatus.text.extend import Extension, counted, extend
 from larvatus.text.new_words import Chosen, frequent_units, listed_units
+from larvatus.text.readable import readable_piece
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.vouched import read_vouched, write_vouched
 
@@ -113,7 +114,7 @@ class ModelsVocabulary:
                 watcher.say("no word is to be added: the vocabulary stays as it is")
             return None
         extension = extend(tokenizer, list(units))
-        shown = ", ".join(unit.lstrip("Ġ▁") for unit in islice(units, 8))
+        shown = ", ".join(readable_piece(unit, tokenizer).lstrip("Ġ▁") for unit in islice(units, 8))
         others = len(extension.parts) - len(units)
         on_the_way = f" and {others:,} pieces that they need" if others > 0 else ""
         watcher.say(

@@ -124,7 +124,7 @@ def plan_in_words(job: Job, steps: int, plan: Plan | None, text: int) -> str:
     counts = [
         (n, recipe.batch * p.length) for n, p in zip(steps_of_phases(recipe.phases, steps), recipe.phases, strict=True)
     ]
-    parts = [f"{count:,} steps of {tokens:,} tokens" for count, tokens in counts if count]
+    parts = [f"{count:,} step{'s' * (count > 1)} of {tokens:,} tokens" for count, tokens in counts if count]
     passes = sum(count * tokens for count, tokens in counts) / max(1, text)
     minutes = "" if job.budget.minutes is None else f" in {job.budget.minutes:g} minutes"
     warmup = f"{recipe.schedule.warmup_steps(steps):,} of warm-up"

@@ -173,9 +173,10 @@ class Run:
         """Train to the end; held-out results by length, when there is held-out text."""
         self._announce()
         job = self.job
+        steps = None if job.resume else self._first_steps()  # refused at once where the budget has no room
         compared = job.origin is not None and self.ranks.main
         before = self._measure_origin() if compared else {}
-        progress = self._begin()
+        progress = self._begin(steps)
         agree(self.ranks, {**self._identity, "step": progress.step, "steps": progress.steps, "phase": progress.phase})
         with self.watcher.metrics(job.out, tensorboard=job.tensorboard) as metrics:
             with self.stop.noting():
@@ -255,7 +256,7 @@ class Run:
 
     # — where to begin —
 
-    def _begin(self) -> Progress:
+    def _begin(self, steps: int | None) -> Progress:
         """From the newest checkpoint when resuming, else from step 0 with a number of steps that is now fixed."""
         job = self.job
         if self.ranks.main:
@@ -266,7 +267,7 @@ class Run:
         if checkpoint is None:
             if job.resume:
                 self.news.say("no checkpoint yet: starting at step 0")
-            steps = steps_wanted(job.recipe, job.budget, self._epoch_tokens()) or self._measure()
+            steps = steps or self._first_steps()
             if self.ranks.main:
                 self.news.say(plan_in_words(job, steps, self.planned.plan, self._epoch_tokens()))
             return Progress(steps=steps)
@@ -294,9 +295,11 @@ class Run:
     def _made(self) -> Made:
         return Made.here(self.job.runtime, self.ranks.count)
 
-    def _measure(self) -> int:
-        """Minutes into steps; the weights are put back to where they began."""
+    def _first_steps(self) -> int:
+        """Steps in all: known, or measured, after which the weights are put back to where they began."""
         text = self._epoch_tokens()
+        if (steps := steps_wanted(self.job.recipe, self.job.budget, text)) is not None:
+            return steps
         steps = steps_here(self.planned, self.stepper, loader=self.loader, text=text, sharded=self.sharded)
         self.optimizer.state.clear()
         return self.ranks.agree(steps)

@@ -26,6 +26,7 @@ from larvatus.nn.device import on_device
 from larvatus.nn.encoder import Encoder
 from larvatus.tabular import Tabular
 from larvatus.text.align import Alignment
+from larvatus.text.readable import readable_piece
 from larvatus.text.tokenizer import Tokenizer
 from larvatus.text.words import PUNCTUATION
 
@@ -113,7 +114,8 @@ def framed_passage(tokenizer: Tokenizer, alignment: Alignment, start: int, end: 
     """Tokens start … end − 1 of a text in their frame."""
     surfaces = [alignment.text[a:b] for a, b in alignment.spans[start:end].tolist()]
     names = [
-        surface.strip() or tokenizer.token(id) for surface, id in zip(surfaces, alignment.ids[start:end], strict=True)
+        surface.strip() or readable_piece(tokenizer.token(id), tokenizer)
+        for surface, id in zip(surfaces, alignment.ids[start:end], strict=True)
     ]
     marks = [_PUNCTUATION.fullmatch(surface) is not None for surface in surfaces]
     dress = tokenizer.frame.single

@@ -24,11 +24,13 @@ from larvatus.audit.toxicity.judges import Judge
 from larvatus.audit.toxicity.prompts import MASK, Prompt
 from larvatus.audit.units import PROMPTS, TEMPLATES, resampled
 from larvatus.bundle.claims import Claim, written
+from larvatus.cloze.fill import fill_blanks
 from larvatus.cloze.predict import the_predictor
 from larvatus.cloze.results import Fills
 from larvatus.metrics.bootstrap import Interval
 from larvatus.model import Model
 from larvatus.ranges import Seed, check_ranges, whole
+from larvatus.text.other_language import warn_of_other_language
 
 LIMITS = (
     "these figures are of these prompts, groups and words: a low one says nothing of other groups, of longer texts, or "
@@ -191,7 +193,10 @@ def toxicity(
 
 def _filled(model: Model, prompts: Sequence[Prompt], top: int) -> list[Fills]:
     mask = model.tokenizer.special.mask
-    return model.fill([prompt.text.replace(MASK, mask) for prompt in prompts], top=top, joint=False, words_only=True)
+    texts = [prompt.text.replace(MASK, mask) for prompt in prompts]
+    warn_of_other_language(texts, model.tokenizer)
+    settings: Any = {"top": top, "joint": False, "candidates": "word-starts"}  # as published claims were measured
+    return [fill_blanks(model.network, model.tokenizer, text, **settings) for text in texts]
 
 
 def _groups(prompts: Sequence[Prompt], values: Doubles, seed: int) -> dict[str, Group]:

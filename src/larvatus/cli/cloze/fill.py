@@ -70,7 +70,10 @@ def fill(
         bool, typer.Option("--joint/--marginals", help="Several blanks: fill them together, or show each by itself.")
     ] = True,
     beam: Annotated[int, ranged(BEAM, "--beam", help="Fillings kept on the way when several blanks are filled.")] = 10,
-    words_only: Annotated[bool, typer.Option("--words-only", help="Leave out pieces that only go on a word.")] = False,
+    words_only: Annotated[
+        bool,
+        typer.Option("--words-only/--subwords", help="Offer whole words, or all tokens; probabilities are the same."),
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
 ) -> None:
     """Fill the blanks of texts: the likeliest words, with their probabilities."""

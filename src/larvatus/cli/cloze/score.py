@@ -41,8 +41,10 @@ from larvatus.scale.lines import LineJob, Lines
 from larvatus.scale.row_files import check_row_file, json_lines
 from larvatus.scale.set_aside import collecting, errors_to, set_aside
 from larvatus.signals import resumable
+from larvatus.text.readable import readable_piece
 from larvatus.text.readers import has_columns, matching
 from larvatus.text.single_texts import single_texts
+from larvatus.text.tokenizer import Tokenizer
 
 LINES_AT_ONCE = 256
 
@@ -100,7 +102,7 @@ def score(
                 if as_json:
                     print(json.dumps(score.to_dict(), ensure_ascii=False))
                 else:
-                    _show(score)
+                    _show(score, loaded.tokenizer)
             for line in block.faults:
                 set_aside(line)
     if totals.texts > 1 and not as_json:
@@ -170,7 +172,7 @@ def _blocks(texts: Sequence[str], names: Sequence[str], column: str | None) -> I
             block = list(islice(lines, LINES_AT_ONCE))
 
 
-def _show(score: Score) -> None:
+def _show(score: Score, tokenizer: Tokenizer) -> None:
     console = Console(soft_wrap=True, highlight=False)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(justify="right")
@@ -179,7 +181,7 @@ def _show(score: Score) -> None:
     pieces: list[list[str]] = [[] for _ in score.word_spans]
     for piece, word in zip(score.pieces, score.words_of_tokens.tolist(), strict=True):
         if word >= 0:
-            pieces[word].append(piece)
+            pieces[word].append(readable_piece(piece, tokenizer))
     for word, parts in zip(score.words, pieces, strict=True):
         table.add_row(f"{word.score:.3f}", Text(word.text), Text(" ".join(parts) if len(parts) > 1 else ""))
     console.print(table)

@@ -24,6 +24,7 @@ from larvatus.cli.options import READING, Bulk, Json, TextNames, text_of
 from larvatus.cli.quiet import Quiet, chat, is_quiet
 from larvatus.errors import printable
 from larvatus.settings import TextSettings, VocabularySettings, keywords
+from larvatus.text.readable import readable_piece, readable_pieces
 from larvatus.text.tokenizer import Tokenizer
 
 app = typer.Typer(help="Learn a vocabulary from text, and look at what it does.", no_args_is_help=True)
@@ -101,7 +102,8 @@ def show(
     for row in rows:
         word = "" if row["word"] is None else str(row["word"])
         table.add_row(
-            str(row["token"]), str(row["id"]), _escaped(row["piece"]), word, _escaped(row["word_text"] or ""),
+            str(row["token"]), str(row["id"]), _escaped(readable_piece(row["piece"], tokenizer)), word,
+            _escaped(row["word_text"] or ""),
             f"{row['start']}–{row['end']}", _escaped(row["text"]),
         )  # fmt: skip
     Console().print(table)
@@ -120,7 +122,7 @@ def _show_vocabulary(tokenizer: Tokenizer, *, as_json: bool) -> None:
     print(f"{tokenizer.kind}: {tokenizer.size:,} pieces, {'lower-cased' if tokenizer.lowercase else 'cased'}")
     print("special: " + "  ".join(f"{role} {name} = {tokenizer.id(name)}" for role, name in special.items()))
     if commonest:
-        print("commonest: " + " ".join(commonest))
+        print("commonest: " + " ".join(readable_pieces(commonest, tokenizer)))
 
 
 def _escaped(text: str) -> str:

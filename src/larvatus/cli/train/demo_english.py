@@ -62,7 +62,7 @@ HELD_OUT_TOKENS = 8_192
 def tour(model: Model, say: Say) -> None:
     """Blanks, two senses of a word, and the words that are nearest to one in its context."""
     say("the packaged English model fills blanks:")
-    for fills in model.fill(list(BLANKS), top=5, words_only=True):
+    for fills in model.fill(list(BLANKS), top=5):
         words = ", ".join(f"{fill.token.strip()} {fill.probability:.0%}" for fill in fills.marginals[0])
         say(f"  {fills.text}\n    {words}")
     cosines = model.similarities([*RIVER, *MONEY]).matrix

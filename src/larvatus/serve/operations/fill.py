@@ -29,8 +29,9 @@ class FillBody(TextsBody, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Fill several blanks together; else each by itself alone."""
     beam: Top = 10
     """Fillings kept on the way when several blanks are filled."""
-    words_only: bool = False
-    """Leave out pieces that only go on a word."""
+    words_only: bool = True
+    """Whole words only; false: subwords, signs and abbreviations before their period too. Probabilities are not
+    renormalised."""
 
 
 class Fill(Operation[FillBody]):
@@ -86,6 +87,6 @@ class Fill(Operation[FillBody]):
             top=options.top,
             beam=options.beam,
             joint=options.joint,
-            words_only=options.words_only,
+            candidates="words" if options.words_only else "tokens",
         )
         return {**fills.to_dict(), "coverage": {"tokens": fills.total, "read": fills.read, "windows": 1}}

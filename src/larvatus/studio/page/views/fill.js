@@ -24,7 +24,7 @@ export function blanked(text, list, chosen) {
 }
 
 function mount(root, { api, params, setParams, models, model }) {
-  const state = { text: params.text ?? EXAMPLES[0], chosen: readIndices(params.blanks ?? (params.text === undefined ? "5" : "")), top: TOPS.includes(params.top) ? params.top : "5", whole: params.whole === "1", joint: params.joint !== "0", second: params.second ?? "" };
+  const state = { text: params.text ?? EXAMPLES[0], chosen: readIndices(params.blanks ?? (params.text === undefined ? "5" : "")), top: TOPS.includes(params.top) ? params.top : "5", whole: params.whole !== "0", joint: params.joint !== "0", second: params.second ?? "" };
   let list = words(state.text);
   let best = []; // what the model expects in each blank, to be shown in it
   const run = newest();
@@ -76,7 +76,7 @@ function mount(root, { api, params, setParams, models, model }) {
   }
 
   function changed(typing = false) {
-    setParams({ text: state.text, blanks: writeIndices(state.chosen), top: state.top === "5" ? "" : state.top, whole: state.whole ? "1" : "", joint: state.joint ? "" : "0", second: state.second });
+    setParams({ text: state.text, blanks: writeIndices(state.chosen), top: state.top === "5" ? "" : state.top, whole: state.whole ? "" : "0", joint: state.joint ? "" : "0", second: state.second });
     drawStrip();
     expect(results);
     if (typing) askLater();
@@ -109,7 +109,7 @@ function mount(root, { api, params, setParams, models, model }) {
   const failed = ({ model: each, error }) => h("div", { class: "card" }, h("h2", null, each.name), errorNotice(error));
   const copies = () =>
     copyButtons({
-      python: () => pythonFor(model, `fills = model.fill(${literal(sent().texts[0])}, ${keywords({ top: sent().top, words_only: state.whole || undefined, joint: state.joint ? undefined : false })})`, "print(fills)"),
+      python: () => pythonFor(model, `fills = model.fill(${literal(sent().texts[0])}, ${keywords({ top: sent().top, words_only: state.whole ? undefined : false, joint: state.joint ? undefined : false })})`, "print(fills)"),
       curl: () => curlFor("/v1/fill", { ...sent(), model: model.name }),
     });
   const examples = () =>
