@@ -42,11 +42,12 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     "neutral": ("audit", "toxicity", "--words", f"{OWN}/unkind.txt"),
     "loaded": ("audit", "toxicity", "--words", f"{OWN}/unkind.txt", "--prompts", f"{OWN}/loaded.tsv"),
     "leaks": (
-        *("audit", "leaks", "--members", "data/text/en_wiki.1.txt.xz", "--held-out", "data/text/en_wiki.valid.txt.xz"),
-        *("--documents", "150", "--words", "60", "--masks", "2", "--spans", "1"),
+        *("audit", "leaks", "--members", "data/text/en_wiki.1.txt.xz", "--members", "data/text/en_wiki.2.txt.xz"),
+        *("--held-out", "data/text/en_wiki.valid.txt.xz", "--documents", "250", "--draws", "5", "--words", "100"),
+        *("--masks", "3", "--spans", "3", "--seed", "0"),
     ),
 }
-"""Commands in the order of the card, by the name of their result; of CrowS-Pairs, 17 minutes of one core."""
+"""Commands in the order of the card, by the name of their result; of CrowS-Pairs 17 minutes of one core, of leaks 24."""
 Group = tuple[str, str, tuple[str, ...]]
 
 
