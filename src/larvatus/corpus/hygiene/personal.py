@@ -80,14 +80,14 @@ def _stretches(text: str) -> list[tuple[int, int]]:
 
 
 def _numbers(text: str, regions: Sequence[str]) -> list[Personal]:
-    found = {
+    by_kind = {
         "iban": find_ibans(text),
         "card": find_cards(text),
         "national": find_national(text),
         "ip": find_ips(text),
         "phone": find_phones(text, regions),
     }
-    return [Personal(kind, *span) for kind, spans in found.items() for span in spans]
+    return [Personal(kind, *span) for kind, spans in by_kind.items() for span in spans]
 
 
 def check_can_find() -> None:

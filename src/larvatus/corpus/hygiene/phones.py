@@ -89,7 +89,7 @@ class _Window:
 
 def find_phones(text: str, regions: Sequence[str]) -> list[tuple[int, int]]:
     """Start and end of each number, in the order of the text."""
-    found = []
+    spans = []
     for chain in _chains(text):
         first = 0
         while first < len(chain):
@@ -97,9 +97,9 @@ def find_phones(text: str, regions: Sequence[str]) -> list[tuple[int, int]]:
             if window is None:
                 first += 1
             else:
-                found.append((window.begin, window.end))
+                spans.append((window.begin, window.end))
                 first += len(window.groups)
-    return found
+    return spans
 
 
 def check_regions(regions: Sequence[str]) -> None:
