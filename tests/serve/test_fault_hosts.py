@@ -82,6 +82,13 @@ def test_85_an_allowed_name_is_a_name(name: str) -> None:
 # ------------------------------------------------------------------------------------------- idle connections
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is cut because its headers are late."""
+    monkeypatch.setattr("larvatus.serve.draining_server.Impatient.header_seconds", 300.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_52_clients_that_only_connect_keep_nobody_out(server: Running) -> None:
     server.until(lambda: not server.server.server_state.connections)
     silent = [server.connect() for _ in range(6)]
@@ -99,6 +106,7 @@ def test_52_clients_that_only_connect_keep_nobody_out(server: Running) -> None:
             connection.close()
 
 
+@pytest.mark.usefixtures("patient")
 def test_52_a_connection_at_work_is_not_cut_for_a_new_one(server: Running) -> None:
     server.until(lambda: not server.server.server_state.connections)
     with server.held():
