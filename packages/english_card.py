@@ -47,7 +47,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         *("--masks", "3", "--spans", "3", "--seed", "0"),
     ),
 }
-"""Commands in the order of the card, by the name of their result; of CrowS-Pairs 17 minutes of one core, of leaks 24."""
+"""Commands in the order of the card, by the name of their result; 17 minutes of a core for CrowS-Pairs, 24 for leaks."""
 Group = tuple[str, str, tuple[str, ...]]
 
 
