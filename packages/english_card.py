@@ -47,7 +47,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         *("--masks", "3", "--spans", "3", "--seed", "0"),
     ),
 }
-"""Commands in the order of the card, by the name of their result; 17 minutes of a core for CrowS-Pairs, 24 for leaks."""
+"""Commands in the order of the card, by the name of their result; CrowS-Pairs takes 17 minutes of a core, leaks 24."""
 Group = tuple[str, str, tuple[str, ...]]
 
 
