@@ -36,8 +36,8 @@ def test_row_65_no_flag_slips_in_unseen():
 
 
 TUNING = (
-    "--batch --curve --decay --dev --device --encoding --epochs --evaluations --group --head-rate --layer-decay "
-    "--length --lm-weight --metric --microbatch --model --no-dev --out --overwrite --patience --precision --quiet "
+    "--batch --curve --decay --dev --device --encoding --epochs --errors --evaluations --group --head-rate "
+    "--layer-decay --length --lm-weight --metric --microbatch --model --no-dev --out --overwrite --patience --precision --quiet "
     "--rate --resume --seed --seeds --set --strict --train --trained --truncate --warmup"
 )
 """What every task has."""
@@ -51,10 +51,12 @@ KNOWN_FLAGS = {
         "--save-every --seed --sentences --set --size --split --steps --tensorboard --text --text-field --valid "
         "--workers"
     ),
-    "larvatus studio": "--device --host --no-browser --port --quantise --runs --runtime --senses --wordnet",
+    "larvatus studio": (
+        "--device --host --host-allowed --no-browser --port --quantise --runs --runtime --senses --wordnet"
+    ),
     "larvatus serve": (
-        "--batch-tokens --device --host --json --key-file --max-body --max-items --max-tokens --max-top --port "
-        "--quantise --queue --runtime --senses --threads --timeout --wordnet"
+        "--batch-tokens --connections --device --host --host-allowed --json --key-file --max-body --max-items "
+        "--max-numbers --max-tokens --max-top --port --quantise --queue --runtime --senses --threads --timeout --wordnet"
     ),
     "larvatus fill": (
         "--beam --device --file --joint --json --marginals --model --out --overwrite --quantise --runtime --subwords "
@@ -110,8 +112,8 @@ KNOWN_FLAGS = {
         "--then-examples --then-seeds --then-set --tokens --valid --workers"
     ),
     "larvatus evaluate": (
-        "--against --beams --beside --by --corpus --data --device --encoding --epochs --examples --glue --header "
-        "--json --label --language --language-field --layers --leave-out --length --merge --metric --microbatch "
+        "--against --beams --beside --by --corpus --data --device --encoding --epochs --errors --examples --glue "
+        "--header --json --label --language --language-field --layers --leave-out --length --merge --metric --microbatch "
         "--no-header --no-quoting --on-bad --only --out --overwrite --pair --plot --precision --predictions "
         "--quantise --quick --quoting --rate --repair --resume --runtime --samples --seeds --sentences --separator "
         "--source --split --strict --suite --tag --target --task --text --text-field --tokens --transfer "

@@ -17,6 +17,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ from larvatus.serve.settings import ServeSettings
 from larvatus.studio.app import build_studio
 from larvatus.studio.folders import Folders
 from larvatus.studio.guard import TOKEN
+from tests.patience import WATCHDOG_S
 
 WAIT_S = 60.0
 """For an answer: more than a request may take, body and work together."""
@@ -239,12 +241,12 @@ def running(models: Sequence[Model], runs: Path) -> Iterator[tuple[int, str]]:
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         while not server.started:
-            threading.Event().wait(0.01)
+            time.sleep(0.01)
         try:
             yield listening.getsockname()[1], app.state.studio_token
         finally:
             server.stop()
-            thread.join(WAIT_S)
+            thread.join(WATCHDOG_S)
 
 
 def attack_all(models: Sequence[Model], runs: Path, *, seed: int, count: int) -> tuple[Counter[str], list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from larvatus.serve.cost_check import total_cost
 from larvatus.serve.operations.operation import Operation, TextsBody, token_lengths
 from larvatus.serve.operations.registry import OPERATIONS
 from larvatus.serve.work import Call, Work
+from tests.patience import WATCHDOG_S
 from tests.serve.models import save_models
 from tests.serve.running import Running
 
@@ -140,7 +142,7 @@ class Noted(Operation[TextsBody]):
     def run(self, subject: Any, items: Sequence[str], options: Any) -> list[dict[str, Any]]:
         self.order += items
         self.begun.set()
-        assert self.let_go.wait(60)
+        assert self.let_go.wait(WATCHDOG_S)
         return [{}] * len(items)
 
 
@@ -153,11 +155,11 @@ def test_83_requests_take_turns_whatever_number_of_items_they_have() -> None:
 
     try:
         many = submit(*(f"many {number}" for number in range(9)))
-        assert operation.begun.wait(60)
+        assert operation.begun.wait(WATCHDOG_S)
         one, two = submit("one"), submit("two 1", "two 2")
         operation.let_go.set()
         for ticket in (many, one, two):
-            assert ticket.result(60)
+            assert ticket.result(WATCHDOG_S)
         assert operation.order[:3] == ["many 0", "one", "two 1"]
         assert operation.order.index("two 2") < operation.order.index("many 2")
     finally:
@@ -169,14 +171,14 @@ def test_83_no_request_holds_more_than_half_of_the_threads() -> None:
     subject: Any = SimpleNamespace(name="none")
     try:
         many = work.submit(Call(operation, subject, TextsBody(texts=()), [f"many {n}" for n in range(9)]))
-        assert operation.begun.wait(60)
+        assert operation.begun.wait(WATCHDOG_S)
         one = work.submit(Call(operation, subject, TextsBody(texts=()), ["one"]))
         while "one" not in operation.order:  # a thread is free for it, though nothing was let go
-            threading.Event().wait(0.005)
+            time.sleep(0.005)
         assert len(operation.order) <= 3
         operation.let_go.set()
-        assert many.result(60)
-        assert one.result(60)
+        assert many.result(WATCHDOG_S)
+        assert one.result(WATCHDOG_S)
     finally:
         operation.let_go.set()
         work.close()

@@ -21,6 +21,7 @@ from larvatus.serve.draining_server import run_until_stopped
 from larvatus.serve.listening import listening_socket
 from larvatus.serve.settings import ServeSettings
 from larvatus.studio.settings import StudioSettings
+from tests.patience import WATCHDOG_S
 from tests.serve.running import Running, reply_of
 from tests.serve.test_fault_server import KEYS, Started
 
@@ -161,6 +162,6 @@ def test_57_sigterm_with_50_idle_connections_exits_with_0(tiny_directory: Path) 
         for connection in idle[::2]:
             connection.sendall(b"GET /v1/models HT")
         started.process.send_signal(signal.SIGTERM)
-        assert started.process.wait(60) == 0, started.said()
+        assert started.process.wait(WATCHDOG_S) == 0, started.said()
         for connection in idle:
             connection.close()

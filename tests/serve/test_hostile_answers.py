@@ -14,6 +14,7 @@ import pytest
 
 from larvatus.client import Client, ServerError
 from larvatus.client.reading import MOST_BYTES
+from tests.patience import WATCHDOG_S
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CALLS: dict[str, Callable[[Client], Any]] = {
@@ -53,7 +54,7 @@ class Hostile:
     def _serve(self, connection: socket.socket) -> None:
         with connection:
             try:
-                connection.settimeout(30)
+                connection.settimeout(WATCHDOG_S)
                 connection.recv(2**16)
                 for part in self.sends():
                     connection.sendall(part)
@@ -67,7 +68,7 @@ class Hostile:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(WATCHDOG_S)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from larvatus.studio.folders import Folders
 from larvatus.studio.learn import Learner
 from larvatus.studio.learn_order import LearnOrder
 from larvatus.studio.run_metrics import NoSuchRun, read_records, run_named
+from tests.patience import WATCHDOG_S
 
 FILES = {
     "empty.csv": "\n\n",
@@ -105,6 +106,6 @@ def test_84_a_training_that_fails_names_no_folder(tmp_path):
     learner.keep_file("rivers", "rivers.csv", "text,label\n")
     learner.start(LearnOrder(task="classify", model="m", train="t", out=str(tmp_path / "out")), name="rivers")
     assert learner._thread is not None
-    learner._thread.join(60)
+    learner._thread.join(WATCHDOG_S)
     assert learner.state()["error"] == "model.safetensors is cut off"
     learner.close()
