@@ -113,11 +113,11 @@ KNOWN_FLAGS = {
     ),
     "larvatus evaluate": (
         "--against --beams --beside --by --corpus --data --device --encoding --epochs --errors --examples --glue "
-        "--header --json --label --language --language-field --layers --leave-out --length --merge --metric --microbatch "
-        "--no-header --no-quoting --on-bad --only --out --overwrite --pair --plot --precision --predictions "
-        "--quantise --quick --quoting --rate --repair --resume --runtime --samples --seeds --sentences --separator "
-        "--source --split --strict --suite --tag --target --task --text --text-field --tokens --transfer "
-        "--truncate --word"
+        "--header --json --label --language --language-field --layers --leave-out --length --merge --metric "
+        "--microbatch --no-header --no-quoting --on-bad --only --out --overwrite --pair --plot --precision "
+        "--predictions --quantise --quick --quoting --rate --repair --resume --runtime --samples --seeds "
+        "--sentences --separator --source --split --strict --suite --tag --target --task --text --text-field "
+        "--tokens --transfer --truncate --word"
     ),
     "larvatus embed": (
         "--device --dtype --encoding --errors --json --language --layers --model --normalise --on-bad --out --overlap "
