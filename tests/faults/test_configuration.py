@@ -37,8 +37,8 @@ def test_row_65_no_flag_slips_in_unseen():
 
 TUNING = (
     "--batch --curve --decay --dev --device --encoding --epochs --errors --evaluations --group --head-rate "
-    "--layer-decay --length --lm-weight --metric --microbatch --model --no-dev --out --overwrite --patience --precision --quiet "
-    "--rate --resume --seed --seeds --set --strict --train --trained --truncate --warmup"
+    "--layer-decay --length --lm-weight --metric --microbatch --model --no-dev --out --overwrite --patience "
+    "--precision --quiet --rate --resume --seed --seeds --set --strict --train --trained --truncate --warmup"
 )
 """What every task has."""
 KNOWN_FLAGS = {
@@ -56,7 +56,8 @@ KNOWN_FLAGS = {
     ),
     "larvatus serve": (
         "--batch-tokens --connections --device --host --host-allowed --json --key-file --max-body --max-items "
-        "--max-numbers --max-tokens --max-top --port --quantise --queue --runtime --senses --threads --timeout --wordnet"
+        "--max-numbers --max-tokens --max-top --port --quantise --queue --runtime --senses --threads "
+        "--timeout --wordnet"
     ),
     "larvatus fill": (
         "--beam --device --file --joint --json --marginals --model --out --overwrite --quantise --runtime --subwords "
