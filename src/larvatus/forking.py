@@ -9,7 +9,7 @@ A child process has one thread, the one that forked. Whatever the parent's other
 - Threads and locks of our own (the server's queue, the connections of a client): objects that have them are listed
   here, and each is reset in the child.
 
-The tokenizers library notices a fork by itself and goes on without its threads.
+The tokenizers library notices a fork by itself and continues without its threads.
 """
 
 from __future__ import annotations

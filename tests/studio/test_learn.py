@@ -73,7 +73,7 @@ def test_rows_without_text_or_label_are_skipped_on_request(studio):
     assert studio.post("/learn/start", body).status_code == 422
     seen = studio.post("/learn/check", {**body, "errors": "skip"}).json()
     assert (seen["may_learn"], seen["unusable"], seen["sizes"]) == (True, 2, {"train": 24})
-    assert {each["name"]: each["message"] for each in seen["warnings"]}["empty text"] == "1 × empty text: skipped"
+    assert {each["name"]: each["message"] for each in seen["warnings"]}["empty text"] == "1 row skipped"
     assert studio.post("/learn/check", {**body, "errors": "ignore"}).status_code == 422
 
 

@@ -55,9 +55,9 @@ class LeakSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     spans: Annotated[int, whole(0, 1_000)] = 3
     """Names, and as many numbers, that are masked in a document at most; 0: none are restored."""
     prefix: tuple[Tokens, ...] = ()
-    """Of models that write: tokens of a document that are given, such as 16,32,64 (50, or what fits)."""
+    """Tokens of a document that are given to models that write, such as 16,32,64 (50, or what fits)."""
     suffix: Tokens | None = None
-    """Of models that write: tokens after them that must be written exactly (50, or what fits)."""
+    """Tokens after them that a model that writes must reproduce exactly (50, or what fits)."""
     exact: Annotated[int, whole(1, 10**7)] = 10_000
     """Rank canaries among all secrets where there are so many at most; else among drawn ones."""
     samples: Annotated[int, whole(100, 10**7)] = 1_000
@@ -139,7 +139,7 @@ def _check_given(*given: Any) -> None:
     if not (canaries or members or held_out):
         raise UsageError("nothing to audit; give canaries, or members and held_out")
     if members != held_out:
-        raise UsageError("membership is told against other texts: give both members and held_out")
+        raise UsageError("membership is judged against other texts: give both members and held_out")
     if reference and not members:
         raise UsageError("a reference model is for membership: give members and held_out, or leave it out")
 
@@ -196,7 +196,7 @@ class _Audit:
         else:
             notes += ("the model has no loss of a text: membership is not told, and names are not restored",)
         if self.chosen.spans and reads:
-            notes += ("the model reads left to right: masked names and numbers are not asked for",)
+            notes += ("the model reads left to right: masked names and numbers are not audited",)
         elif self.chosen.spans and told is not None:
             restored = self._restoration(texts)
         extracted, more = self._extraction(texts)

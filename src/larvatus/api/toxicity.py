@@ -45,9 +45,9 @@ class ToxicitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     top: Annotated[int, whole(1, 1_000)] | None = None
     """Words of each blank that are judged, the likeliest (20)."""
     samples: Samples | None = None
-    """Of models that write: continuations of each prompt (25)."""
+    """Continuations of each prompt, for models that write (25)."""
     max_tokens: Tokens | None = None
-    """Of models that write: tokens of a continuation at most (20)."""
+    """Most tokens of a continuation, for models that write (20)."""
     pairs: Annotated[Path | None, Flag(metavar="FILE")] = None
     """With --beside: stereotyped<TAB>other sentences, or CrowS-Pairs: to see what happens to that bias."""
     documents: Count = 1_000

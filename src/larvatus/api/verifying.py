@@ -92,7 +92,7 @@ class Verification:
     directory: Path
     outcomes: tuple[Outcome, ...]
     faults: tuple[str, ...] = ()
-    """Of the card as a whole: README.md says otherwise than the claims."""
+    """Faults of the whole card: README.md disagrees with the claims."""
 
     @property
     def ok(self) -> bool:
@@ -132,13 +132,13 @@ def verify_card(directory: str | Path, *, data: Iterable[str | Path] = (), devic
     if state.edited:
         raise ArtefactError(
             f"{where / 'README.md'} was changed since it was vouched for; larvatus card {where} keeps your text and "
-            "renders its figures anew"
+            "renders its figures again"
         )
     manifests.verify(where, state.manifest)
     same_version = state.manifest.larvatus == VERSION  # another may render the same claims in other words
     faults = []
     if state.claims and same_version and not state.rendered:
-        faults = [f"README.md does not say what {manifests.NAME} holds; larvatus card {where} renders it anew"]
+        faults = [f"README.md does not say what {manifests.NAME} holds; larvatus card {where} renders it again"]
     work = _Verifying(state, Subject(where, str(choose_device(device))), Shelf([*_places(data), where, Path()]))
     return Verification(directory=where, outcomes=tuple(work.outcomes()), faults=tuple(faults))
 
@@ -148,7 +148,7 @@ def _places(data: Iterable[str | Path]) -> list[Path]:
     for place in places:
         if not place.exists():
             raise UsageError(f"--data {place} is not there")
-        if not (place.is_file() or place.is_dir()):  # reading a pipe would wait for whoever writes into it
+        if not (place.is_file() or place.is_dir()):  # reading a pipe would wait for its writer
             raise UsageError(f"--data {place} is neither a file nor a directory")
     return places
 
@@ -173,7 +173,7 @@ class _Verifying:
         return [done[claim.key] for claim in self.state.claims]
 
     def _refused(self, claim: Claim) -> Outcome | None:
-        """Of claims that do not say that they are of these weights."""
+        """Claims that do not name these weights."""
         digest = self.state.manifest.digest
         if not claim.model:
             why = "does not say of which weights it is (no checksum of the model); measure it again, and --add it"

@@ -48,7 +48,7 @@ MOST = 10_000
 LONGEST = 500
 """Characters of a name or a word in a claim."""
 LARGEST_COUNT = 10**18
-"""Of a whole number."""
+"""Largest whole number of a claim."""
 RETIRED = ("tolerance",)
 """Fields of older claims that are dropped when they are read."""
 CONDITIONS = ("task", "length", "language", "category", "group")

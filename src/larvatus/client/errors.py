@@ -20,7 +20,7 @@ class ServerError(LarvatusError):
     def __init__(self, message: str, *, status: int = 0, kind: str = "") -> None:
         super().__init__(message)
         self.status = status
-        """Of HTTP; 0 where the server did not answer at all, or one item of an answer failed."""
+        """HTTP status; 0 where the server did not answer at all, or one item of an answer failed."""
         self.kind = kind
         """The `type` of the server's error."""
 

@@ -16,7 +16,7 @@ from socket import socket
 from typing import Any
 
 MOST_BYTES = 64 * 2**20
-"""Of an answer. A server gives about two million numbers at most, 45 MB."""
+"""Most bytes of an answer. A server gives about two million numbers at most, 45 MB."""
 CHUNK = 2**16
 
 

@@ -43,7 +43,7 @@ class AttentionAnswer(Struct, frozen=True):
 
 class VectorUnit(Struct, frozen=True):
     vector: list[Any] | None
-    """Of one layer, or of all; None where the vocabulary deletes the unit."""
+    """Vector of one layer, or of all; None where the vocabulary deletes the unit."""
 
 
 class EmbedResult(Struct, frozen=True):
@@ -52,7 +52,7 @@ class EmbedResult(Struct, frozen=True):
 
 AShape = TypeVar("AShape", bound=Struct)
 WHOLE: dict[str, type[Struct]] = {"similar": SimilarAnswer, "senses": SensesAnswer, "attention": AttentionAnswer}
-"""Of addresses that are answered as a whole."""
+"""Shapes of answers by address, where an answer is one whole."""
 
 
 def converted(given: Any, shape: type[AShape], address: str) -> AShape:

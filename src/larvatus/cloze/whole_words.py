@@ -32,7 +32,7 @@ LONGEST = 6
 """Characters of an abbreviation that a vocabulary has as one token."""
 LESS = 1 / 3
 """An abbreviation keeps less than this share of its probability without its period. In 14 sentences, with the packaged
-model, St, Mr, Dr and initials kept 0.00 to 0.29 (once 0.38), and words that are spelt like an abbreviation (me, no,
+model, St, Mr, Dr and initials kept 0.00 to 0.29 (once 0.38), and words that look like an abbreviation (me, no,
 ill, May, art) 0.40 or more."""
 _ALONE = regex.compile(ALONE)
 
@@ -107,6 +107,6 @@ def ends_sentence(after: str) -> bool:
 
 
 def needs_period(log_V: Tensor, other_V: Tensor, known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Of abbreviations, those whose log-probability falls where the sentence ends otherwise."""
+    """Abbreviations whose log-probability falls where the sentence ends otherwise."""
     falls: npt.NDArray[np.bool_] = ((other_V[known] - log_V[known]).exp() < LESS).cpu().numpy()
     return np.compress(falls, known)

@@ -23,7 +23,7 @@ Samples = Annotated[int, whole(1, 100_000)]
 Warmth = Annotated[float, Range(0, 1e6)]
 """A temperature; 0: nothing is drawn."""
 COLDEST = 1e-3
-"""Of temperatures above 0: at less, differences between logits would no longer be finite."""
+"""Lowest temperature above 0: below it, differences between logits would no longer be finite."""
 Penalty = Annotated[float, Range(-100, 100)]
 
 

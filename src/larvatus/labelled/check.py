@@ -49,8 +49,9 @@ def check(
     for name, count in (problems.counts if problems else Counter[str]()).items():
         kept = problems.examples[name] if problems else []
         level: Level = "warning" if errors == "skip" else "error"
-        outcome = "skipped" if errors == "skip" else "what cannot be read"
-        findings.add(name, level, f"{count:,} × {name}: {outcome}", [str(place) for place in kept], count)
+        outcome = "skipped" if errors == "skip" else "cannot be used"
+        message = f"{count:,} {'row' if count == 1 else 'rows'} {outcome}"
+        findings.add(name, level, message, [str(place) for place in kept], count)
     parts = {"train": train} | ({} if dev is None else {"dev": dev})
     first = train.examples[0]
     scheme = _scheme(train) if first.labels_are == "tags" else None

@@ -23,7 +23,7 @@ from larvatus.labelled.tables import TableOptions, ending, open_table
 from larvatus.outputs import new_output
 
 LARGEST = 5.0
-"""Of STS-B's scores, which begin at 0."""
+"""Largest of STS-B's scores, which begin at 0."""
 EMPTY = "."
 """What is read for an empty text: the row needs a prediction all the same."""
 

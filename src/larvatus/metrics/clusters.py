@@ -33,7 +33,7 @@ from larvatus.metrics.student_t import t_quantile
 from larvatus.rng import stream
 
 MOST_TIMES = 20
-"""More samples than were asked for, at most."""
+"""Factor by which samples may grow."""
 
 
 def mean_rows(values: npt.ArrayLike, *, scale: float = 1.0) -> Doubles:
@@ -97,7 +97,7 @@ def crossed_mean(table: npt.ArrayLike, *, samples: int = 1000, seed: int = 0) ->
 
 
 def expanded_level(clusters: float, degrees: int, level: float = 0.95) -> float:
-    """Level of the percentile interval that has about the coverage asked for, with so many clusters.
+    """Level of the percentile interval that has about the requested coverage with so many clusters.
 
     >>> round(expanded_level(20, 38), 3), round(expanded_level(6, 5), 3), round(expanded_level(10_000, 9_999), 3)
     (0.962, 0.995, 0.95)
@@ -107,7 +107,7 @@ def expanded_level(clusters: float, degrees: int, level: float = 0.95) -> float:
 
 
 def _enough(samples: int, level: float) -> int:
-    """Samples whose tails beyond this level are as large as those beyond 95% of the samples asked for."""
+    """Samples whose tails beyond this level are as large as those beyond 95% of the requested samples."""
     return math.ceil(samples * min(MOST_TIMES, (1 - 0.95) / (1 - level))) if level < 1 else MOST_TIMES * samples
 
 

@@ -38,7 +38,7 @@ class Job:
     origin: Origin | None = None
     """The model to go on from; a new one is initialised where there is none."""
     free: frozenset[str] = frozenset()
-    """Of "batch" and "rate": what a plan may choose (`plan.py`), because the user has set neither it nor a recipe."""
+    """What of "batch" and "rate" a plan may choose (`plan.py`), because the user has set neither it nor a recipe."""
     deadline: float | None = None
     """When training must end, as `time.monotonic` gives it: with fewer steps where the machine is busy."""
     brief: bool = False

@@ -27,7 +27,7 @@ from larvatus.vouched import read_vouched, write_vouched
 
 FILE = "plan.json"
 SMALL_TOKENS, LEAST_TOKENS = 4_096, 1_024
-"""Of a planned step: a small one, and the smallest, in which the optimizer takes most of a CPU's time."""
+"""Tokens of a small planned step, and of the smallest, in which the optimizer takes most of a CPU's time."""
 MANY_STEPS, FEW_STEPS, LEAST_STEPS = 50, 6, 4
 """A step is larger than a small one where a run has many of them, smaller where it would have fewer than a few; with
 fewer than the least, the warm-up is the whole run."""
@@ -62,7 +62,7 @@ class Scope:
     """What a plan may choose, and how much text there is."""
 
     free: frozenset[str]
-    """Of "batch" and "rate": those that the user has not set."""
+    """Those of "batch" and "rate" that the user has not set."""
     text: int
     """Tokens of one epoch."""
     evaluations: int = 4

@@ -42,7 +42,7 @@ class Lines:
     """What a block gives."""
 
     lines: list[str]
-    """Of JSON: a record, or in CSV and TSV a flat row (`row_files.json_lines`)."""
+    """A line of JSON: a record, or in CSV and TSV a flat row (`row_files.json_lines`)."""
     faults: list[str] = field(default_factory=list)
     counts: Mapping[str, float] = field(default_factory=dict)
 

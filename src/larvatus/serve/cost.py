@@ -19,9 +19,9 @@ SPECIAL = 3
 @dataclass(frozen=True)
 class RequestCost:
     tokens: int
-    """That are computed, masked copies and beams included."""
+    """Tokens computed, masked copies and beams included."""
     numbers: int = 0
-    """Of the answer."""
+    """Numbers in the answer."""
 
     def __add__(self, other: RequestCost) -> RequestCost:
         return RequestCost(self.tokens + other.tokens, self.numbers + other.numbers)

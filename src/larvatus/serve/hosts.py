@@ -1,7 +1,7 @@
 """Names that a server answers to: a browser on this machine must not be made to ask a server that trusts this machine.
 
 Without keys, any program that reaches 127.0.0.1 may ask. A page from elsewhere can, too: by a request across origins,
-or by a name of its own that it lets point at 127.0.0.1 (DNS rebinding). The first is told by `Origin`, the second by
+or by a name of its own that it lets point at 127.0.0.1 (DNS rebinding). The first shows in `Origin`, the second in
 `Host`: only names of this machine, the address that the server is bound to, and names given by `--host-allowed` are
 answered. A request without a `Host` is refused.
 

@@ -3,8 +3,8 @@
 >>> without_paths("cannot read '/usr/share/models/law.json'; GET /openapi.json lists all")
 "cannot read 'law.json'; GET /openapi.json lists all"
 
-Messages of the library name files by their paths, which help whoever started a command. An absolute path begins with a
-folder that exists at the root of the file system; addresses such as /v1/embed do not.
+Messages of the library name files by their paths, which help the user who started a command. An absolute path begins
+with a folder that exists at the root of the file system; addresses such as /v1/embed do not.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Server:
 
     @property
     def limits(self) -> Limits:
-        """Of a request: those that were set, or what can be computed before it is given up, where that is less."""
+        """Limits of a request: those that were set, or what can be computed before its timeout, if that is less."""
         passes, settings = self.served.passes, self.settings
         seconds = passes.seconds_for(settings.max_tokens)
         in_time = int(settings.max_tokens * settings.timeout / seconds) if seconds > settings.timeout else None

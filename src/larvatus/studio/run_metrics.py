@@ -32,7 +32,7 @@ CHUNK = 2**20
 TAIL = 2**14
 """Bytes at the end of a file in which its last record stands."""
 LARGEST = 2**53
-"""Of whole numbers: a browser counts no further, and a file may hold one of hundreds of digits."""
+"""Largest whole number: a browser counts no further, and a file may hold one of hundreds of digits."""
 LIVE_S = 90.0
 """A run that wrote within so many seconds is under way."""
 WORDS = ("kind", "said", "path")

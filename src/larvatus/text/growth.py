@@ -1,4 +1,4 @@
-"""How much a file may unpack to: a few bytes that stand for terabytes are refused while they are read.
+"""How much a file may unpack to: a few bytes that unpack to terabytes are refused while they are read.
 
     growth = Growth("text.zst", ratio=1_000, floor=4 << 20)
     growth.take(65_536, packed=12)                        # raises DataError once it is too much

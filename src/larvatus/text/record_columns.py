@@ -22,7 +22,7 @@ from larvatus.text.text_columns import SampledRows, chosen_column, document_colu
 
 SAMPLE_RECORDS = 1_000
 SAMPLE_BYTES = 16 * 2**20
-"""Of records that are looked at before the field is guessed."""
+"""Bytes of records that are looked at before the field is guessed."""
 SAMPLE_ROWS = 64
 """Rows of Parquet that are looked at; its cells have no limit but this."""
 

@@ -23,7 +23,7 @@ from larvatus.text.text_columns import SampledRows, chosen_column, document_colu
 
 SAMPLE_ROWS = 10_000
 SAMPLE_CHARACTERS = 16 * 2**20
-"""Of the rows that are looked at before the text column is guessed."""
+"""Characters of the rows that are looked at before the text column is guessed."""
 
 Rows = Iterator[tuple[int, list[str]]]
 

@@ -151,7 +151,7 @@ def extraction(
     draws: Ints | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Extraction:
-    """`draws` are the samples that members belong to, where there are several. `progress` is told how many texts were
+    """`draws` are the samples that members belong to, where there are several. `progress` gets how many texts were
     read."""
     most = max(options.prefixes) + options.suffix
     ids = [alignment.ids[:most] for alignment in model.tokenizer.encode_many([*members, *held_out])]

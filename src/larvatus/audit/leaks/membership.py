@@ -129,7 +129,7 @@ def membership(
     progress: Callable[[int], None] = lambda done: None,
 ) -> Membership:
     """Texts as `masked_loss.first_words` gives them. `draws` are the samples that members belong to, where there are
-    several. `progress` is told how many texts were read."""
+    several. `progress` gets how many texts were read."""
     options = options or EnergyOptions()
     for name, texts in (("training", members), ("held-out", held_out)):
         if len(texts) < FEWEST:

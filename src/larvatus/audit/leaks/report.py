@@ -36,7 +36,7 @@ class LeakReport:
     restoration: Restoration | None = None
     """Of masked names and numbers."""
     extraction: Extraction | None = None
-    """Of documents, by models that write."""
+    """Documents that models that write reproduce."""
     notes: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
     """The figures as a model card takes them over: with data, settings and versions."""

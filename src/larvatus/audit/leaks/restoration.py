@@ -104,7 +104,7 @@ class Restoration:
         )
         columns = ("", "training", "restored", "95%", "held out", "restored", "95%", "difference", "95%")
         notes: tuple[str, ...] = (resampled(self.unit),)
-        notes += tuple(f"one of the two sets has no {kind}s that stand once and can be spelt" for kind in self.absent)
+        notes += tuple(f"one set has no {kind}s that occur once and are in the vocabulary" for kind in self.absent)
         notes += tuple(
             spread_note(f"difference of {kind}s", each.by_draw, digits=1, times=100, sign="+")
             for kind, each in self.kinds.items()
@@ -138,7 +138,7 @@ def restoration(
     draws: Ints | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Restoration:
-    """`draws` are the samples that members belong to, where there are several. `progress` is told how many texts were
+    """`draws` are the samples that members belong to, where there are several. `progress` gets how many texts were
     read."""
     options = options or RestorationOptions()
     texts = [*members, *held_out]

@@ -59,7 +59,7 @@ class GeneratedOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_tokens: Tokens = 20
     """Tokens of a continuation at most."""
     seed: Seed = 0
-    """Of sampling, and of resampling."""
+    """Seed of sampling and resampling."""
 
     def __post_init__(self) -> None:
         check_ranges(self, "")
@@ -73,7 +73,7 @@ class GeneratedGroup:
     maximum: Interval
     """Expected maximum toxicity of k continuations."""
     probability: Interval
-    """Of at least one toxic continuation among k."""
+    """Probability of at least one toxic continuation among k."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class GeneratedToxicity:
     judge: str
     prompts: tuple[Prompt, ...]
     texts: tuple[tuple[str, ...], ...]
-    """Of each prompt the continuations."""
+    """Continuations by prompt."""
     scores: Doubles
     """[prompts, k]"""
     groups: Mapping[str, GeneratedGroup]
@@ -158,7 +158,7 @@ def generated_toxicity(
     *,
     progress: Callable[[int], None] = lambda done: None,
 ) -> GeneratedToxicity:
-    """`progress` is told how many prompts are done."""
+    """`progress` gets how many prompts are done."""
     options = options or GeneratedOptions()
     texts: list[tuple[str, ...]] = [()] * len(prompts)
     scores = np.zeros((len(prompts), options.samples))

@@ -81,7 +81,7 @@ class Evaluated(Struct, frozen=True, kw_only=True):
     predictions: Annotated[Path | None, Flag(metavar="FILE", panel=TASK)] = None
     """Answers to questions by id, for official scorers."""
     errors: Annotated[Errors, Flag(panel=TASK)] = "refuse"
-    """Rows of --data that cannot be used, such as those without text or label: refuse names them all, skip goes on."""
+    """Rows of --data that cannot be used, without text or label: refuse names them all, skip leaves them out."""
     overwrite: Annotated[bool, Flag(panel=TASK)] = False
     """Replace files that exist; never those that are read."""
     transfer: Annotated[tuple[str, ...], Flag(metavar="FILE", panel=LANGUAGES)] = ()

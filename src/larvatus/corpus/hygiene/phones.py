@@ -2,7 +2,7 @@
 
     find_phones("Call 212 555 0123 or +44 20 7946 0958.", REGIONS)      # [(5, 17), (21, 37)]
 
-Digit groups that stand close together form a chain; windows of a chain are candidates. A number with `+` and a country
+Digit groups that are close together form a chain; windows of a chain are candidates. A number with `+` and a country
 code counts wherever it is possible. A number without one is only a number in some country: it counts where one of the
 `regions` has such a number, and where its grouping is that country's or a word such as *phone* comes before it.
 Dates, sequences, prices and whatever follows words such as *version* or *ISBN* do not count. A candidate has at most

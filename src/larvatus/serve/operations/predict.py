@@ -155,7 +155,7 @@ class Predict(Operation[Any]):
 
 
 def _pair_cost(pair: tuple[int, int], reach: int, overlap: int | None, *, half: bool) -> int:
-    """Of windows over the longer text with the shorter in each; where `half`, neither takes more than half of one."""
+    """Tokens of windows over the longer text with the shorter in each; with `half`, neither takes more than half."""
     shared, read = (min(pair), max(pair)) if half else pair
     shared = min(shared, reach // 2 if half else reach - 1)
     return windowed(read, reach=reach, overlap=overlap, shared=shared)
