@@ -92,7 +92,11 @@ def main(train: str, valid: str, model: str) -> None:
     build = ["corpus", "build", "text.txt", "--tokenizer", model, "--out", "c"]
     stage("building", "larvatus.corpus.build:_Build._take", build)
     stage("embedding", "larvatus.embed.bulk.bulk:embed_texts", ["embed", "text.txt", *own, "v.parquet"])
-    stage("pairs", "larvatus.evaluation.minimal_pairs:PairRun.to_file", ["score", "--pairs", "pairs.jsonl", *own, "s"])
+    stage(
+        "pairs",
+        "larvatus.evaluation.minimal_pairs:PairRun.to_file",
+        ["score", "--pairs", "pairs.jsonl", *own, "s.jsonl"],
+    )
     stage("filling", "larvatus.model:Model.fill", ["fill", "the [MASK] was", "--model", model])
 
 

@@ -150,8 +150,9 @@ def test_packed_attention_calls_the_kernel_with_edges_and_dropout(monkeypatch: p
 
     import larvatus.nn.attention.packed as room
 
-    monkeypatch.setattr(room.torch.ops.aten, "_flash_attention_forward", flash)
+    # the module first: when it is imported, it registers the operator that the next line replaces
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda *arguments: flash(*arguments)[0])
+    monkeypatch.setattr(room.torch.ops.aten, "_flash_attention_forward", flash)
     attention = layer()
     attention.dropout = 0.25
     x_ND, lengths = normal(sum(LENGTHS), HIDDEN), torch.tensor(LENGTHS)

@@ -50,8 +50,8 @@ STILL_S = 50.0
 
 _LENGTH = struct.Struct("<Q")
 _START = (
-    "import sys; memory = int(sys.argv[1]); sys.path[:] = sys.argv[2:]; "
-    "from larvatus.corpus.processes import serve; serve(memory)"
+    "import sys; memory, parent = map(int, sys.argv[1:3]); sys.path[:] = sys.argv[3:]; "
+    "from larvatus.corpus.processes import serve; serve(memory, parent)"
 )
 _PR_SET_PDEATHSIG = 1
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "ARROW_NUM_THREADS")
@@ -212,9 +212,9 @@ def check_count(count: int) -> None:
         raise UsageError(f"--workers is from 0 to {most} here (four to a core), not {count}")
 
 
-def serve(memory: int = NO_MEMORY) -> None:
+def serve(memory: int, parent: int) -> None:
     """The worker's side: read what to do, then answer task after task until the input closes."""
-    _end_with_parent()
+    _end_with_parent(parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # the parent decides when to stop; a group-wide signal must not race it
     ours, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
@@ -236,17 +236,19 @@ def serve(memory: int = NO_MEMORY) -> None:
             return
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     """Have Linux kill this process when its parent dies, in the middle of a task too, and even if it was stopped."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died while this process started, before the line above
+        sys.exit()
 
 
 def _spawn(memory: int) -> subprocess.Popen[bytes]:
     environment = (
         dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1") | {"TOKENIZERS_PARALLELISM": "false"} | _KEEP_MEMORY
     )
-    command = [sys.executable, "-c", _START, str(memory), *sys.path]
+    command = [sys.executable, "-c", _START, str(memory), str(os.getpid()), *sys.path]
     handles = () if memory == NO_MEMORY else (memory,)
     pipe = subprocess.PIPE
     # in a process group of its own, where Ctrl-C does not reach it before it can ignore it

@@ -271,7 +271,7 @@ def _check_vocabulary(model: Settings, name: str) -> None:
     elif vocabulary is not None:
         raise ArtefactError(f"{name}: the vocabulary is {_short(str(vocabulary))}, not pieces with their ids or scores")
     unknown = model.get("unk_token")
-    if unknown is not None and (not isinstance(unknown, str) or unknown not in (vocabulary or {})):
+    if unknown is not None and vocabulary is not None and not (isinstance(unknown, str) and unknown in vocabulary):
         raise ArtefactError(
             f"{name}: unk_token {_short(str(unknown))} is not in the vocabulary, so no unknown word could be encoded; "
             "correct tokenizer.json"

@@ -19,7 +19,7 @@ from larvatus.nn.attention.sight import FULL, Sight
 def kernel_of(device: str, precision: str) -> str:
     """In words, for people: how attention runs on a device in a precision (``bf16``, ``fp32``)."""
     if device.startswith("cuda") and precision in ("bf16", "fp16"):
-        if serves(torch.device(device), 64):
+        if torch.cuda.is_available() and serves(torch.device(device), 64):
             return "variable-length kernels of Larvatus (heads of 32, 64 or 128; others: torch's flash kernel)"
         return "variable-length flash kernel of torch"
     return "scaled dot products over groups of one length"
