@@ -132,6 +132,13 @@ def test_76_workers_end_with_their_parent_even_if_they_were_stopped_or_are_at_wo
                 os.kill(pid, signal.SIGKILL)
 
 
+def test_76_a_worker_whose_parent_died_while_it_started_ends() -> None:
+    """Its input stays open, as a task in the pipe would keep it: only the number of its parent tells."""
+    other = os.getppid()
+    with started([sys.executable, "-c", processes._START, -1, other, *sys.path], stdin=subprocess.PIPE) as worker:
+        assert worker.wait(WATCHDOG_S) == 0
+
+
 def test_76_sigterm_while_a_loader_worker_does_not_answer_saves_and_exits_75(
     prepared: Prepared, tmp_path: Path
 ) -> None:
