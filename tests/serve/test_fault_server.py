@@ -255,7 +255,8 @@ class Started:
 
     def __init__(self, directory: Path) -> None:
         self.log = directory.parent / f"serve-{time.monotonic_ns()}.txt"
-        command = [sys.executable, "-m", "larvatus", "serve", str(directory), "--port", "0"]
+        generous = ("--max-tokens", "1000000", "--timeout", "600")  # a busy machine refuses nothing either
+        command = [sys.executable, "-m", "larvatus", "serve", str(directory), "--port", "0", *generous]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"}
