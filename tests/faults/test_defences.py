@@ -42,9 +42,9 @@ def preloaded() -> Iterator[Preloaded]:
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the house with its bytecode, which stays good: the times of its files are those of here."""
+    """A copy of the project with its bytecode, which stays good: the times of its files are those of here."""
     folder = tmp_path_factory.mktemp("house")
-    for name in ("src", "tests", "pyproject.toml"):
+    for name in ("src", "tests", "benchmarks", "pyproject.toml"):
         source = ROOT / name
         shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy2(source, folder / name)
     assert compileall.compile_dir(folder / "src", quiet=1)

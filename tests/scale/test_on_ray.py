@@ -49,7 +49,7 @@ def test_vectors_answers_and_errors_have_the_same_bytes(
     text = prose(tmp_path / "a.txt", 40)
     rows = [{"text": line} for line in text.read_text().split("\n\n")]
     poisoned = [json.dumps(row) for row in rows]
-    poisoned[7], poisoned[30] = '{"text": "broken', '{"text": null}'
+    poisoned[7], poisoned[30] = '{"text": "broken', '{"other": "row"}'
     (tmp_path / "rows.jsonl").write_text("\n".join(poisoned) + "\n")
     lines = tmp_path / "lines.txt"
     lines.write_text("the river\n\u0301\nthe bank\n")  # the vocabulary deletes all of the second
