@@ -40,6 +40,7 @@ def test_two_models_stand_side_by_side_and_the_address_brings_them_back(studio: 
     page.get_by_role("button", name="wide", exact=True).click()
     page.get_by_label("Beside it").select_option("banks")
     page.get_by_label("Candidates").select_option("10")
+    studio.until("() => document.querySelectorAll('.bar-row').length === 20")  # not the older answers with five
     before = (bars(studio, "rivers"), bars(studio, "banks"))
     assert before[0] != before[1]
     left, right = (
@@ -51,6 +52,7 @@ def test_two_models_stand_side_by_side_and_the_address_brings_them_back(studio: 
     assert studio.params()["text"] == TEXT
     assert [len(names) for names in before] == [10, 10]
     page.reload()
+    studio.until("() => document.querySelectorAll('.bar-row').length === 20")
     assert (bars(studio, "rivers"), bars(studio, "banks")) == before
     assert page.get_by_label("Text", exact=True).input_value() == TEXT
 
